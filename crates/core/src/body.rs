@@ -1,0 +1,145 @@
+//! Texts, stored once: an event names a body by the hash of its bytes and never carries the bytes.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+const BODY_ID_BYTES: usize = 24;
+
+/// The first 24 bytes of a text's BLAKE3 hash; 32 characters of base64url when written down.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BodyId(pub [u8; BODY_ID_BYTES]);
+
+impl BodyId {
+    /// The id of `text`.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        Self::of_bytes(text.as_bytes())
+    }
+
+    /// The id of any bytes; used for digests of digests too.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        let mut id = [0; BODY_ID_BYTES];
+        id.copy_from_slice(&blake3::hash(bytes).as_bytes()[..BODY_ID_BYTES]);
+        Self(id)
+    }
+
+    /// The digest of `self` followed by `next`: how a growing list of bodies is fingerprinted in constant time.
+    #[must_use]
+    pub fn chain(self, next: Self) -> Self {
+        let mut both = [0; BODY_ID_BYTES * 2];
+        both[..BODY_ID_BYTES].copy_from_slice(&self.0);
+        both[BODY_ID_BYTES..].copy_from_slice(&next.0);
+        Self::of_bytes(&both)
+    }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+impl fmt::Display for BodyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = [0u8; BODY_ID_BYTES / 3 * 4];
+        for (three, four) in self.0.chunks_exact(3).zip(out.chunks_exact_mut(4)) {
+            let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
+            for (place, slot) in four.iter_mut().enumerate() {
+                *slot = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+            }
+        }
+        f.pad(std::str::from_utf8(&out).expect("the alphabet is ASCII"))
+    }
+}
+
+impl fmt::Debug for BodyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for BodyId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || format!("`{text}` is no body id; expected 32 characters of base64url");
+        if text.len() != BODY_ID_BYTES / 3 * 4 {
+            return Err(bad());
+        }
+        let mut id = [0u8; BODY_ID_BYTES];
+        for (four, three) in text.as_bytes().chunks_exact(4).zip(id.chunks_exact_mut(3)) {
+            let mut bits = 0u32;
+            for byte in four {
+                let value = ALPHABET.iter().position(|letter| letter == byte).ok_or_else(bad)?;
+                bits = bits << 6 | u32::try_from(value).map_err(|_| bad())?;
+            }
+            three.copy_from_slice(&bits.to_be_bytes()[1..]);
+        }
+        Ok(Self(id))
+    }
+}
+
+impl Serialize for BodyId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BodyId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How an event speaks of a text: its id and how many tokens it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// Which body.
+    pub body: BodyId,
+    /// How many tokens our own counter finds in it.
+    pub tokens: u32,
+}
+
+/// A text on its way into the store, together with the events that name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// Its address.
+    pub id: BodyId,
+    /// Its content.
+    pub text: Arc<str>,
+    /// Whether a search through sessions should look into it.
+    pub kind: BodyKind,
+}
+
+/// What a body is to the people in the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyKind {
+    /// Said by the user or to the user: found by search.
+    Said,
+    /// Part of the machinery: prompts, private replies, tool results.
+    Inner,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_being_written_down() {
+        for text in ["", "a", "Hello, world", "żółć"] {
+            let id = BodyId::of(text);
+            let written = id.to_string();
+            assert_eq!(written.len(), 32);
+            assert_eq!(written.parse::<BodyId>(), Ok(id));
+        }
+        assert!("short".parse::<BodyId>().is_err());
+        assert!("****************************####".parse::<BodyId>().is_err());
+    }
+
+    #[test]
+    fn chaining_depends_on_order() {
+        let (a, b) = (BodyId::of("a"), BodyId::of("b"));
+        assert_ne!(a.chain(b), b.chain(a));
+    }
+}

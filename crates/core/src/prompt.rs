@@ -1,0 +1,227 @@
+//! What goes to a model and what comes back, in no vendor's dialect. Prompts are values: the same prompt has the
+//! same bytes today and when it is rebuilt from the journal next year.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{ModelName, ToolName};
+
+/// Everything a model is sent for one call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Which model.
+    pub model: ModelName,
+    /// In order; system messages first.
+    pub messages: Vec<Message>,
+    /// What the model may call, in the role's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
+    /// What shape the answer must have.
+    pub output: Output,
+    /// The longest answer we will take.
+    pub reply_tokens_max: u32,
+}
+
+/// One message of a prompt. Its text is its parts, joined by blank lines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Whose words these are.
+    pub speaker: Speaker,
+    /// The parts, shared with the store's cache.
+    pub parts: Vec<Arc<str>>,
+    /// What the assistant asked to run in this message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// For a tool's message: which of the calls above it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
+}
+
+impl Message {
+    /// A message of plain text.
+    #[must_use]
+    pub fn plain(speaker: Speaker, text: impl Into<Arc<str>>) -> Self {
+        Self { speaker, parts: vec![text.into()], tool_calls: Vec::new(), answers: None }
+    }
+
+    /// The text as a vendor is sent it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.join(PART_SEPARATOR)
+    }
+}
+
+/// What stands between the parts of one message.
+pub const PART_SEPARATOR: &str = "\n\n";
+
+/// Whose words a message holds, as chat models know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speaker {
+    /// Standing instructions.
+    System,
+    /// What is put to the model.
+    User,
+    /// What the model said.
+    Assistant,
+    /// What a tool returned.
+    Tool,
+}
+
+/// The form an answer must have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// Prose, perhaps with blocks in it.
+    Text,
+    /// JSON that satisfies this schema.
+    Json(Value),
+}
+
+/// A tool as a model is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: ToolName,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON schema of its arguments.
+    pub parameters: Value,
+}
+
+/// A model's wish to run a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The model's own id for it.
+    pub id: String,
+    /// Which tool.
+    pub name: ToolName,
+    /// With what.
+    pub arguments: Value,
+}
+
+/// A model's whole answer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reply {
+    /// What it said.
+    pub text: String,
+    /// What it thought aloud, where the vendor tells; never part of a thread.
+    pub reasoning: String,
+    /// What it wants run.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// The vendor's own figures, if it gave any.
+    pub usage: Option<Usage>,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// It was done.
+    #[default]
+    Done,
+    /// It reached the longest answer we take.
+    Length,
+    /// It waits for tools.
+    Tools,
+    /// The vendor's filter cut it.
+    Filtered,
+}
+
+/// Tokens of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt, cached ones included.
+    pub input: u32,
+    /// Tokens of the answer, reasoning included.
+    pub output: u32,
+    /// Tokens of the prompt that the vendor had cached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached: u32,
+    /// Tokens of the answer that were reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Why a call brought no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct Failure {
+    /// What sort of failure; decides whether another try makes sense.
+    pub kind: FailureKind,
+    /// What was said about it, fit for the user's eyes.
+    pub message: String,
+    /// The earliest moment another try is welcome, in milliseconds from now, where the vendor said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Failure {
+    /// A failure without a vendor's wish for when to come back.
+    #[must_use]
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after_ms: None }
+    }
+}
+
+/// The sorts of failure a call can meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The vendor does not take our key.
+    BadKey,
+    /// There is no such model.
+    NoSuchModel,
+    /// The prompt is longer than the model's window.
+    ContextTooLong,
+    /// Too many requests.
+    RateLimit,
+    /// The vendor is overloaded or broken.
+    Overload,
+    /// The network failed.
+    Network,
+    /// No answer in time.
+    Timeout,
+    /// The answer could not be read.
+    Malformed,
+    /// The vendor refuses to answer this.
+    Refused,
+    /// The request itself is wrong.
+    BadRequest,
+}
+
+impl FailureKind {
+    /// Whether the same request may well succeed a little later.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        match self {
+            Self::RateLimit | Self::Overload | Self::Network | Self::Timeout | Self::Malformed => true,
+            Self::BadKey | Self::NoSuchModel | Self::ContextTooLong | Self::Refused | Self::BadRequest => false,
+        }
+    }
+}
+
+impl std::fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BadKey => "key not accepted",
+            Self::NoSuchModel => "no such model",
+            Self::ContextTooLong => "prompt too long",
+            Self::RateLimit => "rate limit",
+            Self::Overload => "overloaded",
+            Self::Network => "network",
+            Self::Timeout => "timed out",
+            Self::Malformed => "unreadable answer",
+            Self::Refused => "refused",
+            Self::BadRequest => "bad request",
+        })
+    }
+}
