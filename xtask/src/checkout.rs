@@ -1,0 +1,32 @@
+//! Where the checkout is and how cargo is called in it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The top of the checkout. `cargo run` says at run time where this package is; the path known when it was compiled may
+/// be that of another checkout that shares our target directory.
+pub fn root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    let mut root = PathBuf::from(package);
+    root.pop();
+    root
+}
+
+/// The cargo that runs us, working at the top of the checkout, never waiting for somebody to type.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_holds_the_workspace_manifest() {
+        let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the root has a manifest");
+        assert!(manifest.contains("[workspace]"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Limits stand together: a constant that is called a maximum, a minimum or a limit lives in its crate's `limits.rs`, so
+//! that whoever asks "how many at most?" has one file to open.
+
+use super::rust::words;
+use super::tree::Tree;
+use super::{Finding, finding};
+
+/// Whether every limit is where one would look for it.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.production().filter(|file| !file.path.ends_with("/limits.rs")) {
+        let code = &file.source.production;
+        for pair in words(code).windows(2) {
+            let [keyword, name] = pair else { continue };
+            let is_parameter = code[..keyword.offset].trim_end().ends_with(['<', ',']);
+            if ["const", "static"].contains(&keyword.text) && is_limit(name.text) && !is_parameter {
+                let wrong = format!("`{}` is a limit", name.text);
+                findings.push(finding(&file.path, name.line, wrong, format!("move it to {}", home(&file.path))));
+            }
+        }
+    }
+    findings
+}
+
+fn is_limit(name: &str) -> bool {
+    let is_limit_word = |word: &str| ["MAX", "MIN", "LIMIT"].contains(&word);
+    name.split('_').next().is_some_and(is_limit_word) || name.split('_').next_back().is_some_and(is_limit_word)
+}
+
+/// `crates/core/src/signal/block.rs` → `crates/core/src/limits.rs`.
+fn home(path: &str) -> String {
+    let source = path.split_inclusive('/').take_while(|folder| *folder != "src/").collect::<String>();
+    format!("{source}src/limits.rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::found;
+    use super::*;
+
+    fn check_code(code: &str) -> Vec<String> {
+        found(check, &[("crates/a/src/b.rs", code)])
+    }
+
+    #[test]
+    fn a_limit_outside_its_file_is_found() {
+        for name in ["TURNS_MAX", "TURNS_MIN", "TURN_LIMIT", "MAX_TURNS", "MAX"] {
+            let code = format!("fn a() {{}}\npub const {name}: usize = 3;\n");
+            assert_eq!(check_code(&code), [format!("crates/a/src/b.rs:2: `{name}` is a limit")]);
+            assert_eq!(found(check, &[("crates/a/src/limits.rs", &code)]), [""; 0]);
+        }
+        let wrong = check(&Tree::of(&[("crates/a/src/b/c.rs", "static A_MAX: u8 = 1;")]));
+        assert_eq!(wrong[0].right, "move it to crates/a/src/limits.rs");
+    }
+
+    #[test]
+    fn other_constants_and_tests_are_free() {
+        let code =
+            "const MAXIMAL: u8 = 1;\nconst fn a_MAX() {}\nconst A: u32 = u32::MAX;\nstruct B<const B_MAX: usize>;\n";
+        assert_eq!(check_code(code), [""; 0]);
+        assert_eq!(check_code("#[cfg(test)]\nmod tests { const A_MAX: u8 = 1; }\n"), [""; 0]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Every relative link in a document leads to something in the checkout. Addresses on the network are not visited, and
+//! prompts are no documents.
+
+use super::tree::Tree;
+use super::{Finding, finding};
+
+/// Whether all relative links lead somewhere.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md") && !path.contains("/prompts/")) {
+        for (line, target) in links(text) {
+            let file = target.split(['#', '?']).next().unwrap_or_default().replace("%20", " ");
+            if file.is_empty() || is_address(&file) {
+                continue;
+            }
+            let wrong = match resolve(path, &file) {
+                Some(found) if tree.exists(&found) => continue,
+                Some(missing) => format!("this link leads to {missing}, which does not exist"),
+                None => format!("this link leads out of the checkout: {file}"),
+            };
+            findings.push(finding(path, line, wrong, "correct the link, or add the file"));
+        }
+    }
+    findings
+}
+
+fn is_address(target: &str) -> bool {
+    let scheme = target.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+    target.starts_with("//") || !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// Where a link in `from` leads, as a path from the root; nothing if that is outside.
+fn resolve(from: &str, target: &str) -> Option<String> {
+    let start = if target.starts_with('/') { "" } else { from.rsplit_once('/').map_or("", |(folder, _)| folder) };
+    let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The targets of all links and images, with their lines.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    let mut fence = None;
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        let marker = ["```", "~~~"].into_iter().find(|marker| trimmed.starts_with(marker));
+        match (fence, marker) {
+            (None, Some(_)) => fence = marker,
+            (Some(open), Some(close)) if open == close => fence = None,
+            (None, None) => links.extend(targets(&without_code(line)).into_iter().map(|target| (index + 1, target))),
+            _ => {}
+        }
+    }
+    links
+}
+
+/// The line without what stands between backticks.
+fn without_code(line: &str) -> String {
+    let mut pieces: Vec<&str> = line.split('`').collect();
+    // An odd backtick at the end opens nothing.
+    let closed = if pieces.len().is_multiple_of(2) { pieces.len() - 1 } else { pieces.len() };
+    for piece in pieces[..closed].iter_mut().skip(1).step_by(2) {
+        *piece = "";
+    }
+    pieces.join("`")
+}
+
+fn targets(line: &str) -> Vec<String> {
+    let mut targets = Vec::new();
+    for (opening, closing) in [("](", ')'), ("href=\"", '"'), ("src=\"", '"')] {
+        for piece in line.split(opening).skip(1) {
+            let target = match piece.strip_prefix('<') {
+                Some(bracketed) => bracketed.split('>').next(),
+                None => piece.split([closing, ' ']).next(),
+            };
+            targets.extend(target.map(str::to_owned));
+        }
+    }
+    if let Some((_, definition)) = line.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+        targets.extend(definition.split_whitespace().next().map(|target| target.trim_matches(['<', '>']).to_owned()));
+    }
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::found;
+    use super::*;
+
+    fn check_text(text: &str) -> Vec<String> {
+        found(check, &[("docs/guide/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("docs/guide/a b.md", "")])
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_found() {
+        for link in
+            ["[x](c.md)", "![x](c.md \"Title\")", "[x]: c.md", "[x](<c.md>)", "<img src=\"c.md\">", "[x](c.md#y)"]
+        {
+            let wrong = "docs/guide/a.md:2: this link leads to docs/guide/c.md, which does not exist";
+            assert_eq!(check_text(&format!("# A\n{link}\n")), [wrong], "{link}");
+        }
+        assert_eq!(
+            check_text("[x](../b.md) [y](../c.md)\n"),
+            ["docs/guide/a.md:1: this link leads to docs/c.md, which does not exist",]
+        );
+        assert_eq!(
+            check_text("[x](../../../b.md)"),
+            ["docs/guide/a.md:1: this link leads out of the checkout: ../../../b.md",]
+        );
+    }
+
+    #[test]
+    fn links_that_lead_somewhere_are_accepted() {
+        for link in ["../b.md", "../../README.md#top", "/docs/b.md", "..", "./", "a%20b.md", "#here"] {
+            assert_eq!(check_text(&format!("[x]({link})")), [""; 0], "{link}");
+        }
+        for link in ["https://example.org/c.md", "mailto:a@example.org", "//example.org/c"] {
+            assert_eq!(check_text(&format!("[x]({link})")), [""; 0], "{link}");
+        }
+    }
+
+    #[test]
+    fn code_holds_no_links() {
+        assert_eq!(check_text("```\n[x](c.md)\n```\n`[x](c.md)` and `a` [y](../b.md)\n"), [""; 0]);
+        assert_eq!(check_text("it's ` odd [x](c.md)\n").len(), 1);
+        assert_eq!(found(check, &[("crates/flows/src/x/prompts/a.md", "[x](c.md)")]), [""; 0]);
+    }
+}
