@@ -54,6 +54,8 @@ impl Source {
                 }
             }
         }
+        let breaks: Vec<usize> = text.match_indices('\n').map(|(offset, _)| offset).collect();
+        let line_of = |offset: usize| breaks.partition_point(|line_break| *line_break < offset) + 1;
         let in_tests = |offset: usize| spans.iter().any(|span| span.range.contains(&offset));
         Self {
             production_lines: text.lines().count().saturating_sub(test_lines),
@@ -61,7 +63,7 @@ impl Source {
                 .literals
                 .into_iter()
                 .filter(|literal| !in_tests(literal.offset))
-                .map(|literal| Literal { line: line_of(text, literal.offset), text: literal.text })
+                .map(|literal| Literal { line: line_of(literal.offset), text: literal.text })
                 .collect(),
             production: String::from_utf8_lossy(&production).into_owned(),
             all_test: lexed.code.contains("#![cfg(test)]"),
@@ -69,11 +71,6 @@ impl Source {
             code: lexed.code,
         }
     }
-}
-
-/// The line that holds this byte; the first is 1.
-pub fn line_of(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
 /// All words of some code, in order.
