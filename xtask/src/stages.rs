@@ -133,7 +133,7 @@ fn run_each(
         let start = Instant::now();
         let outcome = perform(stage)?;
         let took = start.elapsed();
-        println!("stage {}: {} after {:.1} s", stage.name, verdict(&outcome), took.as_secs_f64());
+        println!("stage {}: {} ({:.1} s)", stage.name, verdict(&outcome), took.as_secs_f64());
         rows.push((stage.name, outcome, took));
     }
     Ok(rows)
