@@ -5,6 +5,7 @@
 //! says what time it is, and says which named conditions hold.
 
 pub mod authority;
+mod dead_end;
 pub mod diagram;
 pub mod fault;
 pub mod guard;

@@ -87,14 +87,15 @@ fn span(ms: u64) -> String {
 
 /// Text that Mermaid takes for nothing but text: everything that could be syntax becomes a character code.
 fn escaped(text: &str) -> String {
+    // Mermaid takes a whole line that says `direction LR` for a setting, wherever in the line it stands.
+    let plain = if text.to_lowercase().contains("direction") { "-_.,()┄" } else { " -_.,()┄" };
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        match letter {
-            letter if letter.is_alphanumeric() || " -_.,()┄".contains(letter) => out.push(letter),
-            letter if letter.is_control() => out.push(' '),
-            letter => {
-                write!(out, "#{};", u32::from(letter)).expect("writing to a string cannot fail");
-            }
+        let letter = if letter.is_control() { ' ' } else { letter };
+        if letter.is_alphanumeric() || plain.contains(letter) {
+            out.push(letter);
+        } else {
+            write!(out, "#{};", u32::from(letter)).expect("writing to a string cannot fail");
         }
     }
     out

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use super::limit::way_out;
+use super::dead_end;
 use super::{Gate, Phase, PhaseGraph, PhaseKind, quoted};
 use crate::ids::PhaseName;
 
 /// The most phases a graph may have.
 pub const PHASES_MAX: usize = 64;
 /// The most gates a graph may have. The search for dead ends looks at every set of open gates that can be met.
-pub const GATES_MAX: usize = 10;
+pub const GATES_MAX: usize = 8;
 
 /// One thing that is wrong with a graph, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -179,7 +179,7 @@ impl PhaseGraph {
             self.check_ways(&mut faults);
         }
         if faults.is_empty() {
-            DeadEnds::search(self, &mut faults);
+            dead_end::search(self, &mut faults);
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
@@ -199,10 +199,10 @@ impl PhaseGraph {
         for gate in repeated(self.gates.iter().map(|gate| &gate.name)) {
             faults.push(GraphFault::DuplicateGate { gate: gate.clone() });
         }
-        if self.phases.iter().any(|phase| phase.name.as_str().is_empty()) {
+        if self.phases.iter().any(|phase| phase.name.as_str().trim().is_empty()) {
             faults.push(GraphFault::Unnamed { what: "phase" });
         }
-        if self.gates.iter().any(|gate| gate.name.is_empty()) {
+        if self.gates.iter().any(|gate| gate.name.trim().is_empty()) {
             faults.push(GraphFault::Unnamed { what: "gate" });
         }
     }
@@ -287,105 +287,6 @@ impl PhaseGraph {
         for phase in self.phases.iter().filter(|phase| !reached.contains(&phase.name)) {
             faults.push(GraphFault::Unreachable { phase: phase.name.clone(), start: self.start.clone() });
         }
-    }
-}
-
-/// The search for gates that cannot be satisfied, over all pairs of a phase and a set of open gates that can be met without
-/// a grant. A set is a bit for each gate.
-struct DeadEnds<'g> {
-    graph: &'g PhaseGraph,
-    /// For each pair that can be met: those it can be entered from.
-    before: Vec<Option<Vec<usize>>>,
-}
-
-impl<'g> DeadEnds<'g> {
-    fn search(graph: &'g PhaseGraph, faults: &mut Vec<GraphFault>) {
-        let mut search = Self { graph, before: vec![None; graph.phases.len() << graph.gates.len()] };
-        search.walk();
-        for (bit, gate) in graph.gates.iter().enumerate() {
-            let Some((phase, open)) = search.dead_end(bit, gate) else { continue };
-            faults.push(GraphFault::GateDeadEnd {
-                gate: gate.name.clone(),
-                needs: gate.satisfied_by.clone(),
-                phase: graph.phases[phase].name.clone(),
-                open: graph
-                    .gates
-                    .iter()
-                    .enumerate()
-                    .filter(|(bit, _)| open >> bit & 1 == 1)
-                    .map(|(_, gate)| gate.name.clone())
-                    .collect(),
-            });
-        }
-    }
-
-    fn walk(&mut self) {
-        let Some(start) = self.graph.phase(&self.graph.start).and_then(|start| self.entered(start, 0)) else { return };
-        self.before[start] = Some(Vec::new());
-        let mut frontier = vec![start];
-        while let Some(pair) = frontier.pop() {
-            for next in self.after(pair) {
-                let before = self.before[next].get_or_insert_with(|| {
-                    frontier.push(next);
-                    Vec::new()
-                });
-                before.push(pair);
-            }
-        }
-    }
-
-    /// A phase of work in which `gate` is open and from which no way leads to its satisfaction.
-    fn dead_end(&self, bit: usize, gate: &Gate) -> Option<(usize, usize)> {
-        let mut satisfied = vec![false; self.before.len()];
-        let mut frontier: Vec<usize> = (0..self.before.len())
-            .filter(|&pair| {
-                self.before[pair].is_some() && self.graph.phases[self.parts(pair).0].name == gate.satisfied_by
-            })
-            .collect();
-        while let Some(pair) = frontier.pop() {
-            if !std::mem::replace(&mut satisfied[pair], true) {
-                frontier.extend(self.before[pair].iter().flatten());
-            }
-        }
-        (0..self.before.len())
-            .filter(|&pair| self.before[pair].is_some() && !satisfied[pair])
-            .map(|pair| self.parts(pair))
-            .find(|&(phase, open)| open >> bit & 1 == 1 && !self.graph.phases[phase].is_terminal())
-    }
-
-    fn after(&self, pair: usize) -> Vec<usize> {
-        let (phase, open) = self.parts(pair);
-        let phase = &self.graph.phases[phase];
-        let is_open = |gate: &Gate| {
-            let bit = self.graph.gates.iter().position(|other| other.name == gate.name);
-            bit.is_some_and(|bit| open >> bit & 1 == 1)
-        };
-        let is_barred = |to: &Phase| self.graph.gates.iter().any(|gate| is_open(gate) && gate.bars(to));
-        let along_edges = self.graph.edges_from(&phase.name).filter_map(|edge| self.graph.phase(&edge.to));
-        let on_expiry = phase.limit.as_ref().and_then(|limit| way_out(self.graph, &limit.exit, is_open));
-        along_edges
-            .filter(|to| !is_barred(to))
-            .chain(on_expiry.map(|way| way.to))
-            .filter_map(|to| self.entered(to, open))
-            .collect()
-    }
-
-    fn entered(&self, to: &Phase, mut open: usize) -> Option<usize> {
-        for (bit, gate) in self.graph.gates.iter().enumerate() {
-            if gate.satisfied_by == to.name {
-                open &= !(1 << bit);
-            }
-            if gate.opened_by == to.name {
-                open |= 1 << bit;
-            }
-        }
-        let phase = self.graph.phases.iter().position(|phase| phase.name == to.name)?;
-        Some(phase << self.graph.gates.len() | open)
-    }
-
-    fn parts(&self, pair: usize) -> (usize, usize) {
-        let gates = self.graph.gates.len();
-        (pair >> gates, pair & ((1 << gates) - 1))
     }
 }
 

@@ -17,7 +17,7 @@ pub fn expiry(graph: &PhaseGraph, state: &PhaseState, now: Millis) -> Option<Tra
         (false, true) => Expiry::Time,
         (false, false) => return None,
     };
-    let WayOut { to, barred } = way_out(graph, &limit.exit, |gate| state.open_gates.contains(&gate.name))?;
+    let WayOut { to, barred } = way_out(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
     }
@@ -41,16 +41,18 @@ pub(super) struct WayOut<'g> {
     pub(super) barred: Vec<&'g Gate>,
 }
 
-/// Where the way out `exit` leads while these gates are open; `None` if they wait for each other.
+/// Where the way out `exit` leads while these gates are open; `None` if they wait for each other. A gate is asked about
+/// with its place in the graph.
 pub(super) fn way_out<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
-    is_open: impl Fn(&Gate) -> bool,
+    is_open: impl Fn(usize, &Gate) -> bool,
 ) -> Option<WayOut<'g>> {
     let mut to = graph.phase(exit)?;
     let mut barred = Vec::new();
     for _ in 0..=graph.gates.len() {
-        let Some(gate) = graph.gates.iter().find(|gate| is_open(gate) && gate.bars(to)) else {
+        let mut gates = graph.gates.iter().enumerate();
+        let Some((_, gate)) = gates.find(|(place, gate)| is_open(*place, gate) && gate.bars(to)) else {
             return Some(WayOut { to, barred });
         };
         barred.push(gate);
