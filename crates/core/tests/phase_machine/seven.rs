@@ -307,6 +307,17 @@ fn a_barred_way_out_leads_to_what_the_gate_waits_for() {
 }
 
 #[test]
+fn a_limit_that_leads_back_into_its_phase_does_not_spin() {
+    let mut graph = seven();
+    graph.phases[0].limit = crate::turns_limit(1, "chat");
+    assert!(graph.validate().is_err());
+    let mut state = at("chat");
+    state.turn_begun();
+    state.turn_ended();
+    assert_eq!(expiry(&graph, &state, Millis(0)), None);
+}
+
+#[test]
 fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
     let graph = seven();
     let past = walked(&graph, &["execute"]);
@@ -320,6 +331,18 @@ fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
     assert_eq!(state.open_gates, past.open_gates);
     assert!(state.grants.is_empty());
     assert_eq!(state.entered.get("execute"), Some(&2));
+}
+
+#[test]
+fn a_rollback_to_the_current_visit_begins_it_again() {
+    let graph = seven();
+    let mut state = at("execute");
+    let past = state.clone();
+    state.turn_begun();
+    let again = rollback(&graph, &state, &past, &Proposer::User, Note::default()).expect("it has begun");
+    state.enter(&again, Millis(5000));
+    assert_eq!((state.current.as_str(), state.visit, state.turns), ("execute", 3, 0));
+    assert_eq!(state.open_gates, past.open_gates);
 }
 
 #[test]
