@@ -5,4 +5,5 @@
 
 pub mod body;
 pub mod ids;
+pub mod phase;
 pub mod prompt;

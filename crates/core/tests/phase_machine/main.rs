@@ -1,0 +1,87 @@
+//! Phase graphs and the machine over them: the rules, on the seven phases of a project and on random graphs.
+
+mod diagram;
+mod faults;
+mod guards;
+mod properties;
+mod seven;
+
+use segue_core::ids::{Millis, PhaseName};
+use segue_core::phase::guard::{Conditions, Guard, Proposer};
+use segue_core::phase::ruling::{Refusal, Ruling, judge};
+use segue_core::phase::state::{PhaseState, Proposal, Transition};
+use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind, PhaseLimit};
+
+/// The seven phases and an end, as a project's configuration would say it.
+fn seven() -> PhaseGraph {
+    serde_json::from_str(include_str!("seven.json")).expect("the seven are well-formed")
+}
+
+fn router() -> Proposer {
+    Proposer::Role("router".into())
+}
+
+/// A conversation that stands at the end of `path`, every step of it proposed by the router, a second apart.
+fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
+    let mut state = PhaseState::begin(graph, Millis(0));
+    for (step, to) in path.iter().enumerate() {
+        let at = Millis(1000 * (step as u64 + 1));
+        state.enter(&accepted(graph, &state, to), at);
+    }
+    state
+}
+
+fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Ruling {
+    judge(graph, state, &Proposal::new(to, router()), &Conditions::default())
+}
+
+fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Transition {
+    match ruled(graph, state, to) {
+        Ruling::Enter(transition) => transition,
+        Ruling::Refuse(refusal) => panic!("refused: {refusal}"),
+    }
+}
+
+fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Refusal {
+    match ruled(graph, state, to) {
+        Ruling::Enter(transition) => panic!("accepted: {transition:?}"),
+        Ruling::Refuse(refusal) => refusal,
+    }
+}
+
+/// A graph of the named phases and `"from>to"` edges; it starts at the first phase, and `end` is an end.
+fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
+    let phase = |name: &&str| {
+        let kind = if *name == "end" { PhaseKind::End } else { PhaseKind::Work };
+        Phase { kind, ..Phase::named(*name) }
+    };
+    let edge = |text: &&str| {
+        let (from, to) = text.split_once('>').expect("an edge is written from>to");
+        Edge { from: from.into(), to: to.into(), guard: Guard::Always }
+    };
+    PhaseGraph {
+        name: "test".into(),
+        attached: Attached::Session,
+        start: phases[0].into(),
+        phases: phases.iter().map(phase).collect(),
+        edges: edges.iter().map(edge).collect(),
+        gates: Vec::new(),
+    }
+}
+
+fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> Gate {
+    Gate {
+        name: name.to_owned(),
+        opened_by: opened_by.into(),
+        satisfied_by: satisfied_by.into(),
+        blocks: names(blocks).into_iter().collect(),
+    }
+}
+
+fn names(names: &[&str]) -> Vec<PhaseName> {
+    names.iter().map(|name| PhaseName::from(*name)).collect()
+}
+
+fn turns_limit(turns_max: u32, exit: &str) -> Option<PhaseLimit> {
+    Some(PhaseLimit { turns_max: Some(turns_max), ms_max: None, exit: exit.into() })
+}

@@ -1,0 +1,410 @@
+//! What holds on every path through every graph, sound or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use segue_core::ids::{Millis, PhaseName};
+use segue_core::phase::authority::{grant, rollback};
+use segue_core::phase::diagram::mermaid;
+use segue_core::phase::fault::GraphFault;
+use segue_core::phase::guard::{Conditions, Guard, Proposer, ProposerKind, Verdict};
+use segue_core::phase::limit::{deadline, expiry};
+use segue_core::phase::ruling::{Refusal, Ruling, allowed, judge};
+use segue_core::phase::state::{How, Note, PhaseState, Proposal, Skip, Transition};
+use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind, PhaseLimit};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::seven;
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// What happens next in a random history.
+#[derive(Debug, Clone)]
+enum Step {
+    Propose(usize, Proposer, Conditions),
+    Grant(usize, Proposer),
+    Revoke(usize),
+    Turn,
+    Wait(u64),
+    Rollback(usize, Proposer),
+}
+
+/// What was entered, each with the gates the user waived then.
+type Path = Vec<(PhaseName, BTreeSet<String>)>;
+
+/// A history, and a second opinion on which gates are open: found from the list of what was entered alone.
+struct History<'g> {
+    graph: &'g PhaseGraph,
+    state: PhaseState,
+    now: Millis,
+    /// A rollback takes it back to what it was.
+    path: Path,
+    past: Vec<(PhaseState, Path)>,
+}
+
+impl<'g> History<'g> {
+    fn begin(graph: &'g PhaseGraph) -> Self {
+        let state = PhaseState::begin(graph, Millis(0));
+        let path = vec![(graph.start.clone(), BTreeSet::new())];
+        Self { graph, past: vec![(state.clone(), path.clone())], state, now: Millis(0), path }
+    }
+
+    fn open_by_path(&self) -> BTreeSet<String> {
+        let is_open = |gate: &&Gate| {
+            let mut open = false;
+            for (phase, waived) in &self.path {
+                open &= *phase != gate.satisfied_by && !waived.contains(&gate.name);
+                open |= *phase == gate.opened_by;
+            }
+            open
+        };
+        self.graph.gates.iter().filter(is_open).map(|gate| gate.name.clone()).collect()
+    }
+
+    fn step(&mut self, step: &Step) {
+        let phases = &self.graph.phases;
+        let phase = |number: usize| phases[number % phases.len()].name.clone();
+        match step {
+            Step::Propose(to, by, conditions) => {
+                let proposal = Proposal::new(phase(*to), by.clone());
+                let may = allowed(self.graph, &self.state, by, conditions);
+                match judge(self.graph, &self.state, &proposal, conditions) {
+                    Ruling::Enter(transition) => {
+                        assert_eq!(may.contains(&proposal.to), transition.begins_visit());
+                        self.enter(&transition);
+                    }
+                    Ruling::Refuse(refusal) => {
+                        assert!(!may.contains(&proposal.to));
+                        assert_eq!(refusal.allowed, may);
+                        assert_survives::<Refusal>(&refusal);
+                    }
+                }
+            }
+            Step::Grant(to, by) => {
+                if let Ok(given) = grant(self.graph, &self.state, by, &phase(*to)) {
+                    assert!(by.speaks_for_user());
+                    self.state.granted(given);
+                }
+            }
+            Step::Revoke(to) => self.state.revoked(&phase(*to)),
+            Step::Turn => {
+                self.state.turn_begun();
+                self.state.turn_ended();
+                self.expire();
+            }
+            Step::Wait(ms) => {
+                self.now = self.now.after(*ms);
+                self.expire();
+            }
+            Step::Rollback(number, by) => {
+                let (past, path) = self.past[number % self.past.len()].clone();
+                if let Ok(transition) = rollback(self.graph, &self.state, &past, by, Note::default()) {
+                    assert!(by.speaks_for_user());
+                    self.enter(&transition);
+                    assert_eq!(self.state.open_gates, past.open_gates);
+                    self.path.clone_from(&path);
+                    self.past.push((self.state.clone(), path));
+                }
+            }
+        }
+        assert_eq!(self.state.open_gates, self.open_by_path());
+        assert!(self.state.grants.len() <= phases.len());
+        assert_survives::<PhaseState>(&self.state);
+    }
+
+    fn expire(&mut self) {
+        if let Some(transition) = expiry(self.graph, &self.state, self.now) {
+            let time = deadline(self.graph, &self.state).is_some_and(|deadline| self.now >= deadline);
+            assert!(time || self.state.turns_done > 0 || self.graph.validate().is_err());
+            self.enter(&transition);
+        }
+    }
+
+    fn enter(&mut self, transition: &Transition) {
+        let before = self.state.clone();
+        let barring = self.barring(&transition.to);
+        assert_survives::<Transition>(transition);
+        self.state.enter(transition, self.now);
+        let mut waived = BTreeSet::new();
+        match &transition.how {
+            How::SamePhase => {
+                assert_eq!(self.state, before);
+                return;
+            }
+            How::Granted { skips } => {
+                assert!(before.grant_for(&transition.to).is_some(), "a skip without a grant");
+                for skip in skips {
+                    if let Skip::Gate { gate, .. } = skip {
+                        waived.insert(gate.clone());
+                    }
+                }
+                assert_eq!(waived, barring);
+            }
+            How::Proposed | How::Expired { .. } => assert_eq!(barring, BTreeSet::new(), "a barred phase was entered"),
+            How::RolledBack { .. } => {}
+        }
+        assert_eq!(self.state.visit, before.visit + 1);
+        assert_eq!(self.state.since, self.now);
+        assert_eq!((self.state.turns, self.state.turns_done), (0, 0));
+        assert!(self.state.grant_for(&transition.to).is_none(), "a grant outlived its use");
+        assert_eq!(self.state.entered.values().sum::<u32>(), self.state.visit);
+        if !matches!(transition.how, How::RolledBack { .. }) {
+            self.path.push((transition.to.clone(), waived));
+            self.past.push((self.state.clone(), self.path.clone()));
+        }
+    }
+
+    fn barring(&self, to: &PhaseName) -> BTreeSet<String> {
+        let open = self.open_by_path();
+        let is_end = self.graph.phases.iter().any(|phase| phase.name == *to && phase.kind == PhaseKind::End);
+        let bars = |gate: &&Gate| {
+            open.contains(&gate.name) && gate.satisfied_by != *to && (is_end || gate.blocks.contains(to))
+        };
+        self.graph.gates.iter().filter(bars).map(|gate| gate.name.clone()).collect()
+    }
+}
+
+fn assert_survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    let written = serde_json::to_string(value).expect("it can be written");
+    assert_eq!(serde_json::from_str::<T>(&written).expect("it can be read"), *value, "{written}");
+}
+
+fn any_proposer() -> impl Strategy<Value = Proposer> {
+    prop_oneof![
+        Just(Proposer::User),
+        Just(Proposer::Operator),
+        Just(Proposer::Role("router".into())),
+        Just(Proposer::Agent("coder-1".into())),
+        Just(Proposer::Tool("shell".into())),
+        Just(Proposer::Engine),
+    ]
+}
+
+fn any_conditions() -> impl Strategy<Value = Conditions> {
+    let verdict = prop_oneof![Just(Verdict::Yes), Just(Verdict::No("not yet".to_owned()))];
+    (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), prop::option::of(verdict))
+        .prop_map(|(handovers, verdict)| Conditions {
+            handovers,
+            holds: verdict.into_iter().map(|verdict| ("x".to_owned(), verdict)).collect(),
+        })
+}
+
+fn any_guard() -> impl Strategy<Value = Guard> {
+    let kinds = prop::sample::subsequence(vec![ProposerKind::User, ProposerKind::Role, ProposerKind::Engine], 0..3);
+    let leaf = prop_oneof![
+        6 => Just(Guard::Always),
+        1 => Just(Guard::Handover("x".into())),
+        1 => Just(Guard::Holds("x".to_owned())),
+        1 => kinds.prop_map(|kinds| Guard::By(kinds.into_iter().collect())),
+    ];
+    leaf.prop_recursive(2, 6, 3, |inner| {
+        let guards = prop::collection::vec(inner, 0..3);
+        prop_oneof![guards.clone().prop_map(Guard::All), guards.prop_map(Guard::Any)]
+    })
+}
+
+fn any_name() -> impl Strategy<Value = PhaseName> {
+    prop::sample::select(&NAMES[..]).prop_map(PhaseName::from)
+}
+
+fn any_phase(name: &'static str) -> impl Strategy<Value = Phase> {
+    let kind = prop_oneof![8 => Just(PhaseKind::Work), 1 => Just(PhaseKind::End), 1 => Just(PhaseKind::Failure)];
+    let limit = (prop::option::of(0..4u32), prop::option::of(0..50u64), any_name())
+        .prop_map(|(turns_max, ms_max, exit)| PhaseLimit { turns_max, ms_max, exit });
+    (kind, prop::option::weighted(0.3, limit)).prop_map(move |(kind, limit)| Phase {
+        kind,
+        limit,
+        ..Phase::named(name)
+    })
+}
+
+fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> {
+    let phases: Vec<_> = NAMES.iter().map(|name| any_phase(name)).collect();
+    let edge = (any_name(), any_name(), guards).prop_map(|(from, to, guard)| Edge { from, to, guard });
+    let gate = (any_name(), any_name(), prop::collection::btree_set(any_name(), 0..3));
+    (phases, 2..=NAMES.len(), prop::collection::vec(edge, 4..16), prop::collection::vec(gate, 0..4)).prop_map(
+        |(mut phases, count, edges, gates)| {
+            phases.truncate(count);
+            let gates = gates.into_iter().enumerate().map(|(number, (opened_by, satisfied_by, blocks))| Gate {
+                name: format!("g{number}"),
+                opened_by,
+                satisfied_by,
+                blocks,
+            });
+            PhaseGraph {
+                name: "random".into(),
+                attached: Attached::Agent,
+                start: "a".into(),
+                phases,
+                edges,
+                gates: gates.collect(),
+            }
+        },
+    )
+}
+
+/// The graph without what is plainly wrong, so that only dead ends are left to be found: a ring through all phases of work
+/// makes them reachable, and each end hangs on the start.
+fn mended(mut graph: PhaseGraph) -> PhaseGraph {
+    graph.phases[0].kind = PhaseKind::Work;
+    let (work, ends): (Vec<&Phase>, Vec<&Phase>) = graph.phases.iter().partition(|phase| !phase.is_terminal());
+    let work: Vec<PhaseName> = work.into_iter().map(|phase| phase.name.clone()).collect();
+    let ends: Vec<PhaseName> = ends.into_iter().map(|phase| phase.name.clone()).collect();
+    let is_known = |name: &PhaseName| work.contains(name) || ends.contains(name);
+    let edge = |from: &PhaseName, to: &PhaseName| Edge { from: from.clone(), to: to.clone(), guard: Guard::Always };
+    graph.edges.extend(work.iter().zip(work.iter().cycle().skip(1)).map(|(from, to)| edge(from, to)));
+    graph.edges.extend(ends.iter().map(|end| edge(&work[0], end)));
+    let mut seen = BTreeSet::new();
+    graph.edges.retain(|edge| {
+        work.contains(&edge.from) && is_known(&edge.to) && seen.insert((edge.from.clone(), edge.to.clone()))
+    });
+    for phase in &mut graph.phases {
+        let is_sound = |limit: &PhaseLimit| {
+            work.contains(&phase.name)
+                && is_known(&limit.exit)
+                && limit.exit != phase.name
+                && limit.turns_max.is_some_and(|turns| turns > 0)
+                && limit.ms_max != Some(0)
+        };
+        phase.limit = phase.limit.take().filter(is_sound);
+    }
+    for gate in &mut graph.gates {
+        gate.blocks.retain(|phase| is_known(phase) && *phase != gate.satisfied_by);
+    }
+    graph.gates.retain(|gate| {
+        is_known(&gate.opened_by)
+            && is_known(&gate.satisfied_by)
+            && gate.opened_by != gate.satisfied_by
+            && !gate.blocks.is_empty()
+    });
+    graph
+}
+
+/// The gates that are open in some phase of work from which the machine, tried out, never gets them satisfied.
+fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
+    let key = |state: &PhaseState| (state.current.clone(), state.open_gates.clone());
+    let reachable = |from: &PhaseState| {
+        let mut seen = BTreeMap::from([(key(from), from.clone())]);
+        let mut frontier = vec![from.clone()];
+        while let Some(state) = frontier.pop() {
+            for next in successors(graph, &state) {
+                if seen.insert(key(&next), next.clone()).is_none() {
+                    frontier.push(next);
+                }
+            }
+        }
+        seen.into_values().collect::<Vec<_>>()
+    };
+    let mut never = BTreeSet::new();
+    for state in reachable(&PhaseState::begin(graph, Millis(0))) {
+        if graph.phase(&state.current).is_some_and(Phase::is_terminal) {
+            continue;
+        }
+        let ahead: BTreeSet<PhaseName> = reachable(&state).into_iter().map(|state| state.current).collect();
+        let open = graph.gates.iter().filter(|gate| state.open_gates.contains(&gate.name));
+        never.extend(open.filter(|gate| !ahead.contains(&gate.satisfied_by)).map(|gate| gate.name.clone()));
+    }
+    never
+}
+
+fn successors(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseState> {
+    let proposals = graph.phases.iter().map(|phase| Proposal::new(phase.name.clone(), Proposer::Engine));
+    let rulings = proposals.map(|proposal| judge(graph, state, &proposal, &Conditions::default()));
+    let proposed = rulings.filter_map(|ruling| match ruling {
+        Ruling::Enter(transition) => Some(transition),
+        Ruling::Refuse(_) => None,
+    });
+    let spent = PhaseState { turns_done: u32::MAX, ..state.clone() };
+    proposed
+        .chain(expiry(graph, &spent, Millis(0)))
+        .map(|transition| {
+            let mut next = state.clone();
+            next.enter(&transition, Millis(0));
+            next
+        })
+        .collect()
+}
+
+fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..8usize, any_proposer(), any_conditions()).prop_map(|(to, by, given)| Step::Propose(to, by, given)),
+        1 => (0..8usize, any_proposer()).prop_map(|(to, by)| Step::Grant(to, by)),
+        1 => (0..8usize).prop_map(Step::Revoke),
+        2 => Just(Step::Turn),
+        2 => (0..4_000_000u64).prop_map(Step::Wait),
+        1 => (0..64usize, any_proposer()).prop_map(|(number, by)| Step::Rollback(number, by)),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_history_of_the_seven_enters_a_barred_phase_without_a_grant(steps in any_steps()) {
+        let graph = seven();
+        let mut history = History::begin(&graph);
+        steps.iter().for_each(|step| history.step(step));
+    }
+
+    #[test]
+    fn no_history_of_any_graph_enters_a_barred_phase_without_a_grant(
+        graph in any_graph(any_guard().boxed()),
+        steps in any_steps(),
+    ) {
+        let mut history = History::begin(&graph);
+        steps.iter().for_each(|step| history.step(step));
+    }
+
+    #[test]
+    fn any_graph_can_be_validated_drawn_and_written(graph in any_graph(any_guard().boxed())) {
+        if let Err(faults) = graph.validate() {
+            prop_assert!(!faults.is_empty());
+            prop_assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
+        }
+        let drawn = mermaid(&graph, None);
+        prop_assert_eq!(&drawn, &mermaid(&graph, None));
+        prop_assert!(!drawn.contains('"') || drawn.lines().all(|line| line.matches('"').count() % 2 == 0));
+        assert_survives::<PhaseGraph>(&graph);
+    }
+
+    #[test]
+    fn validate_finds_the_dead_ends_that_the_machine_runs_into(
+        graph in any_graph(Just(Guard::Always).boxed()).prop_map(mended),
+    ) {
+        let faults = graph.validate().err().unwrap_or_default();
+        let found: BTreeSet<String> = faults.iter().filter_map(|fault| match fault {
+            GraphFault::GateDeadEnd { gate, .. } => Some(gate.clone()),
+            _ => None,
+        }).collect();
+        prop_assume!(found.len() == faults.len());
+        prop_assert_eq!(found, gates_never_satisfied(&graph));
+    }
+
+    #[test]
+    fn a_sound_graph_never_sticks(
+        graph in any_graph(Just(Guard::Always).boxed()).prop_map(mended),
+        steps in prop::collection::vec(0..8usize, 1..40),
+    ) {
+        prop_assume!(graph.validate().is_ok());
+        let mut state = PhaseState::begin(&graph, Millis(0));
+        for step in steps {
+            if graph.phase(&state.current).expect("it is of the graph").is_terminal() {
+                break;
+            }
+            let may = allowed(&graph, &state, &Proposer::Engine, &Conditions::default());
+            let transition = if may.is_empty() {
+                state.turns_done = u32::MAX;
+                expiry(&graph, &state, Millis(u64::MAX)).expect("a sound graph has a way out of every phase of work")
+            } else {
+                let proposal = Proposal::new(may[step % may.len()].clone(), Proposer::Engine);
+                match judge(&graph, &state, &proposal, &Conditions::default()) {
+                    Ruling::Enter(transition) => transition,
+                    Ruling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
+                }
+            };
+            state.enter(&transition, Millis(0));
+        }
+    }
+}
