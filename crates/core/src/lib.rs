@@ -6,3 +6,4 @@
 pub mod body;
 pub mod ids;
 pub mod prompt;
+pub mod signal;
