@@ -7,3 +7,4 @@ pub mod body;
 pub mod ids;
 pub mod phase;
 pub mod prompt;
+pub mod signal;

@@ -1,0 +1,291 @@
+//! Signals: the typed values a model puts into its reply. This module decides what in a text is a signal, what of the
+//! text the user sees, and how words that are not ours are wrapped before they enter a prompt. It does not decide what
+//! a signal means or whether it is welcome: that is the flow's. Nothing here fails: what was understood is returned,
+//! what was not is a complaint, and the time taken grows with the length of the text and nothing else.
+//!
+//! # Blocks
+//!
+//! ```text
+//! <<<NAME>>>
+//! key: value
+//! <<<END>>>
+//! ```
+//!
+//! - A **marker** is `<<<`, a known name in any case, `>>>`; up to three blanks may surround the name. Anything else in
+//!   such brackets is ordinary text. Of a longer run of `<` the last three count.
+//! - A marker may stand anywhere in a line. It does **not** count inside a code fence (as CommonMark has them, list
+//!   items included), on a line that is a quote (`>`), or after an opening run of backticks on its line for which no run
+//!   of the same length has followed. A code span ends with its line at the latest. So whether a marker counts
+//!   depends only on what stands before it, and a stream can be read as it comes.
+//! - The first start marker that counts opens a block. Within it the same rule holds for the end marker, except that an
+//!   **end marker that begins its line always ends the block**, also inside a fence that the block forgot to close. A
+//!   further start marker is content, with a complaint. A fence opened in a block ends with it.
+//! - A block that is never ended, or grows beyond [`BLOCK_BYTES_MAX`], is no block: it is shown as it stands, with a
+//!   complaint. It is not searched for blocks again. An end marker outside a block is ordinary text.
+//!
+//! # What the user sees
+//!
+//! Everything outside blocks, character for character, but for the white space around a block. What stands before and
+//! after it becomes one gap: the side with more line ends stays (the later one, if equal) and the indentation of the
+//! line that follows; where neither side has a line end, the longer side. At the beginning and the end of the text the
+//! gap is dropped. White space in excess of [`GAP_BYTES_MAX`] is ordinary text. A text without blocks is seen unchanged.
+
+pub mod fields;
+pub mod filter;
+pub mod json;
+mod lines;
+mod list;
+mod mend;
+mod scan;
+mod visible;
+
+use fields::{Fields, Shape};
+use scan::Scanner;
+
+/// The longest content a block may have. A longer one is shown as text.
+pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
+/// How many blocks of one text are read. Further ones are hidden all the same.
+pub const BLOCKS_MAX: usize = 64;
+/// The longest name a block may have.
+pub const BLOCK_NAME_BYTES_MAX: usize = 40;
+/// How many blanks may stand between a marker's brackets and its name, on either side.
+pub const MARKER_BLANKS_MAX: usize = 3;
+/// How much white space is held back until it is known whether a block follows.
+pub const GAP_BYTES_MAX: usize = 256;
+/// The longest key of a field.
+pub const KEY_CHARS_MAX: usize = 40;
+/// How many items of one list are read.
+pub const LIST_ITEMS_MAX: usize = 256;
+/// How many complaints one reading makes.
+pub const COMPLAINTS_MAX: usize = 32;
+/// How much of a text a complaint cites.
+pub const EXCERPT_CHARS_MAX: usize = 60;
+/// How deep JSON may nest.
+pub const JSON_DEPTH_MAX: usize = 100;
+/// Up to about this length a text is searched for JSON to its end, whatever it takes.
+pub const JSON_BYTES_SMALL: usize = 8 * 1024;
+/// How often, on average, a byte of a longer text may be looked at in a vain search for JSON.
+pub const JSON_LOOKS_MAX: usize = 8;
+
+/// The blocks that count as such, in order, each with the shape of its content.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockNames {
+    blocks: Vec<(String, Shape)>,
+}
+
+impl BlockNames {
+    /// No block at all: every text is ordinary.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Also `name`, in place of an earlier one of that name. A name no marker can have (empty, longer than
+    /// [`BLOCK_NAME_BYTES_MAX`], `END`, or with anything but ASCII letters, digits, `_` and `-`) is left out.
+    #[must_use]
+    pub fn block(mut self, name: &str, shape: Shape) -> Self {
+        let name = name.to_ascii_uppercase();
+        let can_be_marked = !name.is_empty()
+            && name.len() <= BLOCK_NAME_BYTES_MAX
+            && name != scan::END
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if can_be_marked {
+            match self.blocks.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => known.1 = shape,
+                None => self.blocks.push((name, shape)),
+            }
+        }
+        self
+    }
+
+    /// The names, in upper case, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.blocks.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn shape(&self, name: &str) -> Option<&Shape> {
+        self.blocks.iter().find(|(known, _)| known == name).map(|(_, shape)| shape)
+    }
+}
+
+/// What was read in a text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// What the user sees.
+    pub visible: String,
+    /// The blocks, in order; the same name may come twice.
+    pub blocks: Vec<Block>,
+    /// What was not as it should be.
+    pub complaints: Vec<Complaint>,
+}
+
+/// A block of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Its name, in upper case.
+    pub name: String,
+    /// All that stood between its markers.
+    pub raw: String,
+    /// What its shape finds in it.
+    pub fields: Fields,
+}
+
+/// Something in a text that was not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Complaint {
+    /// A block without end marker.
+    #[error("block {block} has no end marker and was taken as text")]
+    Unclosed {
+        /// Which block.
+        block: String,
+    },
+    /// A block that is too long.
+    #[error("block {block} is longer than {BLOCK_BYTES_MAX} bytes and was taken as text")]
+    TooLong {
+        /// Which block.
+        block: String,
+    },
+    /// More blocks than are read.
+    #[error("more than {BLOCKS_MAX} blocks; a further {block} was not read")]
+    TooManyBlocks {
+        /// The first that was not read.
+        block: String,
+    },
+    /// A start marker within a block.
+    #[error("start marker {inner} inside block {block} was taken as its content")]
+    StartInside {
+        /// The open block.
+        block: String,
+        /// The marker within.
+        inner: String,
+    },
+    /// A marker where markers do not count.
+    #[error("marker {marker} stands {place} and does not count")]
+    Hidden {
+        /// The marker's name.
+        marker: String,
+        /// Where it stands.
+        place: Place,
+    },
+    /// Text before the first known key of a block or section.
+    #[error("{at}: text before the first known key: `{text}`")]
+    StrayText {
+        /// Block and section.
+        at: String,
+        /// The beginning of the text.
+        text: String,
+    },
+    /// A key for the second time.
+    #[error("{at}: key given again; the first one stands")]
+    RepeatedKey {
+        /// Block, section and key.
+        at: String,
+    },
+    /// Text where a section was expected.
+    #[error("{at}: expected indented keys, found `{text}`")]
+    NoSection {
+        /// Block, section and key.
+        at: String,
+        /// The beginning of the text.
+        text: String,
+    },
+    /// An inline list without its closing bracket.
+    #[error("{at}: list has no closing bracket")]
+    UnclosedList {
+        /// Block, section and key.
+        at: String,
+    },
+    /// A list with more items than are read.
+    #[error("{at}: only the first {LIST_ITEMS_MAX} items were read")]
+    TooManyItems {
+        /// Block, section and key.
+        at: String,
+    },
+}
+
+/// Where a marker does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a code fence, or on the line that opens it.
+    Fence,
+    /// On a quoted line.
+    Quote,
+    /// In a code span.
+    Code,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fence => "in a code fence",
+            Self::Quote => "in a quote",
+            Self::Code => "in a code span",
+        })
+    }
+}
+
+/// Parts `text` into what the user sees and its blocks.
+#[must_use]
+pub fn read(text: &str, names: &BlockNames) -> Reading {
+    let mut scanner = Scanner::new(names.names().map(str::to_owned).collect());
+    let mut visible = scanner.push(text);
+    visible.push_str(&scanner.finish());
+    let (found, mut complaints) = scanner.into_findings();
+    let blocks = found
+        .into_iter()
+        .map(|(name, raw)| {
+            let fields = match names.shape(&name) {
+                Some(shape) => fields::read(&name, &raw, shape, &mut complaints),
+                None => Fields::default(),
+            };
+            Block { name, raw, fields }
+        })
+        .collect();
+    Reading { visible, blocks, complaints }
+}
+
+/// Wraps words that are not ours in a code fence longer than any run of backticks in them, so that they can neither
+/// leave it nor act as a marker.
+#[must_use]
+pub fn fence(text: &str) -> String {
+    let (mut longest, mut run) = (0, 0);
+    for byte in text.bytes() {
+        run = if byte == b'`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let mark = "`".repeat((longest + 1).max(3));
+    let line_end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{mark}\n{text}{line_end}{mark}")
+}
+
+/// Quotes words that are not ours: every line, whatever ends it, comes to stand behind a `>`.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 16 + 2);
+    let text = text.replace("\r\n", "\n");
+    for (place, line) in text.split(['\n', '\r']).enumerate() {
+        if place > 0 {
+            out.push('\n');
+        }
+        out.push('>');
+        if !line.is_empty() {
+            out.push(' ');
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+fn complain(complaints: &mut Vec<Complaint>, complaint: Complaint) {
+    if complaints.len() < COMPLAINTS_MAX {
+        complaints.push(complaint);
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(EXCERPT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

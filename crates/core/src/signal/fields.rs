@@ -1,0 +1,401 @@
+//! Reads the content of a block as fields. Only keys that the caller's shape knows count as keys, so that a line of
+//! prose with a colon in it stays prose.
+//!
+//! - A key is letters, digits, `_`, `-` and blanks (at most [`KEY_CHARS_MAX`]), then a colon, at the beginning of a line,
+//!   perhaps in `**bold**`. Case does not matter, and blanks, `-` and `_` are the same: `Key findings` is `key_findings`.
+//! - A value goes on until the next known key that is not indented deeper (one column of slack is given).
+//! - A section holds fields of its own. They should be indented; where they are not, a key belongs to the section if
+//!   only the section knows it.
+//! - A raw value takes everything to the end of the block, whatever it looks like.
+//! - `null`, `none`, `[]` and nothing at all are absent.
+//! - A key given twice: the first one stands.
+
+use super::{Complaint, KEY_CHARS_MAX, complain, excerpt, list};
+
+/// The keys a block or section knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shape {
+    keys: Vec<(String, Kind)>,
+}
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Words, perhaps over several lines.
+    Text,
+    /// Several texts: `[a, "b, c"]`, or one behind each dash, star, dot or number.
+    List,
+    /// Fields of its own.
+    Section(Shape),
+    /// Everything to the end of the block, verbatim.
+    Raw,
+}
+
+impl Shape {
+    /// Knows no key.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Also a text.
+    #[must_use]
+    pub fn text(self, key: &str) -> Self {
+        self.key(key, Kind::Text)
+    }
+
+    /// Also a list.
+    #[must_use]
+    pub fn list(self, key: &str) -> Self {
+        self.key(key, Kind::List)
+    }
+
+    /// Also a section.
+    #[must_use]
+    pub fn section(self, key: &str, shape: Shape) -> Self {
+        self.key(key, Kind::Section(shape))
+    }
+
+    /// Also a raw text.
+    #[must_use]
+    pub fn raw(self, key: &str) -> Self {
+        self.key(key, Kind::Raw)
+    }
+
+    /// Also `key`, in place of an earlier one of that name.
+    #[must_use]
+    pub fn key(mut self, key: &str, kind: Kind) -> Self {
+        let key = normalised(key);
+        match self.keys.iter_mut().find(|(known, _)| *known == key) {
+            Some(known) => known.1 = kind,
+            None => self.keys.push((key, kind)),
+        }
+        self
+    }
+
+    fn kind(&self, key: &str) -> Option<&Kind> {
+        self.keys.iter().find(|(known, _)| known == key).map(|(_, kind)| kind)
+    }
+}
+
+/// Fields in the order they were given.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fields {
+    entries: Vec<(String, FieldValue)>,
+}
+
+/// What was given for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldValue {
+    /// The key was given, and nothing for it.
+    Absent,
+    /// Words.
+    Text(String),
+    /// At least one item.
+    List(Vec<String>),
+    /// At least one field.
+    Section(Fields),
+}
+
+impl Fields {
+    /// The words given for `key`.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key) {
+            Some(FieldValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The items given for `key`; words count as one item.
+    #[must_use]
+    pub fn list(&self, key: &str) -> Vec<String> {
+        match self.get(key) {
+            Some(FieldValue::List(items)) => items.clone(),
+            Some(FieldValue::Text(text)) => vec![text.clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The fields given for `key`.
+    #[must_use]
+    pub fn section(&self, key: &str) -> Option<&Fields> {
+        match self.get(key) {
+            Some(FieldValue::Section(fields)) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// What was given for `key`, if it was given at all.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&FieldValue> {
+        let key = normalised(key);
+        self.entries.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// All fields, in the order they were given.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &FieldValue)> {
+        self.entries.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Whether no key was given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// Reads the content of the block `name`.
+pub(super) fn read(name: &str, raw: &str, shape: &Shape, complaints: &mut Vec<Complaint>) -> Fields {
+    if shape.keys.is_empty() {
+        return Fields::default();
+    }
+    let mut reader = Reader { frames: vec![Frame::new(name.to_owned(), shape)], complaints };
+    let mut offset = 0;
+    for line in raw.split_inclusive('\n') {
+        let end = offset + line.len();
+        if let Some(mut key) = Key::of(line) {
+            if offset == 0 {
+                // It shares its line with the start marker: its indentation says nothing.
+                key.indent = usize::MAX - 1;
+            }
+            if let Some(kind) = reader.enter(&key) {
+                let value_at = end - key.rest.len();
+                if *kind == Kind::Raw {
+                    reader.raw(&key, &raw[value_at..]);
+                    break;
+                }
+                reader.open(key, kind);
+                offset = end;
+                continue;
+            }
+        }
+        reader.line(line);
+        offset = end;
+    }
+    reader.finish()
+}
+
+/// A line that looks like the beginning of a field.
+struct Key<'a> {
+    name: String,
+    indent: usize,
+    rest: &'a str,
+}
+
+impl<'a> Key<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        const BOLD: &str = "**";
+        let trimmed = line.trim_start_matches([' ', '\t']);
+        let indent = columns(&line[..line.len() - trimmed.len()]);
+        let (bold, trimmed) = match trimmed.strip_prefix(BOLD) {
+            Some(inner) => (true, inner),
+            None => (false, trimmed),
+        };
+        // Two more for the stars that may close the bold.
+        let (colon, _) = trimmed.char_indices().take(KEY_CHARS_MAX + 3).find(|(_, c)| *c == ':')?;
+        let (mut name, mut rest) = (trimmed[..colon].trim_end(), &trimmed[colon + 1..]);
+        if bold {
+            match name.strip_suffix(BOLD) {
+                Some(inner) => name = inner,
+                None => rest = rest.strip_prefix(BOLD)?,
+            }
+        }
+        let is_word = name.chars().any(char::is_alphanumeric)
+            && name.chars().count() <= KEY_CHARS_MAX
+            && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ' '));
+        is_word.then(|| Self { name: normalised(name), indent, rest })
+    }
+}
+
+/// A block or section being read.
+struct Frame<'a> {
+    /// Where it is, for complaints.
+    at: String,
+    shape: &'a Shape,
+    fields: Fields,
+    open: Option<Field<'a>>,
+    stray: Option<&'a str>,
+}
+
+/// A field being read.
+struct Field<'a> {
+    name: String,
+    indent: usize,
+    kind: &'a Kind,
+    first: &'a str,
+    lines: Vec<&'a str>,
+}
+
+impl<'a> Frame<'a> {
+    fn new(at: String, shape: &'a Shape) -> Self {
+        Self { at, shape, fields: Fields::default(), open: None, stray: None }
+    }
+
+    /// Whether `key` is a key of this frame, as far as indentation goes too.
+    fn takes(&self, key: &Key<'_>) -> Option<&'a Kind> {
+        let deep_enough = self.open.as_ref().is_none_or(|field| key.indent <= field.indent.saturating_add(1));
+        self.shape.kind(&key.name).filter(|_| deep_enough)
+    }
+}
+
+struct Reader<'a, 'c> {
+    /// The block, then the open section, then the open section in it, …
+    frames: Vec<Frame<'a>>,
+    complaints: &'c mut Vec<Complaint>,
+}
+
+impl<'a> Reader<'a, '_> {
+    /// Closes what `key` ends, if it is a known key here, and says what it holds.
+    fn enter(&mut self, key: &Key<'a>) -> Option<&'a Kind> {
+        let mut taken = None;
+        for (depth, frame) in self.frames.iter().enumerate().rev() {
+            if let Some(kind) = frame.takes(key) {
+                taken = Some((depth, kind));
+            }
+            let section = depth.checked_sub(1).and_then(|outer| self.frames[outer].open.as_ref());
+            let is_indented = section.is_none_or(|section| key.indent > section.indent);
+            if taken.is_some() && is_indented {
+                break;
+            }
+        }
+        let (depth, kind) = taken?;
+        while self.frames.len() > depth + 1 {
+            self.close_section();
+        }
+        self.close_field();
+        Some(kind)
+    }
+
+    fn open(&mut self, key: Key<'a>, kind: &'a Kind) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        let at = format!("{}.{}", frame.at, key.name);
+        frame.open = Some(Field { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
+        if let Kind::Section(shape) = kind {
+            self.frames.push(Frame::new(at, shape));
+        }
+    }
+
+    fn raw(&mut self, key: &Key<'a>, text: &'a str) {
+        let blank_lines = text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
+        let text = if blank_lines == 0 { text.trim_start() } else { &text[blank_lines..] };
+        let text = text.trim_end();
+        let value = if is_absent(text) { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) };
+        self.keep(key.name.clone(), value);
+    }
+
+    /// A line that is no key.
+    fn line(&mut self, line: &'a str) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        match &mut frame.open {
+            Some(field) => field.lines.push(line.trim_end_matches(['\n', '\r'])),
+            None if frame.stray.is_none() && !line.trim().is_empty() => frame.stray = Some(line),
+            None => {}
+        }
+    }
+
+    fn finish(mut self) -> Fields {
+        while self.frames.len() > 1 {
+            self.close_section();
+        }
+        self.close_field();
+        self.stray();
+        self.frames.pop().map(|frame| frame.fields).unwrap_or_default()
+    }
+
+    fn stray(&mut self) {
+        if let Some(frame) = self.frames.last_mut()
+            && let Some(text) = frame.stray.take()
+        {
+            let complaint = Complaint::StrayText { at: frame.at.clone(), text: excerpt(text) };
+            complain(self.complaints, complaint);
+        }
+    }
+
+    /// Closes the innermost section; its frame goes, and its fields become a value of the frame around it.
+    fn close_section(&mut self) {
+        self.close_field();
+        let Some(inner) = self.frames.pop() else { return };
+        let Some(field) = self.frames.last_mut().and_then(|frame| frame.open.take()) else { return };
+        let said = if is_absent(field.first) { inner.stray.unwrap_or("") } else { field.first };
+        if !is_absent(said) {
+            let text = excerpt(said);
+            let at = inner.at;
+            let complaint = if inner.fields.is_empty() {
+                Complaint::NoSection { at, text }
+            } else {
+                Complaint::StrayText { at, text }
+            };
+            complain(self.complaints, complaint);
+        }
+        let value = if inner.fields.is_empty() { FieldValue::Absent } else { FieldValue::Section(inner.fields) };
+        self.keep(field.name, value);
+    }
+
+    /// Closes the open field of the innermost frame, which is no section.
+    fn close_field(&mut self) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        let Some(field) = frame.open.take() else { return };
+        let at = format!("{}.{}", frame.at, field.name);
+        let value = match field.kind {
+            Kind::List => list::read(field.first, &field.lines, &at, self.complaints),
+            Kind::Text | Kind::Raw | Kind::Section(_) => text_of(field.first, &field.lines),
+        };
+        self.keep(field.name, value);
+    }
+
+    fn keep(&mut self, name: String, value: FieldValue) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        if frame.fields.entries.iter().any(|(known, _)| *known == name) {
+            complain(self.complaints, Complaint::RepeatedKey { at: format!("{}.{name}", frame.at) });
+        } else {
+            frame.fields.entries.push((name, value));
+        }
+    }
+}
+
+/// The words of a value: those behind its key and the lines that follow, without the indentation they share.
+fn text_of(first: &str, lines: &[&str]) -> FieldValue {
+    const BLOCK_SCALARS: [&str; 6] = ["|", ">", "|-", ">-", "|+", ">+"];
+    let first = first.trim();
+    let first = if BLOCK_SCALARS.contains(&first) && !lines.is_empty() { "" } else { first };
+    let indent_of = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let shared = lines.iter().filter(|line| !line.trim().is_empty()).map(|line| indent_of(line)).min().unwrap_or(0);
+    let mut text = first.to_owned();
+    for line in lines {
+        text.push('\n');
+        text.push_str(line.get(shared.min(indent_of(line))..).unwrap_or("").trim_end());
+    }
+    let text = unquoted(text.trim());
+    if is_absent(text) { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
+}
+
+/// `text` without a pair of double quotes around all of it.
+pub(super) fn unquoted(text: &str) -> &str {
+    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        Some(inner) if !inner.contains('"') => inner,
+        _ => text,
+    }
+}
+
+/// Whether these words stand for nothing.
+pub(super) fn is_absent(text: &str) -> bool {
+    let text = text.trim();
+    text.is_empty() || text == "[]" || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
+}
+
+/// A key as it is compared: lower case, words joined by `_`.
+fn normalised(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for word in key.split(['_', '-', ' ']).filter(|word| !word.is_empty()) {
+        if !out.is_empty() {
+            out.push('_');
+        }
+        out.extend(word.chars().flat_map(char::to_lowercase));
+    }
+    out
+}
+
+fn columns(indentation: &str) -> usize {
+    indentation.chars().fold(0, |column, c| if c == '\t' { column + 4 - column % 4 } else { column + 1 })
+}

@@ -1,0 +1,406 @@
+//! Reads JSON as models write it. Valid JSON is read as it stands; of the rest, as much as can be understood without
+//! inventing anything: comments, missing or superfluous commas, quotes of the wrong kind or unescaped, keys without
+//! quotes, Python's words, line ends in strings, and an end that is missing because the reply was cut. What cannot be
+//! JSON is given up at once. It never looks at a byte more than a few times.
+
+use serde_json::{Map, Number, Value};
+
+use super::JSON_DEPTH_MAX;
+
+const BARE_KEY_BYTES_MAX: usize = 64;
+
+/// A value that was read, and how.
+#[derive(Debug)]
+pub(super) struct Mended {
+    pub(super) value: Value,
+    /// Where in the text it ends.
+    pub(super) end: usize,
+    /// Whether it was not valid JSON.
+    pub(super) is_amiss: bool,
+    /// Whether the text ended before it did.
+    pub(super) is_cut_short: bool,
+}
+
+/// Reads the object or array that begins at `start`; otherwise says where it became clear that there is none.
+pub(super) fn value_at(text: &str, start: usize) -> Result<Mended, usize> {
+    let mut mender = Mender { text, at: start, is_amiss: false, is_cut_short: false };
+    match mender.value(1, Inside::Array) {
+        Some(value) => {
+            let Mender { at, is_amiss, is_cut_short, .. } = mender;
+            Ok(Mended { value, end: at, is_amiss: is_amiss || is_cut_short, is_cut_short })
+        }
+        None => Err(mender.at),
+    }
+}
+
+struct Mender<'a> {
+    text: &'a str,
+    at: usize,
+    is_amiss: bool,
+    is_cut_short: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Object,
+    Array,
+}
+
+/// What stands where a member or an item may stand.
+enum Next {
+    Entry,
+    End,
+}
+
+impl Mender<'_> {
+    /// `None` gives up.
+    fn value(&mut self, depth: usize, inside: Inside) -> Option<Value> {
+        match self.peek()? {
+            '{' | '[' if depth > JSON_DEPTH_MAX => None,
+            '{' => self.object(depth),
+            '[' => self.array(depth),
+            c if is_quote(c) => Some(Value::String(self.string(Some(inside)))),
+            _ => self.word(inside),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<Value> {
+        self.at += 1;
+        let mut members = Map::new();
+        let mut comma = Comma::NotYet;
+        while let Next::Entry = self.next(&mut comma, Inside::Object) {
+            let is_quoted = self.peek().is_some_and(is_quote);
+            let key = if is_quoted { self.string(None) } else { self.bare_key()? };
+            self.skip_space();
+            match self.peek() {
+                Some(':') => self.at += 1,
+                None => {
+                    self.is_cut_short = true;
+                    break;
+                }
+                Some(c) if is_quoted && (is_quote(c) || matches!(c, '{' | '[' | '0'..='9')) => self.is_amiss = true,
+                Some(_) => return None,
+            }
+            self.skip_space();
+            let value = match self.peek() {
+                None => {
+                    self.is_cut_short = true;
+                    break;
+                }
+                Some(_) if self.is_half_a_word() => break,
+                Some(',' | '}' | ']') => {
+                    self.is_amiss = true;
+                    Value::Null
+                }
+                Some(_) => self.value(depth + 1, Inside::Object)?,
+            };
+            members.insert(key, value);
+        }
+        Some(Value::Object(members))
+    }
+
+    fn array(&mut self, depth: usize) -> Option<Value> {
+        self.at += 1;
+        let mut items = Vec::new();
+        let mut comma = Comma::NotYet;
+        while let Next::Entry = self.next(&mut comma, Inside::Array) {
+            if self.is_half_a_word() {
+                break;
+            }
+            items.push(self.value(depth + 1, Inside::Array)?);
+        }
+        Some(Value::Array(items))
+    }
+
+    /// Goes past commas to the next entry, or past the end of the container.
+    fn next(&mut self, comma: &mut Comma, inside: Inside) -> Next {
+        loop {
+            self.skip_space();
+            match self.peek() {
+                None => {
+                    self.is_cut_short = true;
+                    return Next::End;
+                }
+                Some(c @ ('}' | ']')) => {
+                    self.is_amiss |= *comma == Comma::Read;
+                    if (c == '}') == (inside == Inside::Object) {
+                        self.at += 1;
+                    } else {
+                        // It closes something further out; this container was never closed.
+                        self.is_amiss = true;
+                    }
+                    return Next::End;
+                }
+                Some(',') => {
+                    self.is_amiss |= *comma != Comma::Due;
+                    *comma = Comma::Read;
+                    self.at += 1;
+                }
+                Some(_) if self.text[self.at..].starts_with("...") => {
+                    self.is_amiss = true;
+                    self.at += 3;
+                }
+                Some(_) => {
+                    self.is_amiss |= *comma == Comma::Due;
+                    *comma = Comma::Due;
+                    return Next::Entry;
+                }
+            }
+        }
+    }
+
+    /// Letters, digits, `_`, `-`, `$` up to a colon.
+    fn bare_key(&mut self) -> Option<String> {
+        let end = bare_key_end(&self.text[self.at..])?;
+        let key = self.text[self.at..self.at + end].to_owned();
+        self.at += end;
+        self.is_amiss = true;
+        Some(key)
+    }
+
+    /// A string within `inside`, or a key.
+    fn string(&mut self, inside: Option<Inside>) -> String {
+        let Some(opening) = self.take() else { return String::new() };
+        let closing = if opening == '“' { '”' } else { opening };
+        self.is_amiss |= opening != '"';
+        let mut out = String::new();
+        while let Some(c) = self.take() {
+            match c {
+                '\\' => self.escape(&mut out),
+                c if c == closing => {
+                    if inside.is_none_or(|inside| self.closes_here(inside)) {
+                        return out;
+                    }
+                    self.is_amiss = true;
+                    out.push(c);
+                }
+                c => {
+                    self.is_amiss |= c < ' ';
+                    out.push(c);
+                }
+            }
+        }
+        self.is_cut_short = true;
+        out
+    }
+
+    /// Whether a quotation mark just read ends its string, judging by what follows it.
+    fn closes_here(&self, inside: Inside) -> bool {
+        let rest = &self.text[self.at..];
+        let next = rest.trim_start();
+        let Some(c) = next.chars().next() else { return true };
+        match c {
+            '}' | ']' | '#' => true,
+            '/' => next.starts_with("//") || next.starts_with("/*"),
+            ',' => {
+                let next = next[1..].trim_start();
+                next.is_empty()
+                    || next.starts_with(['"', '\'', '“', '}', ']', '#', '/', ',', '.'])
+                    || match inside {
+                        Inside::Object => bare_key_end(next).is_some(),
+                        Inside::Array => {
+                            next.starts_with(['{', '[']) || is_number_start(next) || is_literal_start(next)
+                        }
+                    }
+            }
+            c => is_quote(c) && rest[..rest.len() - next.len()].contains('\n'),
+        }
+    }
+
+    /// What follows a backslash.
+    fn escape(&mut self, out: &mut String) {
+        match self.take() {
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some('b') => out.push('\u{8}'),
+            Some('f') => out.push('\u{c}'),
+            Some(c @ ('"' | '\\' | '/')) => out.push(c),
+            Some('u') => match self.code_unit() {
+                Some(unit) => self.unicode(unit, out),
+                None => {
+                    self.is_amiss = true;
+                    out.push_str("\\u");
+                }
+            },
+            Some('\'') => {
+                self.is_amiss = true;
+                out.push('\'');
+            }
+            Some(c) => {
+                // A path or a formula: the backslash was meant.
+                self.is_amiss = true;
+                out.push('\\');
+                out.push(c);
+            }
+            None => {}
+        }
+    }
+
+    /// The character of `unit` and, if it takes two, of the one that follows.
+    fn unicode(&mut self, unit: u16, out: &mut String) {
+        let before = self.at;
+        let second = if self.text[self.at..].starts_with("\\u") {
+            self.at += 2;
+            self.code_unit()
+        } else {
+            None
+        };
+        let mut decoded = char::decode_utf16([unit].into_iter().chain(second));
+        match (decoded.next(), decoded.next()) {
+            (Some(Ok(c)), None) if second.is_some() => out.push(c),
+            (first, _) => {
+                // The second, if any, is a character of its own.
+                self.at = before;
+                let c = first.and_then(Result::ok);
+                self.is_amiss |= c.is_none();
+                out.push(c.unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+        }
+    }
+
+    fn code_unit(&mut self) -> Option<u16> {
+        let digits = self.text.get(self.at..self.at + 4)?;
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let unit = u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+        self.at += 4;
+        Some(unit)
+    }
+
+    /// Goes past a word that the end of the text cut in two, if there is one here.
+    fn is_half_a_word(&mut self) -> bool {
+        let rest = &self.text[self.at..];
+        let is_half = token_end(rest) == rest.len()
+            && !rest.starts_with(is_quote)
+            && literal(rest).is_none()
+            && number(rest).is_none();
+        if is_half {
+            self.at = self.text.len();
+            self.is_cut_short = true;
+        }
+        is_half
+    }
+
+    /// A number, a literal or, in an object, words without quotes.
+    fn word(&mut self, inside: Inside) -> Option<Value> {
+        let rest = &self.text[self.at..];
+        let token_end = token_end(rest);
+        let token = &rest[..token_end];
+        if let Some((value, is_valid)) = literal(token).or_else(|| number(token)) {
+            self.at += token_end;
+            self.is_amiss |= !is_valid;
+            return Some(value);
+        }
+        if inside == Inside::Array {
+            return None;
+        }
+        let end = rest.find([',', '}', ']', '\n', '{', '[', '"']).unwrap_or(rest.len());
+        let words = rest[..end].trim();
+        if words.is_empty() || rest[end..].starts_with(['{', '[', '"']) {
+            return None;
+        }
+        self.at += end;
+        self.is_amiss = true;
+        Some(Value::String(words.to_owned()))
+    }
+
+    /// Past white space and comments.
+    fn skip_space(&mut self) {
+        loop {
+            let rest = self.text[self.at..].trim_start();
+            self.at = self.text.len() - rest.len();
+            // `[#1]` is no comment.
+            let is_apart = self.text[..self.at].ends_with(char::is_whitespace);
+            let comment = if rest.starts_with("//") || (rest.starts_with('#') && is_apart) {
+                rest.find('\n').unwrap_or(rest.len())
+            } else if rest.starts_with("/*") {
+                rest.find("*/").map_or(rest.len(), |end| end + 2)
+            } else {
+                return;
+            };
+            self.at += comment;
+            self.is_amiss = true;
+        }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+}
+
+/// How things stand between two entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comma {
+    /// There was no entry yet.
+    NotYet,
+    /// An entry was read, and no comma since.
+    Due,
+    /// A comma was read, and no entry since.
+    Read,
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'' | '“')
+}
+
+/// Where the number or word ends with which `text` begins.
+fn token_end(text: &str) -> usize {
+    let is_delimiter = |c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']' | '{' | '[' | ':' | '"');
+    text.find(is_delimiter).unwrap_or(text.len())
+}
+
+/// Where the key without quotes ends that a colon follows.
+fn bare_key_end(text: &str) -> Option<usize> {
+    let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+    let end = text.bytes().take(BARE_KEY_BYTES_MAX).take_while(|byte| is_key(*byte)).count();
+    let rest = text[end..].trim_start_matches(' ');
+    (end > 0 && rest.starts_with(':')).then_some(end)
+}
+
+const LITERALS: [(&str, Option<bool>); 9] = [
+    ("true", Some(true)),
+    ("false", Some(false)),
+    ("null", None),
+    ("True", Some(true)),
+    ("False", Some(false)),
+    ("None", None),
+    ("undefined", None),
+    ("NaN", None),
+    ("nil", None),
+];
+const LITERALS_VALID: usize = 3;
+
+/// The literal and whether JSON has it.
+fn literal(token: &str) -> Option<(Value, bool)> {
+    let place = LITERALS.iter().position(|(word, _)| *word == token)?;
+    Some((LITERALS[place].1.map_or(Value::Null, Value::Bool), place < LITERALS_VALID))
+}
+
+fn is_literal_start(text: &str) -> bool {
+    LITERALS.iter().any(|(word, _)| text.starts_with(word))
+}
+
+fn is_number_start(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
+}
+
+/// The number and whether JSON writes it so.
+fn number(token: &str) -> Option<(Value, bool)> {
+    if !is_number_start(token) {
+        return None;
+    }
+    if let Ok(number) = serde_json::from_str::<Number>(token) {
+        return Some((Value::Number(number), true));
+    }
+    let is_plain = token.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let number: f64 = token.parse().ok().filter(|_| is_plain)?;
+    // Whole numbers stay whole: `007` and `+7` are 7.
+    let whole = token.trim_start_matches('+').parse::<i64>().ok().map(Number::from);
+    whole.or_else(|| Number::from_f64(number)).map(|number| (Value::Number(number), false))
+}

@@ -1,0 +1,404 @@
+//! What is read in a block.
+
+use expect_test::{Expect, expect};
+use segue_core::signal::fields::{FieldValue, Fields, Shape};
+use segue_core::signal::{BlockNames, LIST_ITEMS_MAX, Reading, read};
+
+fn names() -> BlockNames {
+    let handover = Shape::new().text("goal").text("problem_summary").list("constraints").list("priorities");
+    BlockNames::new()
+        .block("NOTE", Shape::new().text("shape").list("key_findings").list("gaps").text("user_reply"))
+        .block("BATCH", Shape::new().text("type").text("goal").section("handover", handover).raw("prompt"))
+}
+
+fn inside(block: &str, content: &str) -> Reading {
+    read(&format!("<<<{block}>>>{content}<<<END>>>"), &names())
+}
+
+fn show(fields: &Fields, indent: &str, out: &mut String) {
+    for (key, value) in fields.iter() {
+        match value {
+            FieldValue::Absent => *out += &format!("{indent}{key}\n"),
+            FieldValue::Text(text) => *out += &format!("{indent}{key} = {text:?}\n"),
+            FieldValue::List(items) => *out += &format!("{indent}{key} = {items:?}\n"),
+            FieldValue::Section(fields) => {
+                *out += &format!("{indent}{key}:\n");
+                show(fields, "  ", out);
+            }
+        }
+    }
+}
+
+fn check_in(block: &str, content: &str, expected: Expect) {
+    let reading = inside(block, content);
+    let mut shown = String::new();
+    show(&reading.blocks[0].fields, "", &mut shown);
+    for complaint in reading.complaints {
+        shown += &format!("! {complaint}\n");
+    }
+    expected.assert_eq(&shown);
+}
+
+fn check(content: &str, expected: Expect) {
+    check_in("NOTE", content, expected);
+}
+
+#[test]
+fn keys_match_in_any_spelling() {
+    check(
+        "\nShape: a\nKEY FINDINGS: [b]\nUser-Reply : c\n",
+        expect![[r#"
+        shape = "a"
+        key_findings = ["b"]
+        user_reply = "c"
+    "#]],
+    );
+    check(
+        "\n**Shape:** a\n**Key findings**: [b]\n  user_reply:c\n",
+        expect![[r#"
+        shape = "a"
+        key_findings = ["[b]\n  user_reply:c"]
+    "#]],
+    );
+    check(
+        " shape: a\n     gaps: [b]",
+        expect![[r#"
+        shape = "a"
+        gaps = ["b"]
+    "#]],
+    );
+}
+
+#[test]
+fn fields_keep_their_order() {
+    check(
+        "\ngaps: a\nshape: b\n",
+        expect![[r#"
+        gaps = ["a"]
+        shape = "b"
+    "#]],
+    );
+}
+
+#[test]
+fn a_value_may_span_lines() {
+    check(
+        "\nshape: one\n  two\n\n    three\ngaps: x\n",
+        expect![[r#"
+        shape = "one\ntwo\n\n  three"
+        gaps = ["x"]
+    "#]],
+    );
+    check(
+        "\nshape: |\n  one\n  two\r\ngaps: x\n",
+        expect![[r#"
+        shape = "one\ntwo"
+        gaps = ["x"]
+    "#]],
+    );
+    check(
+        "\nshape:\n  one: two\n",
+        expect![[r#"
+        shape = "one: two"
+    "#]],
+    );
+}
+
+#[test]
+fn only_known_keys_count_as_keys() {
+    check(
+        "\nshape: one\nNote: this is prose\nhttps://x.y: z\ngaps: a",
+        expect![[r#"
+        shape = "one\nNote: this is prose\nhttps://x.y: z"
+        gaps = ["a"]
+    "#]],
+    );
+    check(
+        "\nmood: fine\nshape: one\n",
+        expect![[r#"
+        shape = "one"
+        ! NOTE: text before the first known key: `mood: fine`
+    "#]],
+    );
+    check(
+        "\nJust words.\n",
+        expect![[r#"
+        ! NOTE: text before the first known key: `Just words.`
+    "#]],
+    );
+    check(
+        "\nshape: one\n    gaps: deeper, so part of it\n",
+        expect![[r#"
+        shape = "one\ngaps: deeper, so part of it"
+    "#]],
+    );
+}
+
+#[test]
+fn null_none_and_nothing_are_absent() {
+    check(
+        "\nshape: null\nuser_reply: None\ngaps: []\nkey_findings:\n",
+        expect![[r#"
+        shape
+        user_reply
+        gaps
+        key_findings
+    "#]],
+    );
+    check(
+        "\nkey_findings: [none, null, , a]\ngaps: none\nshape: \"\"\n",
+        expect![[r#"
+        key_findings = ["a"]
+        gaps
+        shape
+    "#]],
+    );
+    check(
+        "\nshape: none of these\n",
+        expect![[r#"
+        shape = "none of these"
+    "#]],
+    );
+    let reading = inside("NOTE", "\nshape: null\n");
+    assert_eq!(reading.blocks[0].fields.text("shape"), None);
+    assert_eq!(reading.blocks[0].fields.get("shape"), Some(&FieldValue::Absent));
+    assert_eq!(reading.blocks[0].fields.get("gaps"), None);
+}
+
+#[test]
+fn an_inline_list_respects_quotes_and_brackets() {
+    check(
+        "\ngaps: [a, \"b, c\", d]\n",
+        expect![[r#"
+        gaps = ["a", "b, c", "d"]
+    "#]],
+    );
+    check(
+        "\ngaps: ['a, b', don't, can't, \"say \\\"hi\\\", ok\"]\n",
+        expect![[r#"
+        gaps = ["a, b", "don't", "can't", "say \"hi\", ok"]
+    "#]],
+    );
+    check(
+        "\ngaps: [f(a, b), [c, d], {e, f}]\n",
+        expect![[r#"
+        gaps = ["f(a, b)", "[c, d]", "{e, f}"]
+    "#]],
+    );
+    check(
+        "\ngaps: [a) one, b) two, :( three]\n",
+        expect![[r#"
+        gaps = ["a) one", "b) two", ":( three"]
+    "#]],
+    );
+    check(
+        "\ngaps: [\n  one,\n  two\n  and more,\n]\n",
+        expect![[r#"
+        gaps = ["one", "two and more"]
+    "#]],
+    );
+    check(
+        "\ngaps: [see](link) and [more]\n",
+        expect![[r#"
+        gaps = ["[see](link) and [more]"]
+    "#]],
+    );
+    check(
+        "\ngaps: [\"half open, next, a \"b\" c]\n",
+        expect![[r#"
+        gaps = ["\"half open", "next", "a \"b\" c"]
+    "#]],
+    );
+}
+
+#[test]
+fn a_list_without_closing_bracket_is_a_complaint() {
+    check(
+        "\ngaps: [a, b\nshape: c\n",
+        expect![[r#"
+        gaps = ["a", "b"]
+        shape = "c"
+        ! NOTE.gaps: list has no closing bracket
+    "#]],
+    );
+}
+
+#[test]
+fn a_list_may_stand_behind_bullets() {
+    check(
+        "\ngaps:\n- a, b\n  goes on\n* c\n • d\n1. e\n2) \"f\"\nshape: x\n",
+        expect![[r#"
+        gaps = ["a, b goes on", "c", "d", "e", "f"]
+        shape = "x"
+    "#]],
+    );
+    check(
+        "\ngaps:\n  - one: two\n  - shape: not a key\n\n  - three\nshape: x\n",
+        expect![[r#"
+        gaps = ["one: two", "shape: not a key", "three"]
+        shape = "x"
+    "#]],
+    );
+    check(
+        "\ngaps: among others\n- a\n",
+        expect![[r#"
+        gaps = ["among others", "a"]
+    "#]],
+    );
+}
+
+#[test]
+fn words_where_a_list_is_expected_are_one_item() {
+    check(
+        "\ngaps: time, money\n",
+        expect![[r#"
+        gaps = ["time, money"]
+    "#]],
+    );
+    check(
+        "\ngaps:\n  time,\n  money\n",
+        expect![[r#"
+        gaps = ["time,\n  money"]
+    "#]],
+    );
+    let fields = inside("NOTE", "\nshape: a, b\n").blocks.remove(0).fields;
+    assert_eq!(fields.list("shape"), ["a, b"]);
+}
+
+#[test]
+fn a_list_has_a_limit() {
+    let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(LIST_ITEMS_MAX + 5)));
+    assert_eq!(reading.blocks[0].fields.list("gaps").len(), LIST_ITEMS_MAX);
+    expect!["NOTE.gaps: only the first 256 items were read"].assert_eq(&reading.complaints[0].to_string());
+}
+
+#[test]
+fn the_first_of_two_equal_keys_stands() {
+    check(
+        "\nshape: a\nShape: b\n",
+        expect![[r#"
+        shape = "a"
+        ! NOTE.shape: key given again; the first one stands
+    "#]],
+    );
+}
+
+#[test]
+fn a_section_holds_fields_of_its_own() {
+    check_in(
+        "BATCH",
+        "\nTYPE: WORKFLOW\n\nHANDOVER:\n  goal: ship\n  problem_summary: It is\n    late.\n  constraints: [time, \"a, b\"]\n  priorities:\n    - first\n    - second\n\nPROMPT:\nYou are an expert.\nTYPE: not a key\n  goal: neither\n",
+        expect![[r#"
+            type = "WORKFLOW"
+            handover:
+              goal = "ship"
+              problem_summary = "It is\nlate."
+              constraints = ["time", "a, b"]
+              priorities = ["first", "second"]
+            prompt = "You are an expert.\nTYPE: not a key\n  goal: neither"
+        "#]],
+    );
+}
+
+#[test]
+fn a_section_that_is_not_indented_is_understood() {
+    check_in(
+        "BATCH",
+        "\nHANDOVER:\nproblem_summary: s\nconstraints: [c]\ngoal: outer\nTYPE: STEP_HELP\n",
+        expect![[r#"
+        handover:
+          problem_summary = "s"
+          constraints = ["c"]
+        goal = "outer"
+        type = "STEP_HELP"
+    "#]],
+    );
+}
+
+#[test]
+fn a_section_that_is_none_is_a_complaint() {
+    check_in(
+        "BATCH",
+        "\nHANDOVER: none\nTYPE: a\n",
+        expect![[r#"
+        handover
+        type = "a"
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nHANDOVER: to follow\nTYPE: a\n",
+        expect![[r#"
+        handover
+        type = "a"
+        ! BATCH.handover: expected indented keys, found `to follow`
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nHANDOVER:\n  to follow\nTYPE: a\n",
+        expect![[r#"
+        handover
+        type = "a"
+        ! BATCH.handover: expected indented keys, found `to follow`
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nHANDOVER: as said\n  goal: g\nTYPE: a\n",
+        expect![[r#"
+        handover:
+          goal = "g"
+        type = "a"
+        ! BATCH.handover: text before the first known key: `as said`
+    "#]],
+    );
+}
+
+#[test]
+fn a_raw_value_takes_everything_to_the_end() {
+    check_in(
+        "BATCH",
+        "\nPROMPT: one\n\n  two \n\nHANDOVER:\n",
+        expect![[r#"
+        prompt = "one\n\n  two \n\nHANDOVER:"
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nPROMPT:\n\n    code\n",
+        expect![[r#"
+        prompt = "    code"
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nPROMPT:\n",
+        expect![[r#"
+        prompt
+    "#]],
+    );
+    check_in(
+        "BATCH",
+        "\nHANDOVER:\n  goal: g\n  PROMPT: is outside\n",
+        expect![[r#"
+        handover:
+          goal = "g\nPROMPT: is outside"
+    "#]],
+    );
+}
+
+#[test]
+fn the_seed_block_is_understood() {
+    let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
+    let shape =
+        Shape::new().text("shape").list("key_findings").list("tensions").text("resisted_framing").list("still_unclear");
+    let reading = read(text, &BlockNames::new().block("HANDOVER", shape));
+    let fields = &reading.blocks[0].fields;
+    assert_eq!(fields.text("shape"), Some("tradeoff"));
+    assert_eq!(fields.list("key_findings"), ["fast is costly", "cheap, slow"]);
+    assert_eq!(fields.list("tensions"), Vec::<String>::new());
+    assert_eq!(fields.text("resisted_framing"), None);
+    assert_eq!(fields.list("Still unclear"), ["budget"]);
+    assert_eq!((reading.visible.as_str(), reading.complaints.len()), ("", 0));
+}

@@ -1,0 +1,281 @@
+//! Streaming shows what reading shows, however the chunks fall.
+
+use proptest::prelude::*;
+use segue_core::signal::fields::Shape;
+use segue_core::signal::filter::Filter;
+use segue_core::signal::{BLOCK_BYTES_MAX, BlockNames, fence, quote, read};
+
+fn names() -> BlockNames {
+    BlockNames::new().block("NOTE", Shape::new()).block("N", Shape::new()).block("BATCH", Shape::new())
+}
+
+fn streamed(chunks: &[&str]) -> Vec<String> {
+    let mut filter = Filter::new(names());
+    let mut out: Vec<String> = chunks.iter().map(|chunk| filter.push(chunk)).collect();
+    out.push(filter.finish());
+    out
+}
+
+#[test]
+fn prose_goes_out_at_once() {
+    let out =
+        streamed(&["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "\n```", "\ncode", "\n```", "\nend"]);
+    let expected =
+        ["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "\n```", "\ncode", "\n```", "\nend", ""];
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn only_white_space_and_what_may_become_a_marker_is_held_back() {
+    let out =
+        streamed(&["a ", "\n", "b <", "<", "<", "N", "O", "W", " <<<NOTE", ">>", "> x", " <<<END>>", "> c", " <<<"]);
+    assert_eq!(out, ["a", "", " \nb", "", "", "", "", " <<<NOW", "", "", "", "", " c", "", " <<<"]);
+}
+
+#[test]
+fn what_turns_out_to_be_no_block_is_released() {
+    let out = streamed(&["a <<<NOTE>>> b", "\nc\n", "<<<EN"]);
+    assert_eq!(out, ["a", "", "", " <<<NOTE>>> b\nc\n<<<EN"]);
+}
+
+#[test]
+fn a_block_that_grows_too_long_is_released_before_the_end() {
+    let half = "x".repeat(BLOCK_BYTES_MAX / 2);
+    let out = streamed(&["<<<NOTE>>>", &half, &half, "y", "z<<<END>>>"]);
+    assert_eq!(out, ["", "", "", &format!("<<<NOTE>>>{half}{half}y"), "z<<<END>>>", ""]);
+}
+
+/// A text made of what the rules are about. Inside blocks words are marked with `✗`.
+fn adversarial() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        8 => prop::sample::select(vec![
+            "<<<NOTE>>>", "<<<END>>>", "<<<N>>>", "<<<BATCH>>>", "<<<note>>>", "<<< N >>>", "<<<OTHER>>>", "<<<end>>>",
+        ]),
+        4 => prop::sample::select(vec![
+            "<", "<<", "<<<", "<<<<", "<<<N", "<<<NOT", "<<<BATC", "<<<END", "<<<END>", "<<<NOTE>>", ">", ">>", ">>>", "NOTE>>>",
+        ]),
+        4 => prop::sample::select(vec![
+            "`", "``", "```", "````", "\n```\n", "\n~~~\n", "\n~~~~", "\n   ```", "\n    ```", "```rust\n", "~~~", "\r\n```\r\n",
+        ]),
+        4 => prop::sample::select(vec!["\n> ", "\n   > ", "\n    > ", ">", "\n- ", "\n  - ", "\n1. ", "\n12) ", "-", "* "]),
+        6 => prop::sample::select(vec!["\n", "\r\n", " ", "  ", "\t", "\n\n", "\n  ", "\r"]),
+        6 => prop::sample::select(vec!["a", "word", "é", "😀", "key: value", ".", "\u{0}", "\u{feff}", "\u{2028}"]),
+    ];
+    prop::collection::vec(part, 0..40).prop_map(|parts| parts.concat())
+}
+
+fn cut(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
+    let mut places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    places.push(text.len());
+    let mut at: Vec<usize> = cuts.iter().map(|cut| places[cut.index(places.len())]).collect();
+    at.extend([0, text.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|pair| text[pair[0]..pair[1]].to_owned()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_split_shows_what_reading_shows(
+        text in adversarial(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let chunks = cut(&text, &cuts);
+        let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
+        let reading = read(&text, &names());
+        prop_assert_eq!(&streamed(&chunks).concat(), &reading.visible);
+        let characters: Vec<String> = text.chars().map(String::from).collect();
+        let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
+        let mut so_far = String::new();
+        for out in streamed(&characters) {
+            so_far += &out;
+            prop_assert!(reading.visible.starts_with(&so_far));
+        }
+        prop_assert_eq!(so_far, reading.visible);
+    }
+
+    #[test]
+    fn reading_agrees_with_a_plain_statement_of_the_rules(text in adversarial()) {
+        let reading = read(&text, &names());
+        let (visible, blocks) = oracle::read(&text);
+        prop_assert_eq!(reading.blocks.into_iter().map(|block| block.raw).collect::<Vec<_>>(), blocks);
+        let words = |text: &str| text.chars().filter(|c| !c.is_ascii_whitespace()).collect::<String>();
+        prop_assert_eq!(words(&reading.visible), words(&visible));
+    }
+
+    #[test]
+    fn a_text_without_blocks_is_seen_unchanged(text in adversarial()) {
+        let reading = read(&text, &names());
+        if reading.blocks.is_empty() {
+            prop_assert_eq!(reading.visible, text);
+        } else {
+            prop_assert!(reading.visible.len() < text.len());
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_block_is_ever_shown(
+        before in adversarial(),
+        inside in prop::collection::vec(prop::sample::select(vec!["✗", "\n✗", "```", "\n```\n", "`", " <<<N>>>", "\n> ", "<<<E"]), 0..12),
+        after in adversarial(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        // Whatever came before has to be out of the way: an end that begins its line, and no open fence.
+        let before = format!("{}\n", fence(&before));
+        let text = format!("{before}<<<NOTE>>>{}\n<<<END>>>{after}", inside.concat());
+        for out in streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()) {
+            prop_assert!(!out.contains('✗'), "{out}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_not_ours_never_act_as_markers(text in adversarial(), more in any::<String>()) {
+        let text = text + &more;
+        for wrapped in [fence(&text), quote(&text)] {
+            let followed = format!("{wrapped}\n<<<NOTE>>>x<<<END>>>");
+            let reading = read(&followed, &names());
+            prop_assert_eq!(reading.blocks.len(), 1);
+            prop_assert_eq!(reading.visible, wrapped.trim_end_matches([' ', '\t', '\r', '\n']));
+        }
+    }
+}
+
+/// The rules once more, without regard to time: whether a marker counts is worked out anew from all that precedes it.
+mod oracle {
+    const NAMES: [&str; 3] = ["NOTE", "N", "BATCH"];
+
+    pub fn read(text: &str) -> (String, Vec<String>) {
+        let (mut visible, mut blocks) = (String::new(), Vec::new());
+        // Where the present stretch of text or block begins, and whether that is in the middle of a line.
+        let (mut start, mut mid_line) = (0, false);
+        let mut open: Option<usize> = None;
+        let mut at = 0;
+        while at < text.len() {
+            let marker = marker(&text[at..]);
+            let before = &text[start..at];
+            let counts = !hidden(before, mid_line);
+            match (marker, open) {
+                (Some((name, len)), None) if NAMES.contains(&name.as_str()) && counts => {
+                    visible.push_str(before);
+                    open = Some(at);
+                    (start, mid_line) = (at + len, true);
+                    at += len;
+                }
+                (Some((name, len)), Some(_)) if name == "END" && (counts || begins_line(before, mid_line)) => {
+                    blocks.push(before.to_owned());
+                    open = None;
+                    (start, mid_line) = (at + len, true);
+                    at += len;
+                }
+                _ => at += text[at..].chars().next().map_or(1, char::len_utf8),
+            }
+        }
+        visible.push_str(&text[open.unwrap_or(start)..]);
+        (visible, blocks)
+    }
+
+    fn marker(text: &str) -> Option<(String, usize)> {
+        let inner = text.strip_prefix("<<<")?;
+        let end = inner.find(">>>")?;
+        let name = inner[..end].trim_matches([' ', '\t']);
+        let blanks = inner[..end].split(name).map(str::len).max()?;
+        let name = name.to_ascii_uppercase();
+        let known = name == "END" || NAMES.contains(&name.as_str());
+        (known && blanks <= 3).then_some((name, end + 6))
+    }
+
+    fn begins_line(before: &str, mid_line: bool) -> bool {
+        match before.rsplit_once('\n') {
+            Some((_, line)) => line.trim_matches([' ', '\t', '\r']).is_empty(),
+            None => !mid_line && before.trim_matches([' ', '\t', '\r']).is_empty(),
+        }
+    }
+
+    fn hidden(before: &str, mid_line: bool) -> bool {
+        let mut fence: Option<(char, usize, usize)> = None;
+        let mut list = 0;
+        let mut lines: Vec<&str> = before.split('\n').collect();
+        let last = lines.pop().unwrap_or_default();
+        for (place, line) in lines.iter().enumerate() {
+            if place == 0 && mid_line {
+                continue;
+            }
+            let (indent, rest) = unlisted(line, &mut list, fence.is_some());
+            let Some(mark) = rest.chars().next().filter(|c| *c == '`' || *c == '~') else { continue };
+            let length = rest.len() - rest.trim_start_matches(mark).len();
+            let info = rest[length..].trim_matches([' ', '\t', '\r']);
+            match fence {
+                Some((open, least, deepest)) => {
+                    if mark == open && length >= least && indent <= deepest && info.is_empty() {
+                        fence = None;
+                    }
+                }
+                None if indent <= list + 3 && length >= 3 && (mark == '~' || !info.contains('`')) => {
+                    fence = Some((mark, length, list + 3));
+                }
+                None => {}
+            }
+        }
+        if fence.is_some() {
+            return true;
+        }
+        if !(lines.is_empty() && mid_line) {
+            let (indent, rest) = unlisted(last, &mut list, false);
+            if indent <= list + 3 && (rest.starts_with('>') || rest.starts_with("~~~")) {
+                return true;
+            }
+        }
+        in_code(last)
+    }
+
+    /// The column and the text behind indentation and list marks; `list` is where the content of the list stands.
+    fn unlisted<'a>(line: &'a str, list: &mut usize, in_fence: bool) -> (usize, &'a str) {
+        let (mut column, mut rest) = (0, line);
+        loop {
+            let text = rest.trim_start_matches([' ', '\t', '\r']);
+            for c in rest[..rest.len() - text.len()].chars() {
+                column += if c == '\t' { 4 - column % 4 } else { 1 };
+            }
+            if rest.len() < line.len() {
+                *list = column;
+            }
+            rest = text;
+            if in_fence || column > *list + 3 || rest.is_empty() {
+                return (column, rest);
+            }
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let mark = match digits {
+                0 if rest.starts_with(['-', '*', '+']) => 1,
+                1..=9 if rest[digits..].starts_with(['.', ')']) => digits + 1,
+                _ => 0,
+            };
+            if mark == 0 || !rest[mark..].starts_with([' ', '\t', '\r']) {
+                let undecided = rest.len() == mark || rest.len() == digits;
+                if !undecided {
+                    *list = (*list).min(column);
+                }
+                return (column, rest);
+            }
+            column += mark;
+            rest = &rest[mark..];
+        }
+    }
+
+    fn in_code(line: &str) -> bool {
+        let mut open = 0;
+        let mut rest = line;
+        while let Some(at) = rest.find('`') {
+            let run = rest[at..].len() - rest[at..].trim_start_matches('`').len();
+            open = if open == 0 {
+                run
+            } else if open == run {
+                0
+            } else {
+                open
+            };
+            rest = &rest[at + run..];
+        }
+        open > 0
+    }
+}

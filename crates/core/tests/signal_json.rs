@@ -1,0 +1,257 @@
+//! Which JSON is found in a reply.
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use segue_core::signal::json::{Complaint, canonical, find, find_where};
+use serde_json::{Value, json};
+
+fn check(text: &str, expected: Expect) {
+    let reading = find(text);
+    let mut shown = reading.value.map_or_else(|| "nothing".to_owned(), |value| canonical(&value));
+    for complaint in reading.complaints {
+        shown += &format!(" ! {complaint}");
+    }
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn plain_json_is_found() {
+    check(r#" {"a": [1, 2.5, "x"]} "#, expect![[r#"{"a":[1,2.5,"x"]}"#]]);
+    check("[1, 2]", expect!["[1,2]"]);
+    check("[]", expect!["[]"]);
+}
+
+#[test]
+fn what_is_no_object_or_array_does_not_count() {
+    for text in [
+        "",
+        "no json here",
+        "\"text\"",
+        "42",
+        "null",
+        "```json\n\"text\"\n```",
+        "{maybe}",
+        "[see below]",
+        "}{",
+        "[1] and [2, 3]",
+        "f() {x}",
+        "{",
+        "[",
+        "[#1] b",
+    ] {
+        let reading = find(text);
+        assert_eq!((reading.value, reading.complaints), (None, vec![Complaint::Missing]), "{text}");
+    }
+}
+
+#[test]
+fn a_fenced_value_goes_before_a_bare_one() {
+    check("As in {\"b\": 22222222}:\n```json\n{\"a\": 1}\n```\n", expect![[r#"{"a":1}"#]]);
+    check("~~~\n[{\"a\": 1}]\n~~~", expect![[r#"[{"a":1}]"#]]);
+    check("```python\nx = {\"b\": 1}\n```\n```JSON\n{\"a\": 1}\n```", expect![[r#"{"a":1}"#]]);
+    check("```json\n{\"a\": 1}\n```\n```json\n{\"b\": 2}\n```", expect![[r#"{"a":1}"#]]);
+    check("```json\n{\"a\": 1,}\n```\n```json\n{\"b\": 2}\n```", expect![[r#"{"b":2}"#]]);
+    check("```json\n{\"a\": 1", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
+    check("```json {\"a\": 1}```", expect![[r#"{"a":1}"#]]);
+    check("```json\n{\"a\": \"x\\n```\\n\"}\n```", expect![[r#"{"a":"x\n```\n"}"#]]);
+}
+
+#[test]
+fn of_bare_values_the_longest_is_taken() {
+    check("See [1] and {x}: {\"a\": {\"b\": [1]}} or {\"c\": 1}.", expect![[r#"{"a":{"b":[1]}}"#]]);
+    check("[{\"a\": 1}, {\"b\": 2}] is it", expect![[r#"[{"a":1},{"b":2}]"#]]);
+}
+
+#[test]
+fn thoughts_are_left_aside() {
+    check("<think>{\"a\": 1, \"long\": true}</think>\n{\"b\": 2}", expect![[r#"{"b":2}"#]]);
+    check("maybe {\"a\": 1}\n</THINK>{\"b\": 2}", expect![[r#"{"b":2}"#]]);
+    check("<thinking>\n<think>\n</thinking>{\"b\": 2}", expect![[r#"{"b":2}"#]]);
+    check("<think>never closed {\"b\": 2}", expect![[r#"{"b":2}"#]]);
+    check("{\"a\": \"<think>x</think>\"}", expect![[r#"{"a":"<think>x</think>"}"#]]);
+    check("It is {\"a\": \"x </think> y\"}", expect![[r#"{"a":"x </think> y"}"#]]);
+}
+
+#[test]
+fn the_caller_says_what_is_wanted() {
+    let wanted = |value: &Value| value.get("claims").is_some();
+    let reading = find_where("{\"x\": [1, 2, 3, 4]} {\"claims\": []}", wanted);
+    assert_eq!(reading.value, Some(json!({"claims": []})));
+    let reading = find_where("{\"x\": 1}", wanted);
+    assert_eq!((reading.value, reading.complaints), (None, vec![Complaint::Unwanted]));
+}
+
+#[test]
+fn what_models_get_wrong_is_mended() {
+    check(
+        "{'a': 'don\\'t, no', b: True, \"c\": None,}",
+        expect![[r#"{"a":"don't, no","b":true,"c":null} ! the JSON was not valid and was mended"#]],
+    );
+    check("{\"a\": \"hello, world\",}", expect![[r#"{"a":"hello, world"} ! the JSON was not valid and was mended"#]]);
+    check("{\"a\": 1 \"b\": 2\n\"c\": 3}", expect![[r#"{"a":1,"b":2,"c":3} ! the JSON was not valid and was mended"#]]);
+    check(
+        "{\"a\": \"x\"\n \"b\": [1 2, \"y\"\n\"z\"]}",
+        expect![[r#"{"a":"x","b":[1,2,"y","z"]} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\"a\": \"say \"hi\" to, you\", \"b\": 1}",
+        expect![[r#"{"a":"say \"hi\" to, you","b":1} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\"a\": [\"the \"big\" one\", \"two, \"three\" four\"]}",
+        expect![[r#"{"a":["the \"big\" one","two, \"three\" four"]} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\"a\": \"line\nbreak\ttab\", \"b\": \"C:\\dir \\u00e9\\ud83d\\ude00 \\ud83d \\u12\"}",
+        expect![[r#"{"a":"line\nbreak\ttab","b":"C:\\dir é😀 � \\u12"} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\n// one\n\"a\": 1, /* two */ \"b\": 2 # three\n}",
+        expect![[r#"{"a":1,"b":2} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\"a\": [1, 2, ...], \"b\": +1, \"c\": .5, \"d\": 007, \"e\": 2024-01-05, \"f\": NaN}",
+        expect![[
+            r#"{"a":[1,2],"b":1,"c":0.5,"d":7,"e":"2024-01-05","f":null} ! the JSON was not valid and was mended"#
+        ]],
+    );
+    check(
+        "{“a”: “b”, \"c\": bare words, \"d\": , \"e\" \"f\"}",
+        expect![[r#"{"a":"b","c":"bare words","d":null,"e":"f"} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "{\"a\": {\"b\": [1, 2}, \"c\": 3}",
+        expect![[r#"{"a":{"b":[1,2]},"c":3} ! the JSON was not valid and was mended"#]],
+    );
+    check(
+        "Result: {\"claims\": [{\"id\": 1}, {\"id\": 2},],} as asked",
+        expect![[r#"{"claims":[{"id":1},{"id":2}]} ! the JSON was not valid and was mended"#]],
+    );
+}
+
+#[test]
+fn a_value_that_was_cut_short_is_kept_as_far_as_it_goes() {
+    check(
+        "{\"a\": [1, {\"b\": \"half a sen",
+        expect![[r#"{"a":[1,{"b":"half a sen"}]} ! the JSON was cut short and its end is missing"#]],
+    );
+    check("{\"a\": 1, \"b", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
+    check("{\"a\": 1, \"b\":", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
+    check("[{\"a\": 1}, {", expect![[r#"[{"a":1},{}] ! the JSON was cut short and its end is missing"#]]);
+    check("{\"a\": \"x\\", expect![[r#"{"a":"x"} ! the JSON was cut short and its end is missing"#]]);
+    check("{\"a\": tr", expect!["nothing ! no JSON object or array found"]);
+}
+
+#[test]
+fn nesting_has_a_limit() {
+    let nested = |depth: usize| format!("see {}{{\"a\":1}}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(find(&nested(90)).complaints.is_empty());
+    // Too deep for us as a whole; the innermost levels are still readable.
+    assert!(find(&nested(200)).value.is_some());
+    assert_eq!(find(&"[".repeat(100_000)).value, None);
+    assert_eq!(find(&"{\"a\":".repeat(100_000)).value, None);
+}
+
+#[test]
+fn canonical_text_does_not_depend_on_the_order_of_keys() {
+    let a: Value = serde_json::from_str(r#"{"b": [{"y": 1, "x": "é\n\""}], "a": null, "": 1.0}"#).unwrap();
+    let b: Value = serde_json::from_str(r#"{"": 1.0, "a": null, "b": [{"x": "é\n\"", "y": 1}]}"#).unwrap();
+    expect![[r#"{"":1.0,"a":null,"b":[{"x":"é\n\"","y":1}]}"#]].assert_eq(&canonical(&a));
+    assert_eq!(canonical(&a), canonical(&b));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<i32>().prop_map(|number| Value::from(f64::from(number) / 64.0)),
+        "[ -~é\n\t“”'\"\\\\{}\\[\\],:#/😀]{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[a-z\"\\\\, :é]{0,6}", inner, 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn canonical_text_is_the_value(value in any_json()) {
+        let back: Value = serde_json::from_str(&canonical(&value)).unwrap();
+        prop_assert_eq!(canonical(&back), canonical(&value));
+    }
+
+    #[test]
+    fn valid_json_is_found_unchanged_amid_prose(value in any_json(), pretty in any::<bool>()) {
+        let value = json!({ "value": value });
+        let written = if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
+        let value: Value = serde_json::from_str(&written).unwrap();
+        for text in [format!("Here: {written}. Bye."), format!("So:\n```json\n{written}\n```"), written.clone()] {
+            let reading = find(&text);
+            prop_assert_eq!(reading.value.as_ref(), Some(&value), "{}", text);
+            prop_assert_eq!(&reading.complaints, &vec![]);
+        }
+    }
+
+    #[test]
+    fn any_cut_of_valid_json_is_read_without_inventing_keys(value in any_json(), cut in any::<prop::sample::Index>()) {
+        let written = json!({ "value": value }).to_string();
+        let ends: Vec<usize> = written.char_indices().map(|(at, _)| at).skip(1).collect();
+        let reading = find(&written[..ends[cut.index(ends.len())]]);
+        if let Some(Value::Object(members)) = reading.value {
+            prop_assert!(members.keys().all(|key| key == "value") || members.is_empty());
+        }
+    }
+
+    #[test]
+    fn any_text_is_survived(parts in prop::collection::vec(soup(), 0..60)) {
+        let reading = find(&parts.concat());
+        prop_assert!(reading.value.is_none_or(|value| value.is_object() || value.is_array()));
+    }
+}
+
+fn soup() -> impl Strategy<Value = String> {
+    prop_oneof![
+        prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            "\"",
+            "'",
+            ":",
+            ",",
+            "\\",
+            "\\u",
+            "\\ud83d",
+            "12e",
+            "-",
+            ".",
+            "...",
+            "null",
+            "True",
+            "//",
+            "/*",
+            "*/",
+            "#",
+            "\n",
+            " ",
+            "```",
+            "```json\n",
+            "<think>",
+            "</think>",
+            "“",
+            "”",
+            "é",
+            "😀",
+            "a",
+            "\"a\":",
+            "{\"b\":",
+        ])
+        .prop_map(str::to_owned),
+        any::<char>().prop_map(String::from),
+    ]
+}

@@ -1,0 +1,164 @@
+//! Time grows with the length of the input and with nothing else. These inputs are megabytes long: what took a time that
+//! grows with the square of the length would not come to an end here.
+
+use segue_core::signal::fields::Shape;
+use segue_core::signal::filter::Filter;
+use segue_core::signal::json::find;
+use segue_core::signal::{BLOCK_BYTES_MAX, BlockNames, fence, quote, read};
+
+const BYTES: usize = 2 << 20;
+
+fn names() -> BlockNames {
+    let inner = Shape::new().list("gaps").text("goal");
+    BlockNames::new().block("NOTE", Shape::new().text("shape").list("gaps").section("handover", inner).raw("prompt"))
+}
+
+fn long(part: &str) -> String {
+    part.repeat(BYTES / part.len())
+}
+
+#[test]
+fn reading_blocks_takes_linear_time() {
+    let parts = [
+        "<",
+        "<<<NOTE",
+        "<<<NOTE>>",
+        "<<<NOTE>>>",
+        "<<<END>>>",
+        "<<<NOTE>>>x<<<END>>>",
+        "<<<NOTE>>>x<<<END",
+        "`",
+        "``` ` ",
+        "` `` ",
+        "```\n",
+        "~~~\n<<<NOTE>>>",
+        "> <<<NOTE>>>",
+        " ",
+        "\n",
+        "- ",
+        "1",
+        "\t",
+        "<<<   ",
+        "\r\n",
+        "> ",
+        "- \n  ",
+    ];
+    for part in parts {
+        let text = long(part);
+        let reading = read(&text, &names());
+        let mut filter = Filter::new(names());
+        let mut streamed = String::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (chunk, tail) = rest.split_at(rest.len().min(7));
+            streamed += &filter.push(chunk);
+            rest = tail;
+        }
+        streamed += &filter.finish();
+        assert!(streamed == reading.visible, "{part:?}");
+    }
+}
+
+#[test]
+fn reading_fields_takes_linear_time() {
+    let parts = [
+        "[",
+        "]",
+        "(",
+        "\"",
+        "'",
+        "\"a,",
+        "',",
+        "\"  ",
+        ", ",
+        "\\",
+        "\n",
+        "\n- ",
+        "\n- a",
+        "\ngaps: ",
+        "\nshape: [",
+        "\nhandover:\n",
+        "\n  goal: x",
+        "\nhandover:\n  gaps: [",
+        "\nunknown: ",
+        " ",
+        "**",
+        "**gaps",
+        ":",
+        "\n   ",
+        "\nx",
+    ];
+    for part in parts {
+        for key in ["gaps: [", "gaps:", "shape: ", "handover:\n  gaps: [", ""] {
+            let content = format!("\n{key}{}", part.repeat((BLOCK_BYTES_MAX - 40) / part.len()));
+            let reading = read(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
+            assert_eq!(reading.blocks.len(), 1, "{part:?}");
+        }
+    }
+}
+
+#[test]
+fn finding_json_takes_linear_time() {
+    let parts = [
+        "{",
+        "[",
+        "\"",
+        "{\"",
+        "[\"",
+        "{\"a\":",
+        "[{\"a\":",
+        "{a:x",
+        "{a:x ",
+        "[a",
+        "[1,",
+        "[1 ",
+        "{\"a\":[1,",
+        "\\",
+        "[\"\\",
+        "/*",
+        "[/*",
+        "[//",
+        "[ #",
+        "<think>",
+        "x<think>",
+        "</think>",
+        "<",
+        "```\n",
+        "```json\n{",
+        "~~~\n",
+        "{a   ",
+        "[\" ",
+        "[\"a\",",
+        "[\"a\" ,x",
+        "[...",
+        "{\"a\" 1 ",
+        "[{}",
+        "[1]",
+        "{\"a\":1}",
+        "[\"x\"]x",
+        "['",
+        "{'a':'",
+        "[-",
+        "[true",
+        "{\"a\":\"b\" c",
+        "“",
+        "[}",
+        "{]",
+        "{\"a\":\"\",\n",
+    ];
+    for part in parts {
+        for head in ["", "[", "{\"a\": \"", "[\"a\", "] {
+            let text = format!("{head}{}", part.repeat((BYTES / 4) / part.len()));
+            let _ = find(&text);
+        }
+    }
+}
+
+#[test]
+fn wrapping_takes_linear_time() {
+    for part in ["`", "\n", "\r", "` ``"] {
+        let text = long(part);
+        assert!(fence(&text).len() > text.len());
+        assert!(quote(&text).len() >= text.len());
+    }
+}
