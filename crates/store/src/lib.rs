@@ -11,14 +11,20 @@ use segue_core::body::{Body, BodyId};
 use segue_core::ids::{Epoch, Millis, Seq, SessionId};
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 pub mod memory;
 mod search;
+pub mod sqlite;
 
 pub use error::Error;
 
 /// The longest name a session may have.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
+
+/// The last place a journal has: what every backend can count to.
+const SEQ_MAX: u64 = i64::MAX as u64;
 
 /// Where journals are kept. Every backend passes the same conformance suite.
 ///
@@ -264,6 +270,9 @@ impl Commit {
         let malformed = |detail: String| Err(Error::Malformed { session: self.session.clone(), detail });
         if self.records.is_empty() {
             return malformed("a commit without records".into());
+        }
+        if self.expected.0 > SEQ_MAX - self.records.len() as u64 {
+            return malformed(format!("a place past {SEQ_MAX}"));
         }
         let mut due = self.expected;
         for record in &self.records {
