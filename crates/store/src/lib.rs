@@ -1,1 +1,306 @@
-//! Placeholder.
+//! Keeps journals: what a session recorded, in order, durably, for one writer at a time.
+//!
+//! Decides who may write a session and whether an append is in time. It does not know what a record means: a record is
+//! bytes with a place and a time, a body is a text with an address, a summary is one row for lists and for recovery.
+//! It reads no clock; every time comes from the caller.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use segue_core::body::{Body, BodyId};
+use segue_core::ids::{Epoch, Millis, Seq, SessionId};
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod error;
+pub mod memory;
+mod search;
+pub mod sqlite;
+
+pub use error::Error;
+
+/// The longest name a session may have.
+pub const SESSION_ID_BYTES_MAX: usize = 256;
+
+/// The last place a journal has: what every backend can count to.
+const SEQ_MAX: u64 = i64::MAX as u64;
+
+/// Where journals are kept. Every backend passes the same conformance suite.
+///
+/// An error that is not a refusal ([`Error::Io`], [`Error::Busy`]) from [`Store::append`] leaves open whether the commit
+/// took effect: the caller claims the session again and reads.
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Begins an empty session and claims it. A session nobody ever appended to and no live process holds counts as
+    /// not there.
+    async fn create(&self, session: &SessionId) -> Result<Claim, Error>;
+
+    /// Makes the caller the one writer of `session`: its epoch rises and every older writer is fenced from now on.
+    /// The own process' earlier claim never stands in the way.
+    async fn claim(&self, session: &SessionId, takeover: Takeover) -> Result<Claim, Error>;
+
+    /// Gives an idle session back. The epoch it was held with is worth nothing afterwards.
+    async fn release(&self, session: &SessionId, epoch: Epoch) -> Result<(), Error>;
+
+    /// Adds records and the bodies they name, all or nothing, durable when it returns. Returns the new head.
+    async fn append(&self, commit: Commit) -> Result<Seq, Error>;
+
+    /// At most `limit` records after `after`, gapless and in order. Needs no claim.
+    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error>;
+
+    /// The texts of `ids`, in their order. Only bodies this session brought or was forked with.
+    async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error>;
+
+    /// The newest snapshot, if there is one that can be trusted.
+    async fn snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error>;
+
+    /// Keeps a snapshot for later. One older than the kept one, or past the head, is let go without a word.
+    async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error>;
+
+    /// Sessions that have a summary, newest first.
+    async fn list(&self, query: &Query) -> Result<Page, Error>;
+
+    /// Sessions with open acts, for recovery at start, ordered by name.
+    async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error>;
+
+    /// Begins a session nobody holds with the first records of another. Bodies are shared, not copied; either may be
+    /// deleted without harm to the other.
+    async fn fork(&self, fork: Fork) -> Result<(), Error>;
+
+    /// Erases a session: its records, its snapshot, and the bodies no other session uses. Refused while another live
+    /// process holds it.
+    async fn delete(&self, session: &SessionId) -> Result<(), Error>;
+
+    /// Reads everything and tells what is damaged.
+    async fn check(&self) -> Result<Report, Error>;
+
+    /// Finishes what is queued and gives up every claim of this process. Later calls return [`Error::Closed`].
+    async fn close(&self) -> Result<(), Error>;
+}
+
+/// One event, encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its place in the session.
+    pub seq: Seq,
+    /// When it was recorded.
+    pub at: Millis,
+    /// The event; opaque here.
+    pub bytes: Vec<u8>,
+}
+
+/// What is appended in one piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// Which session.
+    pub session: SessionId,
+    /// The claim it is written under.
+    pub epoch: Epoch,
+    /// The head the writer believes in; its first record has the next place.
+    pub expected: Seq,
+    /// At least one.
+    pub records: Vec<Record>,
+    /// Texts the records name for the first time. One that is already there is not stored again.
+    pub bodies: Vec<Body>,
+    /// Replaces the session's summary, if given.
+    pub summary: Option<Summary>,
+}
+
+/// The right to write a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// Goes with every append. Rises over the whole store and is never given twice.
+    pub epoch: Epoch,
+    /// The last record's place.
+    pub head: Seq,
+}
+
+/// When a claim may end another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takeover {
+    /// Only if the process that holds the session is no more.
+    IfDead,
+    /// Always.
+    Force,
+}
+
+/// One row about a session: for lists and for recovery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Which kind of conversation.
+    pub flow: String,
+    /// What a list calls it.
+    pub title: String,
+    /// Where it stands.
+    pub phase: String,
+    /// Turns so far.
+    pub turns: u32,
+    /// Model calls so far.
+    pub calls: u32,
+    /// What they cost, in millionths of a dollar, where known.
+    pub cost_microusd: Option<u64>,
+    /// When it began.
+    pub created: Millis,
+    /// When it last changed; lists are sorted by it.
+    pub updated: Millis,
+    /// Whether recovery must look at it.
+    pub owes: Owes,
+}
+
+/// Whether a session has open acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owes {
+    /// Nothing is open.
+    Nothing,
+    /// Something is to be done at once.
+    Now,
+    /// Something is to be done at that time, not before.
+    At(Millis),
+}
+
+/// A fold of the journal up to `seq`. A cache: may be lost at any time, never wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The last record folded in.
+    pub seq: Seq,
+    /// Which encoding `bytes` has; the caller's to number.
+    pub format: u32,
+    /// The state; opaque here.
+    pub bytes: Vec<u8>,
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Only those whose title or said texts contain this, whatever the case of letters.
+    pub text: Option<String>,
+    /// Only those of this flow.
+    pub flow: Option<String>,
+    /// Only those after this place of the list.
+    pub before: Option<Cursor>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+impl Query {
+    /// The newest `limit` sessions of any kind.
+    #[must_use]
+    pub fn newest(limit: usize) -> Self {
+        Self { text: None, flow: None, before: None, limit }
+    }
+}
+
+/// A place in a list: after this session as it was then.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cursor {
+    /// When the last listed session had changed.
+    pub updated: Millis,
+    /// Its name.
+    pub session: SessionId,
+}
+
+/// A stretch of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Newest first.
+    pub rows: Vec<Row>,
+    /// Where the next stretch begins, if there may be one.
+    pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// A page with more to come after its last row.
+    pub(crate) fn cut(rows: Vec<Row>) -> Self {
+        let next = rows.last().map(|row| Cursor { updated: row.summary.updated, session: row.session.clone() });
+        Self { rows, next }
+    }
+}
+
+/// One listed session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub session: SessionId,
+    /// What is known without folding it.
+    pub summary: Summary,
+    /// Its last record's place.
+    pub head: Seq,
+    /// The words around what was searched for; only in a search.
+    pub excerpt: Option<String>,
+}
+
+/// Where to branch off, and what the branch is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fork {
+    /// The session to branch from.
+    pub from: SessionId,
+    /// The last record taken along.
+    pub at: Seq,
+    /// The new session.
+    pub to: SessionId,
+    /// The new session's row: what it owes at `at` is the caller's to know.
+    pub summary: Summary,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// How many sessions were read.
+    pub sessions: usize,
+    /// Those that cannot be read whole, and why.
+    pub damaged: Vec<(SessionId, String)>,
+    /// Complaints that belong to no session.
+    pub complaints: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.damaged.is_empty() && self.complaints.is_empty()
+    }
+}
+
+impl Commit {
+    /// Refuses what no store may take: no records, places that do not follow the expected head, or a body under a
+    /// foreign address.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let malformed = |detail: String| Err(Error::Malformed { session: self.session.clone(), detail });
+        if self.records.is_empty() {
+            return malformed("a commit without records".into());
+        }
+        if self.expected.0 > SEQ_MAX - self.records.len() as u64 {
+            return malformed(format!("a place past {SEQ_MAX}"));
+        }
+        let mut due = self.expected;
+        for record in &self.records {
+            due = due.next();
+            if record.seq != due {
+                return malformed(format!("record {} where {due} was due", record.seq));
+            }
+        }
+        for body in &self.bodies {
+            if BodyId::of(&body.text) != body.id {
+                return malformed(format!("body {} is not the address of its text", body.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// The head once this is in.
+    pub(crate) fn head_after(&self) -> Seq {
+        self.records.last().map_or(self.expected, |record| record.seq)
+    }
+}
+
+/// Refuses names no store may take.
+pub(crate) fn validate_name(session: &SessionId) -> Result<(), Error> {
+    let name = session.as_str();
+    if name.is_empty() || name.len() > SESSION_ID_BYTES_MAX || name.contains('\0') {
+        let detail = format!("a session's name has 1 to {SESSION_ID_BYTES_MAX} bytes and no NUL");
+        return Err(Error::Malformed { session: session.clone(), detail });
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! How bytes lie on disk: records of one commit framed together, compressed where that helps, sealed with a checksum
+//! where nothing else tells damage. Total: any bytes give a value or say what is wrong with them.
+
+use std::cell::RefCell;
+use std::io::Read as _;
+
+use segue_core::body::BodyId;
+use segue_core::ids::{Millis, Seq, SessionId};
+
+use crate::{Record, Snapshot, Summary};
+
+const PLAIN: u8 = 0;
+const ZSTD: u8 = 1;
+/// Every zstd frame begins with these; they are not written.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ZSTD_LEVEL: i32 = 1;
+/// Shorter than this, a frame's own header eats what it saves.
+const COMPRESS_BYTES_MIN: usize = 64;
+/// Allocated at once on the word of a length read from disk; more only as bytes really come.
+const TRUSTED_BYTES_MAX: usize = 1 << 20;
+/// The longest value SQLite takes.
+const VALUE_BYTES_MAX: usize = 1_000_000_000;
+const CHECKSUM_BYTES: usize = 8;
+
+/// The records of one commit as one sealed value.
+pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[Record]) -> Vec<u8> {
+    let size: usize = records.iter().map(|record| record.bytes.len() + 8).sum();
+    let mut frame = Vec::with_capacity(size + 8);
+    put_number(&mut frame, records.len() as u64);
+    let mut last = 0;
+    for record in records {
+        put_number(&mut frame, zigzag(record.at.0.wrapping_sub(last)));
+        put_number(&mut frame, record.bytes.len() as u64);
+        last = record.at.0;
+    }
+    for record in records {
+        frame.extend_from_slice(&record.bytes);
+    }
+    seal(session, &first.0.to_le_bytes(), &pack(&frame))
+}
+
+/// The records sealed under this session and place.
+pub(super) fn unseal_records(session: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<Record>, String> {
+    let frame = unpack(unseal(session, &first.0.to_le_bytes(), sealed)?)?;
+    let mut rest = frame.as_slice();
+    let count = take_number(&mut rest)?;
+    let mut heads = Vec::new();
+    let mut last = 0u64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(take_number(&mut rest)?));
+        heads.push((Millis(last), take_number(&mut rest)?));
+    }
+    let mut seq = first;
+    let mut records = Vec::with_capacity(heads.len());
+    for (at, len) in heads {
+        let len = usize::try_from(len).map_err(|_| "a record too long to be true".to_owned())?;
+        let (bytes, tail) = rest.split_at_checked(len).ok_or("a record cut short")?;
+        records.push(Record { seq, at, bytes: bytes.to_vec() });
+        rest = tail;
+        seq = seq.next();
+    }
+    if rest.is_empty() { Ok(records) } else { Err("bytes after the last record".into()) }
+}
+
+/// A sealed value for the same records under another session's name, unread.
+pub(super) fn reseal_records(from: &SessionId, to: &SessionId, first: Seq, sealed: &[u8]) -> Result<Vec<u8>, String> {
+    let place = first.0.to_le_bytes();
+    Ok(seal(to, &place, unseal(from, &place, sealed)?))
+}
+
+/// A summary as a sealed value.
+pub(super) fn seal_summary(session: &SessionId, summary: &Summary) -> Vec<u8> {
+    let json = serde_json::to_vec(summary).expect("a summary has no map keys that could fail");
+    seal(session, b"summary", &json)
+}
+
+/// The summary sealed under this session.
+pub(super) fn unseal_summary(session: &SessionId, sealed: &[u8]) -> Result<Summary, String> {
+    serde_json::from_slice(unseal(session, b"summary", sealed)?).map_err(|error| format!("its summary: {error}"))
+}
+
+/// A snapshot's bytes as a sealed value.
+pub(super) fn seal_snapshot(session: &SessionId, snapshot: &Snapshot) -> Vec<u8> {
+    seal(session, &snapshot_place(snapshot.seq, snapshot.format), &pack(&snapshot.bytes))
+}
+
+/// The snapshot's bytes sealed under this session, place and format.
+pub(super) fn unseal_snapshot(session: &SessionId, seq: Seq, format: u32, sealed: &[u8]) -> Result<Vec<u8>, String> {
+    unpack(unseal(session, &snapshot_place(seq, format), sealed)?)
+}
+
+/// Bytes behind a mark that says whether they are compressed. Carries no checksum.
+pub(super) fn pack(bytes: &[u8]) -> Vec<u8> {
+    if let Some(squeezed) = squeeze(bytes) {
+        return squeezed;
+    }
+    let mut out = Vec::with_capacity(bytes.len() + 1);
+    out.push(PLAIN);
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// What [`pack`] was given.
+pub(super) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
+    match packed.split_first() {
+        Some((&PLAIN, bytes)) => Ok(bytes.to_vec()),
+        Some((&ZSTD, mut rest)) => {
+            let len = usize::try_from(take_number(&mut rest)?).unwrap_or(usize::MAX);
+            if len > VALUE_BYTES_MAX {
+                return Err("a length too great to be true".into());
+            }
+            let mut frame = Vec::with_capacity(rest.len() + ZSTD_MAGIC.len());
+            frame.extend_from_slice(&ZSTD_MAGIC);
+            frame.extend_from_slice(rest);
+            let bytes = expand(&frame, len).map_err(|error| format!("compressed bytes that do not open: {error}"))?;
+            if bytes.len() == len { Ok(bytes) } else { Err("compressed bytes of another length than told".into()) }
+        }
+        Some((mark, _)) => Err(format!("an unknown mark {mark}")),
+        None => Err("an empty value".into()),
+    }
+}
+
+/// Which bodies a commit brought, and which of them were said.
+pub(super) fn put_bodies(bodies: &[(i64, bool)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for &(body, said) in bodies {
+        put_number(&mut out, body.cast_unsigned() << 1 | u64::from(said));
+    }
+    out
+}
+
+/// What [`put_bodies`] was given.
+pub(super) fn take_bodies(mut bytes: &[u8]) -> Result<Vec<(i64, bool)>, String> {
+    let mut bodies = Vec::new();
+    while !bytes.is_empty() {
+        let number = take_number(&mut bytes)?;
+        bodies.push(((number >> 1).cast_signed(), number & 1 == 1));
+    }
+    Ok(bodies)
+}
+
+fn seal(session: &SessionId, place: &[u8], content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(CHECKSUM_BYTES + content.len());
+    out.extend_from_slice(&checksum(session, place, content));
+    out.extend_from_slice(content);
+    out
+}
+
+fn unseal<'a>(session: &SessionId, place: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], String> {
+    let (sum, content) = sealed.split_at_checked(CHECKSUM_BYTES).ok_or("a value cut short")?;
+    if checksum(session, place, content) == sum { Ok(content) } else { Err("a checksum that does not match".into()) }
+}
+
+/// Covers whose value it is and where it belongs, so that a value in a wrong place is found out too.
+fn checksum(session: &SessionId, place: &[u8], content: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let name = session.as_str().as_bytes();
+    let mut all = Vec::with_capacity(name.len() + place.len() + content.len() + 1);
+    all.extend_from_slice(name);
+    all.push(0);
+    all.extend_from_slice(place);
+    all.extend_from_slice(content);
+    let digest = BodyId::of_bytes(&all).0;
+    let mut sum = [0; CHECKSUM_BYTES];
+    sum.copy_from_slice(&digest[..CHECKSUM_BYTES]);
+    sum
+}
+
+fn snapshot_place(seq: Seq, format: u32) -> [u8; 13] {
+    let mut place = [b's'; 13];
+    place[1..9].copy_from_slice(&seq.0.to_le_bytes());
+    place[9..].copy_from_slice(&format.to_le_bytes());
+    place
+}
+
+thread_local! {
+    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> =
+        RefCell::new(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok());
+    static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
+}
+
+/// `bytes` compressed, if that makes them shorter.
+fn squeeze(bytes: &[u8]) -> Option<Vec<u8>> {
+    if bytes.len() < COMPRESS_BYTES_MIN {
+        return None;
+    }
+    let frame = COMPRESSOR.with_borrow_mut(|compressor| compressor.as_mut()?.compress(bytes).ok())?;
+    let content = frame.strip_prefix(&ZSTD_MAGIC)?;
+    let mut out = Vec::with_capacity(content.len() + 6);
+    out.push(ZSTD);
+    put_number(&mut out, bytes.len() as u64);
+    out.extend_from_slice(content);
+    (out.len() <= bytes.len()).then_some(out)
+}
+
+fn expand(frame: &[u8], len: usize) -> std::io::Result<Vec<u8>> {
+    if len <= TRUSTED_BYTES_MAX {
+        return DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(frame, len));
+    }
+    let mut bytes = Vec::new();
+    zstd::stream::Decoder::new(frame)?.take(len as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Result<u64, String> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().ok_or("a number cut short")?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err("a number without end".into())
+}
+
+/// Small for small steps in either direction.
+fn zigzag(step: u64) -> u64 {
+    let signed = step.cast_signed();
+    (signed << 1 ^ signed >> 63).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> u64 {
+    number >> 1 ^ (number & 1).wrapping_neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn records(first: u64, parts: Vec<(u64, Vec<u8>)>) -> Vec<Record> {
+        let number = |(place, (at, bytes))| Record { seq: Seq(first + place as u64), at: Millis(at), bytes };
+        parts.into_iter().enumerate().map(number).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back_as_they_were(
+            name in "[a-z]{1,9}",
+            first in 1u64..1_000_000,
+            parts in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)), 1..5),
+        ) {
+            let session = SessionId::from(name);
+            let records = records(first, parts);
+            let sealed = seal_records(&session, Seq(first), &records);
+            prop_assert_eq!(unseal_records(&session, Seq(first), &sealed), Ok(records.clone()));
+            prop_assert!(unseal_records(&session, Seq(first + 1), &sealed).is_err(), "another place");
+            let other = SessionId::from("other-session");
+            prop_assert!(unseal_records(&other, Seq(first), &sealed).is_err(), "another session");
+            let resealed = reseal_records(&session, &other, Seq(first), &sealed).expect("whole");
+            prop_assert_eq!(unseal_records(&other, Seq(first), &resealed), Ok(records));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found_out(bytes in prop::collection::vec(any::<u8>(), 0..300), bit in any::<prop::sample::Index>()) {
+            let session = SessionId::from("s");
+            let mut sealed = seal_records(&session, Seq(1), &records(1, vec![(5, bytes)]));
+            let bit = bit.index(sealed.len() * 8);
+            sealed[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(unseal_records(&session, Seq(1), &sealed).is_err());
+        }
+
+        #[test]
+        fn packing_loses_nothing(bytes in prop::collection::vec(0u8..6, 0..3000)) {
+            let packed = pack(&bytes);
+            prop_assert!(packed.len() <= bytes.len() + 1);
+            prop_assert_eq!(unpack(&packed), Ok(bytes));
+        }
+
+        #[test]
+        fn any_bytes_unpack_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for mark in [PLAIN, ZSTD] {
+                let mut packed = vec![mark];
+                packed.extend_from_slice(&bytes);
+                let _ = unpack(&packed);
+            }
+            let _ = take_bodies(&bytes);
+        }
+
+        #[test]
+        fn lists_of_bodies_come_back(bodies in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>()), 0..9)) {
+            prop_assert_eq!(take_bodies(&put_bodies(&bodies)), Ok(bodies));
+        }
+    }
+
+    #[test]
+    fn long_texts_are_compressed_and_come_back() {
+        let bytes = b"all work and no play ".repeat(200_000);
+        let packed = pack(&bytes);
+        assert!(packed.len() < bytes.len() / 100);
+        assert_eq!(unpack(&packed), Ok(bytes));
+    }
+}

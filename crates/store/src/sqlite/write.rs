@@ -1,0 +1,221 @@
+//! What is done inside a write transaction to one session: begin, claim, release, append, keep a snapshot.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use segue_core::body::{Body, BodyId, BodyKind};
+use segue_core::ids::{Epoch, Seq, SessionId};
+
+use super::fault::Trouble;
+use super::node::Node;
+use super::pack;
+use crate::{Claim, Commit, Error, Snapshot, Takeover};
+
+/// A session's row as the writer sees it.
+pub(super) struct Standing {
+    pub(super) key: i64,
+    pub(super) epoch: Epoch,
+    pub(super) head: Seq,
+    pub(super) holder: Option<String>,
+}
+
+/// A commit, encoded by whoever brings it.
+pub(super) struct Prepared {
+    session: SessionId,
+    epoch: Epoch,
+    expected: Seq,
+    head: Seq,
+    data: Vec<u8>,
+    bodies: Vec<PreparedBody>,
+    summary: Option<Vec<u8>>,
+}
+
+struct PreparedBody {
+    id: BodyId,
+    packed: Vec<u8>,
+    said: bool,
+}
+
+impl Prepared {
+    pub(super) fn new(commit: &Commit) -> Self {
+        let prepare = |body: &Body| PreparedBody {
+            id: body.id,
+            packed: pack::pack(body.text.as_bytes()),
+            said: body.kind == BodyKind::Said,
+        };
+        Self {
+            session: commit.session.clone(),
+            epoch: commit.epoch,
+            expected: commit.expected,
+            head: commit.head_after(),
+            data: pack::seal_records(&commit.session, commit.expected.next(), &commit.records),
+            bodies: commit.bodies.iter().map(prepare).collect(),
+            summary: commit.summary.as_ref().map(|summary| pack::seal_summary(&commit.session, summary)),
+        }
+    }
+
+    /// About how much it writes.
+    pub(super) fn bytes(&self) -> usize {
+        self.data.len() + self.bodies.iter().map(|body| body.packed.len()).sum::<usize>()
+    }
+}
+
+/// The row of a session that must be there.
+pub(super) fn standing(db: &Connection, session: &SessionId) -> Result<Standing, Trouble> {
+    find(db, session)?.ok_or_else(|| Trouble::Refused(Error::NoSuchSession { session: session.clone() }))
+}
+
+fn find(db: &Connection, session: &SessionId) -> Result<Option<Standing>, rusqlite::Error> {
+    let mut query = db.prepare_cached("SELECT key, epoch, head, holder FROM sessions WHERE name = ?1")?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let (key, epoch, head, holder) = (row.get(0)?, Epoch(row.get(1)?), Seq(row.get(2)?), row.get(3)?);
+        Ok(Standing { key, epoch, head, holder })
+    };
+    query.query_row([session.as_str()], read).optional()
+}
+
+/// Refuses if a live process other than ours holds the session.
+pub(super) fn refuse_if_held(standing: &Standing, session: &SessionId, node: &Node) -> Result<(), Trouble> {
+    let Some(holder) = &standing.holder else { return Ok(()) };
+    let what = || format!("asking whether the holder of session `{session}` lives");
+    match node.is_live_other(holder) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Trouble::Refused(Error::Held { session: session.clone(), by: holder.clone() })),
+        Err(error) => Err(Trouble::Refused(Error::Io { what: what(), detail: error.to_string() })),
+    }
+}
+
+/// Makes way for a new session: an empty one nobody holds is as good as none.
+pub(super) fn clear_name(db: &Connection, session: &SessionId, node: &Node) -> Result<(), Trouble> {
+    let Some(old) = find(db, session)? else { return Ok(()) };
+    if old.head > Seq(0) || refuse_if_held(&old, session, node).is_err() {
+        return Err(Trouble::Refused(Error::Exists { session: session.clone() }));
+    }
+    db.execute("DELETE FROM sessions WHERE key = ?1", [old.key])?;
+    Ok(())
+}
+
+pub(super) fn create(db: &Connection, session: &SessionId, node: &Node) -> Result<Claim, Trouble> {
+    clear_name(db, session, node)?;
+    let epoch = next_epoch(db)?;
+    db.prepare_cached("INSERT INTO sessions (name, epoch, head, holder) VALUES (?1, ?2, 0, ?3)")?.execute(params![
+        session.as_str(),
+        epoch.0,
+        node.name()
+    ])?;
+    Ok(Claim { epoch, head: Seq(0) })
+}
+
+pub(super) fn claim(db: &Connection, session: &SessionId, takeover: Takeover, node: &Node) -> Result<Claim, Trouble> {
+    let standing = standing(db, session)?;
+    if takeover == Takeover::IfDead {
+        refuse_if_held(&standing, session, node)?;
+    }
+    let epoch = reign(db, standing.key, Some(node.name()))?;
+    Ok(Claim { epoch, head: standing.head })
+}
+
+pub(super) fn release(db: &Connection, session: &SessionId, epoch: Epoch) -> Result<(), Trouble> {
+    let standing = standing(db, session)?;
+    refuse_if_fenced(&standing, session, epoch)?;
+    reign(db, standing.key, None)?;
+    Ok(())
+}
+
+pub(super) fn append(db: &Connection, commit: &Prepared) -> Result<Seq, Trouble> {
+    let session = standing(db, &commit.session)?;
+    refuse_if_fenced(&session, &commit.session, commit.epoch)?;
+    if session.head != commit.expected {
+        let (session, expected, head) = (commit.session.clone(), commit.expected, session.head);
+        return Err(Trouble::Refused(Error::Conflict { session, expected, head }));
+    }
+    let mut brought = Vec::with_capacity(commit.bodies.len());
+    for body in &commit.bodies {
+        let (place, is_new) = keep_body(db, session.key, body)?;
+        // Said again counts again: it may have been a private text before.
+        if is_new || body.said {
+            brought.push((place, body.said));
+        }
+    }
+    let brought = (!brought.is_empty()).then(|| pack::put_bodies(&brought));
+    db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![session.key, commit.expected.next().0, brought, commit.data])?;
+    match &commit.summary {
+        Some(summary) => db
+            .prepare_cached("UPDATE sessions SET head = ?2, summary = ?3 WHERE key = ?1")?
+            .execute(params![session.key, commit.head.0, summary])?,
+        None => db
+            .prepare_cached("UPDATE sessions SET head = ?2 WHERE key = ?1")?
+            .execute(params![session.key, commit.head.0])?,
+    };
+    Ok(commit.head)
+}
+
+/// Keeps the newest only; `sealed` is the snapshot's bytes as they lie on disk.
+pub(super) fn keep_snapshot(
+    db: &Connection,
+    session: &SessionId,
+    snapshot: &Snapshot,
+    sealed: &[u8],
+) -> Result<(), Trouble> {
+    let standing = standing(db, session)?;
+    if snapshot.seq <= standing.head {
+        db.prepare_cached(
+            "INSERT INTO snapshots VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+             SET seq = excluded.seq, format = excluded.format, data = excluded.data WHERE excluded.seq >= seq",
+        )?
+        .execute(params![standing.key, snapshot.seq.0, snapshot.format, sealed])?;
+    }
+    Ok(())
+}
+
+/// An epoch no claim ever had.
+pub(super) fn next_epoch(db: &Connection) -> Result<Epoch, rusqlite::Error> {
+    db.prepare_cached("UPDATE store SET epoch = epoch + 1 RETURNING epoch")?.query_row([], |row| row.get(0)).map(Epoch)
+}
+
+/// How the index finds a body.
+pub(super) fn hash_of(id: BodyId) -> i64 {
+    let mut prefix = [0; 8];
+    prefix.copy_from_slice(&id.0[..8]);
+    i64::from_be_bytes(prefix)
+}
+
+fn reign(db: &Connection, key: i64, holder: Option<&str>) -> Result<Epoch, rusqlite::Error> {
+    let epoch = next_epoch(db)?;
+    db.prepare_cached("UPDATE sessions SET epoch = ?2, holder = ?3 WHERE key = ?1")?
+        .execute(params![key, epoch.0, holder])?;
+    Ok(epoch)
+}
+
+fn refuse_if_fenced(standing: &Standing, session: &SessionId, epoch: Epoch) -> Result<(), Trouble> {
+    if standing.epoch == epoch {
+        return Ok(());
+    }
+    Err(Trouble::Refused(Error::Fenced { session: session.clone(), epoch, current: standing.epoch }))
+}
+
+/// Where the body lies, and whether the session has only now come to use it.
+fn keep_body(db: &Connection, session: i64, body: &PreparedBody) -> Result<(i64, bool), rusqlite::Error> {
+    let hash = hash_of(body.id);
+    let mut candidates = db.prepare_cached("SELECT id, owner, text FROM bodies WHERE hash = ?1")?;
+    let mut rows = candidates.query([hash])?;
+    while let Some(row) = rows.next()? {
+        let packed = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let same = packed == body.packed || pack::unpack(packed).is_ok_and(|text| BodyId::of_bytes(&text) == body.id);
+        // A damaged text is no reason not to keep a whole one beside it.
+        if same {
+            let (place, owner): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let is_new = owner != session
+                && db
+                    .prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
+                    .execute(params![session, place])?
+                    > 0;
+            return Ok((place, is_new));
+        }
+    }
+    db.prepare_cached("INSERT INTO bodies (owner, hash, text) VALUES (?1, ?2, ?3)")?.execute(params![
+        session,
+        hash,
+        body.packed
+    ])?;
+    Ok((db.last_insert_rowid(), true))
+}

@@ -1,0 +1,236 @@
+//! The one thread that writes: takes what is queued, puts it into one transaction, answers after the commit.
+//!
+//! Decides what shares a transaction and when the log is checkpointed. What a job does is the job's.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use segue_core::ids::SessionId;
+use tokio::sync::oneshot;
+
+use super::fault::{Trouble, about_file};
+use super::schema::open_reader;
+use crate::Error;
+
+const GROUP_JOBS_MAX: usize = 512;
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// A background checkpoint is asked for after this much was written.
+const CHECKPOINT_BYTES: usize = 2 << 20;
+/// Past this the log is emptied by the writer itself: under steady load a checkpoint beside it never catches up.
+const WAL_BYTES_MAX: u64 = 64 << 20;
+/// How long emptying the log may wait for readers.
+const TRUNCATE_WAIT_MS: u64 = 250;
+/// How long it may wait after a delete, where the bytes must be gone.
+const ERASE_WAIT_MS: u64 = 5_000;
+
+/// What a job leaves on disk once it is through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Traces {
+    /// The log may keep old bytes until it wraps.
+    MayStay,
+    /// Nothing of what it removed may be left in the log when it is answered.
+    MustGo,
+}
+
+/// Something to do inside a transaction. May be run again after a rollback.
+pub(super) trait Job: Send {
+    /// Does it. A refusal has written nothing.
+    fn run(&mut self, db: &Connection) -> Result<(), Trouble>;
+    /// Tells whoever waits: what it gave, or why not.
+    fn answer(self: Box<Self>, trouble: Option<&Trouble>);
+    fn bytes(&self) -> usize;
+    fn traces(&self) -> Traces;
+}
+
+/// Where jobs wait for their transaction.
+pub(super) type Queue = mpsc::Sender<Box<dyn Job>>;
+
+/// A job from a closure, with someone waiting for what it returns.
+pub(super) struct Task<T, F> {
+    pub(super) session: SessionId,
+    pub(super) bytes: usize,
+    pub(super) traces: Traces,
+    pub(super) work: F,
+    pub(super) result: Option<Result<T, Error>>,
+    pub(super) reply: oneshot::Sender<Result<T, Error>>,
+}
+
+impl<T, F> Job for Task<T, F>
+where
+    T: Send,
+    F: FnMut(&Connection) -> Result<T, Trouble> + Send,
+{
+    fn run(&mut self, db: &Connection) -> Result<(), Trouble> {
+        match (self.work)(db) {
+            Ok(value) => self.result = Some(Ok(value)),
+            Err(Trouble::Refused(error)) => self.result = Some(Err(error)),
+            Err(trouble) => return Err(trouble),
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, trouble: Option<&Trouble>) {
+        let result = match trouble {
+            Some(trouble) => Err(trouble.about(&self.session)),
+            None => self.result.unwrap_or(Err(Error::Closed)),
+        };
+        // Whoever asked may have gone away; what was done stays done.
+        let _ = self.reply.send(result);
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn traces(&self) -> Traces {
+        self.traces
+    }
+}
+
+/// Starts the writer. It ends, after all that is queued, when the last sender is dropped.
+pub(super) fn start(db: Connection, path: &Path) -> Result<(Queue, JoinHandle<()>), Error> {
+    let (sender, queue) = mpsc::channel();
+    let checkpointer = Checkpointer::start(path)?;
+    let mut writer = Writer { db, checkpointer, unsettled_bytes: 0, erase_owed: false };
+    let thread = std::thread::Builder::new()
+        .name("segue-store-writer".into())
+        .spawn(move || writer.serve(&queue))
+        .map_err(|error| about_file(&error, path))?;
+    Ok((sender, thread))
+}
+
+struct Writer {
+    db: Connection,
+    checkpointer: Checkpointer,
+    unsettled_bytes: usize,
+    /// A delete's bytes are still in the log, because a reader would not let go of it.
+    erase_owed: bool,
+}
+
+impl Writer {
+    fn serve(&mut self, queue: &mpsc::Receiver<Box<dyn Job>>) {
+        while let Ok(first) = queue.recv() {
+            let mut bytes = first.bytes();
+            let mut group = vec![first];
+            while group.len() < GROUP_JOBS_MAX && bytes < GROUP_BYTES_MAX {
+                let Ok(job) = queue.try_recv() else { break };
+                bytes += job.bytes();
+                group.push(job);
+            }
+            self.commit(group);
+            self.settle(bytes);
+        }
+    }
+
+    /// One transaction for all; if it fails, one for each, so that none pays for another's failure.
+    fn commit(&mut self, mut group: Vec<Box<dyn Job>>) {
+        match self.attempt(&mut group) {
+            Ok(()) => self.answer(group),
+            Err(trouble) if group.len() == 1 => group.into_iter().for_each(|job| job.answer(Some(&trouble))),
+            Err(_) => group.into_iter().for_each(|job| self.commit(vec![job])),
+        }
+    }
+
+    fn attempt(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
+        let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from).and_then(|()| {
+            group.iter_mut().try_for_each(|job| job.run(&self.db))?;
+            Ok(self.db.execute_batch("COMMIT")?)
+        });
+        if done.is_err() && !self.db.is_autocommit() {
+            // If even this fails, the next BEGIN says so.
+            let _ = self.db.execute_batch("ROLLBACK");
+        }
+        done
+    }
+
+    fn answer(&mut self, group: Vec<Box<dyn Job>>) {
+        let (erasing, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.traces() == Traces::MustGo);
+        others.into_iter().for_each(|job| job.answer(None));
+        if !erasing.is_empty() {
+            self.erase_owed = !self.truncate(ERASE_WAIT_MS);
+            erasing.into_iter().for_each(|job| job.answer(None));
+        }
+    }
+
+    /// Keeps the log short.
+    fn settle(&mut self, bytes: usize) {
+        self.unsettled_bytes += bytes;
+        if self.erase_owed {
+            self.erase_owed = !self.truncate(0);
+        }
+        if self.unsettled_bytes < CHECKPOINT_BYTES {
+            return;
+        }
+        self.unsettled_bytes = 0;
+        if self.checkpointer.wal_bytes.load(Ordering::Relaxed) > WAL_BYTES_MAX {
+            self.truncate(TRUNCATE_WAIT_MS);
+            self.checkpointer.wal_bytes.store(0, Ordering::Relaxed);
+        } else {
+            self.checkpointer.ask();
+        }
+    }
+
+    /// Moves the whole log into the database and cuts it to nothing. Whether it could.
+    fn truncate(&self, wait_ms: u64) -> bool {
+        let usual = self.db.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, u64>(0));
+        let _ = self.db.busy_timeout(Duration::from_millis(wait_ms));
+        let busy = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        let _ = self.db.busy_timeout(Duration::from_millis(usual.unwrap_or(0)));
+        busy == Ok(0)
+    }
+}
+
+/// Moves the log into the database beside the writer, without keeping it waiting.
+struct Checkpointer {
+    bell: Option<mpsc::SyncSender<()>>,
+    wal_bytes: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    fn start(path: &Path) -> Result<Self, Error> {
+        let (bell, rung) = mpsc::sync_channel(1);
+        let wal_bytes = Arc::new(AtomicU64::new(0));
+        let (seen, place) = (wal_bytes.clone(), path.to_owned());
+        let thread = std::thread::Builder::new()
+            .name("segue-store-checkpoint".into())
+            .spawn(move || checkpoint_when_rung(&place, &rung, &seen))
+            .map_err(|error| about_file(&error, path))?;
+        Ok(Self { bell: Some(bell), wal_bytes, thread: Some(thread) })
+    }
+
+    fn ask(&self) {
+        if let Some(bell) = &self.bell {
+            // Full means it is asked already.
+            let _ = bell.try_send(());
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.bell = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn checkpoint_when_rung(path: &Path, rung: &mpsc::Receiver<()>, wal_bytes: &AtomicU64) {
+    let mut db = None;
+    while rung.recv().is_ok() {
+        if db.is_none() {
+            db = open_reader(path).ok();
+        }
+        let Some(db) = &db else { continue };
+        let pages = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
+        let page_bytes = db.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0));
+        if let (Ok(pages), Ok(page_bytes)) = (pages, page_bytes) {
+            wal_bytes.store(pages.saturating_mul(page_bytes).max(0).cast_unsigned(), Ordering::Relaxed);
+        }
+    }
+}

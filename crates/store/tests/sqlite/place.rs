@@ -1,0 +1,43 @@
+//! A SQLite store in a temporary folder, as the conformance suite wants it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use segue_store::Store;
+use segue_store::conformance::Place;
+use segue_store::sqlite::SqliteStore;
+
+#[derive(Debug)]
+pub struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("new folder").join("segue.db")
+    }
+}
+
+impl Place for File {
+    fn open(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(self.path()).expect("opens"))
+    }
+
+    fn body_count(&self) -> usize {
+        let db = rusqlite::Connection::open(self.path()).expect("opens");
+        db.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0)).expect("counts")
+    }
+
+    fn contains(&self, marker: &str) -> bool {
+        let folder = self.path().parent().expect("a parent").to_owned();
+        let files = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path());
+        files.filter(|path| path.is_file()).any(|path| {
+            let bytes = std::fs::read(path).expect("read");
+            bytes.windows(marker.len()).any(|window| window == marker.as_bytes())
+        })
+    }
+}
