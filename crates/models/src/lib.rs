@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Talks to models. Decides how a prompt reaches a model and how its answer comes back as chunks; does not decide what is
+//! asked, whether a failed call is tried again, or what an answer means.
+//!
+//! Two models need no network: the [`scripted::Scripted`] model answers from a scenario file and is the testing tool for
+//! flow authors; the [`rehearsal::Rehearsal`] model plays any role well enough to try a flow without a key.
+
+pub mod card;
+pub mod collect;
+pub mod limits;
+pub mod model;
+pub mod registry;
+pub mod rehearsal;
+pub mod scripted;
+
+mod playback;
+mod suggest;
+mod template;
+mod text;
+
+pub use card::{ModelCard, Price};
+pub use collect::collect;
+pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Hints, Kind, Model, Request};
+pub use registry::Models;
+pub use rehearsal::Rehearsal;
+pub use scripted::Scripted;
+
+/// The page's Rust example runs as a documentation test; its scenarios are played in the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/scripted-model.md")]
+#[derive(Debug)]
+pub struct ScriptedModelPage;

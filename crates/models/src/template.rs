@@ -1,0 +1,169 @@
+//! Placeholders in scripted and hinted answers: `{{name}}`, `{{name|line}}` for one short line, `{{name|json}}` for use
+//! between the quotes of a JSON string. What a name stands for is the caller's business; a filled-in value is never
+//! searched for placeholders again.
+
+use serde_json::Value;
+
+use crate::suggest::did_you_mean;
+use crate::text::shorten;
+
+const LINE_CHARS_MAX: usize = 80;
+/// No placeholder is longer than this, so looking for its end takes constant time.
+const PLACEHOLDER_BYTES_MAX: usize = 64;
+const FILTERS: [&str; 2] = ["json", "line"];
+
+/// Fills in what `value` knows; the rest stays as it is.
+pub(crate) fn render(text: &str, value: &impl Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    for part in parts(text) {
+        match part {
+            Part::Plain(plain) => out.push_str(plain),
+            Part::Hole { whole, name, filter } => {
+                match value(name).and_then(|found| apply(filter, found)) {
+                    Some(found) => out.push_str(&found),
+                    None => out.push_str(whole),
+                };
+            }
+        }
+    }
+    out
+}
+
+/// Fills in every string of a JSON value, so that it stays JSON whatever the values hold.
+pub(crate) fn render_json(json: &Value, value: &impl Fn(&str) -> Option<String>) -> Value {
+    match json {
+        Value::String(text) => Value::String(render(text, value)),
+        Value::Array(items) => items.iter().map(|item| render_json(item, value)).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, field)| (key.clone(), render_json(field, value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => json.clone(),
+    }
+}
+
+/// Complains about the first placeholder that is not known.
+pub(crate) fn check(text: &str, known: &[&str]) -> Result<(), String> {
+    for part in parts(text) {
+        let Part::Hole { whole, name, filter } = part else { continue };
+        if !known.contains(&name) {
+            let guess = did_you_mean(name, known.iter().copied());
+            return Err(format!("unknown placeholder `{whole}`{guess} (`raw = true` leaves braces alone)"));
+        }
+        if let Some(filter) = filter.filter(|filter| !FILTERS.contains(filter)) {
+            return Err(format!("unknown filter `{filter}` in `{whole}`; there are `json` and `line`"));
+        }
+    }
+    Ok(())
+}
+
+/// [`check`], for every string of a JSON value.
+pub(crate) fn check_json(json: &Value, known: &[&str]) -> Result<(), String> {
+    match json {
+        Value::String(text) => check(text, known),
+        Value::Array(items) => items.iter().try_for_each(|item| check_json(item, known)),
+        Value::Object(fields) => fields.values().try_for_each(|field| check_json(field, known)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+enum Part<'t> {
+    Plain(&'t str),
+    Hole { whole: &'t str, name: &'t str, filter: Option<&'t str> },
+}
+
+fn apply(filter: Option<&str>, found: String) -> Option<String> {
+    match filter {
+        None => Some(found),
+        Some("line") => Some(shorten(&found, LINE_CHARS_MAX)),
+        Some("json") => {
+            let quoted = Value::String(found).to_string();
+            Some(quoted[1..quoted.len() - 1].to_owned())
+        }
+        Some(_) => None,
+    }
+}
+
+fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some((part, length)) = hole(rest) {
+            rest = &rest[length..];
+            return Some(part);
+        }
+        // At least one character is plain here; more, up to where a placeholder may begin.
+        let first = rest.chars().next().map_or(rest.len(), char::len_utf8);
+        let length = rest[first..].find("{{").map_or(rest.len(), |at| first + at);
+        let (plain, after) = rest.split_at(length);
+        rest = after;
+        Some(Part::Plain(plain))
+    })
+}
+
+fn hole(text: &str) -> Option<(Part<'_>, usize)> {
+    let inner = text.strip_prefix("{{")?;
+    let inner = &inner[..inner.floor_char_boundary(PLACEHOLDER_BYTES_MAX)];
+    let inner = &inner[..inner.find("}}")?];
+    let (name, filter) = match inner.split_once('|') {
+        Some((name, filter)) => (name.trim(), Some(filter.trim())),
+        None => (inner.trim(), None),
+    };
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if !is_word(name) || !filter.is_none_or(is_word) {
+        return None;
+    }
+    let length = inner.len() + 4;
+    Some((Part::Hole { whole: &text[..length], name, filter }, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn value(name: &str) -> Option<String> {
+        match name {
+            "last" => Some("say \"{{turn}}\"\nplease".to_owned()),
+            "turn" => Some("2".to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn known_names_are_filled_once_and_others_stay() {
+        assert_eq!(render("a {{turn}} b {{ turn }} {{other}} {{", &value), "a 2 b 2 {{other}} {{");
+        assert_eq!(render("{{last}}", &value), "say \"{{turn}}\"\nplease");
+        assert_eq!(render("{{last|line}}", &value), "say \"{{turn}}\" please");
+        assert_eq!(render("{\"x\": \"{{last|json}}\"}", &value), r#"{"x": "say \"{{turn}}\"\nplease"}"#);
+        assert_eq!(render("{{{turn}}}", &value), "{2}");
+        assert_eq!(render("{{turn|loud}} {{Not A Name}}", &value), "{{turn|loud}} {{Not A Name}}");
+    }
+
+    #[test]
+    fn a_filled_json_value_stays_json() {
+        let filled = render_json(&json!({"a": ["{{last}}", 1], "{{turn}}": null}), &value);
+        assert_eq!(filled, json!({"a": ["say \"{{turn}}\"\nplease", 1], "{{turn}}": null}));
+    }
+
+    #[test]
+    fn an_unknown_placeholder_is_named_with_a_guess() {
+        assert_eq!(check("{{turn}} {{ not one }} {}", &["turn"]), Ok(()));
+        let complaint = check("{{trun}}", &["last", "turn"]).expect_err("unknown");
+        assert!(complaint.starts_with("unknown placeholder `{{trun}}`; did you mean `turn`?"), "{complaint}");
+        assert!(check("{{turn|loud}}", &["turn"]).expect_err("unknown").contains("unknown filter `loud`"));
+        assert!(check_json(&json!({"a": ["{{x}}"]}), &["turn"]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_known_names_is_unchanged(text in "[{}a|\\PC]*") {
+            prop_assert_eq!(render(&text, &|_| None), text);
+        }
+    }
+}
