@@ -4,7 +4,18 @@
 //! token counts come in; events and prompts go out.
 
 pub mod body;
+pub mod codec;
+pub mod context;
+pub mod decide;
+pub mod event;
+pub mod flow;
+pub mod handover;
 pub mod ids;
+pub mod ledger;
+pub mod limits;
 pub mod phase;
 pub mod prompt;
+pub mod scope;
+pub mod session;
 pub mod signal;
+pub mod thread;

@@ -1,0 +1,213 @@
+//! Shortens a thread that no longer fits: what is folded, what is kept.
+//!
+//! Kept: the opening (the system message), pinned messages, the newest messages, and the user's own words within a
+//! budget. A tool call and its results are kept or folded together. What is folded never exceeds what the summarising
+//! call itself can be shown.
+
+use imbl::Vector;
+use serde::{Deserialize, Serialize};
+
+use crate::body::Text;
+use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_WORDS_PERCENT};
+use crate::prompt::Speaker;
+use crate::thread::{Entry, Thread};
+
+/// What a compaction will do to a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Places of the entries that are folded into a summary, in order.
+    pub folded: Vec<usize>,
+    /// Places of the entries that stay, in order.
+    pub kept: Vec<usize>,
+    /// The user's own words among the folded, newest kept first, in order of speaking.
+    pub words: Vec<Text>,
+}
+
+/// Room for a compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Tokens the thread may have afterwards, the new message and the answer not counted.
+    pub tokens: u32,
+    /// Tokens the summary may take.
+    pub summary: u32,
+    /// Tokens of folded messages that the summarising call can be shown; unlimited where no model is asked.
+    pub shown: u32,
+}
+
+impl Room {
+    /// The room in a window of which `taken` is spoken for by the next message, its answer and the reserve.
+    #[must_use]
+    pub fn within(window: u32, taken: u32, summary: u32, shown: u32) -> Self {
+        let free = window.saturating_sub(taken);
+        Self { tokens: free / 100 * COMPACTED_FILL_PERCENT, summary, shown }
+    }
+}
+
+/// Plans a compaction of `thread` into `room`. Nothing to fold gives nothing.
+#[must_use]
+pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
+    let groups = groups(&thread.entries);
+    let opening = thread.tokens.saturating_sub(thread.entries.iter().map(Entry::tokens).sum());
+    let words_max = room.tokens / 100 * KEPT_WORDS_PERCENT;
+    let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
+    let mut left = room.tokens.saturating_sub(opening + room.summary + words_max + pinned);
+
+    // From the newest backwards: what still fits stays.
+    let mut stays = vec![false; groups.len()];
+    let mut full = false;
+    for (place, group) in groups.iter().enumerate().rev() {
+        if group.pinned {
+            stays[place] = true;
+        } else if !full && group.tokens <= left {
+            left -= group.tokens;
+            stays[place] = true;
+        } else {
+            full = true;
+        }
+    }
+    // From the oldest forwards: no more is folded than the summarising call can be shown.
+    let mut shown = 0u32;
+    let mut folded = Vec::new();
+    let mut kept = Vec::new();
+    for (group, stays) in groups.iter().zip(&stays) {
+        let fold = !stays && (folded.is_empty() || shown.saturating_add(group.tokens) <= room.shown);
+        if fold {
+            shown = shown.saturating_add(group.tokens);
+            folded.extend(group.places.clone());
+        } else {
+            kept.extend(group.places.clone());
+        }
+    }
+    if folded.is_empty() {
+        return None;
+    }
+    let words = words(&thread.entries, &folded, words_max);
+    Some(Plan { folded, kept, words })
+}
+
+struct Group {
+    places: std::ops::Range<usize>,
+    tokens: u32,
+    pinned: bool,
+}
+
+/// Entries that must stay together: an assistant message that calls tools, and the results that follow it.
+fn groups(entries: &Vector<Entry>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut open_calls = 0usize;
+    for (place, entry) in entries.iter().enumerate() {
+        let joins = open_calls > 0 && entry.speaker == Speaker::Tool;
+        if joins {
+            open_calls -= 1;
+        } else {
+            open_calls = entry.tool_calls.len();
+        }
+        match groups.last_mut() {
+            Some(group) if joins => {
+                group.places.end = place + 1;
+                group.tokens = group.tokens.saturating_add(entry.tokens());
+                group.pinned |= entry.pinned;
+            }
+            _ => groups.push(Group { places: place..place + 1, tokens: entry.tokens(), pinned: entry.pinned }),
+        }
+    }
+    groups
+}
+
+fn words(entries: &Vector<Entry>, folded: &[usize], tokens_max: u32) -> Vec<Text> {
+    let mut left = tokens_max;
+    let mut words = Vec::new();
+    for text in folded.iter().rev().filter_map(|place| entries.get(*place)?.words) {
+        if text.tokens > left {
+            break;
+        }
+        left -= text.tokens;
+        words.push(text);
+    }
+    words.reverse();
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::BodyId;
+    use crate::ids::{CallId, Millis, ThreadId};
+    use crate::prompt::ToolCall;
+    use crate::scope::{Slot, Tag};
+    use proptest::prelude::*;
+
+    fn entry(speaker: Speaker, tokens: u32, calls: usize, pinned: bool) -> Entry {
+        let text = Text { body: BodyId::of(&format!("{speaker:?}{tokens}")), tokens };
+        let tool_calls = (0..calls)
+            .map(|n| ToolCall { id: n.to_string(), name: "t".into(), arguments: serde_json::Value::Null })
+            .collect();
+        let words = (speaker == Speaker::User).then_some(text);
+        Entry { call: CallId(1), speaker, parts: vec![text], tool_calls, answers: None, pinned, words }
+    }
+
+    fn thread(entries: Vec<Entry>) -> Thread {
+        let slot = Slot { role: "r".into(), agent: None, peer: None, model: None };
+        let mut thread = Thread::open(ThreadId(1), slot, Tag::default(), Millis(0), CallId(1), Vec::new());
+        entries.into_iter().for_each(|entry| thread.push(entry));
+        thread
+    }
+
+    const ROOM: Room = Room { tokens: 1_000, summary: 100, shown: u32::MAX };
+
+    #[test]
+    fn the_oldest_are_folded_and_the_users_words_are_kept() {
+        let talk =
+            (0..20).flat_map(|n| [entry(Speaker::User, 10 + n, 0, false), entry(Speaker::Assistant, 90, 0, false)]);
+        let plan = plan(&thread(talk.collect()), ROOM).expect("it is too long");
+        assert!(plan.folded.iter().max() < plan.kept.iter().min());
+        assert!(!plan.words.is_empty());
+        assert!(plan.words.iter().map(|text| text.tokens).sum::<u32>() <= 150);
+    }
+
+    #[test]
+    fn a_tool_call_stays_with_its_results() {
+        let mut talk = vec![entry(Speaker::User, 500, 0, false), entry(Speaker::Assistant, 10, 2, false)];
+        talk.extend([entry(Speaker::Tool, 400, 0, false), entry(Speaker::Tool, 400, 0, false)]);
+        talk.push(entry(Speaker::Assistant, 20, 0, false));
+        let plan = plan(&thread(talk), ROOM).expect("it is too long");
+        assert_eq!(plan.folded, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn no_more_is_folded_than_the_summariser_can_be_shown() {
+        let talk = (0..20).map(|_| entry(Speaker::Assistant, 96, 0, false)).collect();
+        let plan = plan(&thread(talk), Room { shown: 300, ..ROOM }).expect("it is too long");
+        assert_eq!(plan.folded, [0, 1, 2]);
+    }
+
+    fn any_entry() -> impl Strategy<Value = Entry> {
+        (0..3u8, 1..200u32, 0..3usize, proptest::bool::weighted(0.1)).prop_map(|(who, tokens, calls, pinned)| match who
+        {
+            0 => entry(Speaker::User, tokens, 0, pinned),
+            1 => entry(Speaker::Assistant, tokens, calls, pinned),
+            _ => entry(Speaker::Tool, tokens, 0, pinned),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_plan_parts_the_thread_and_keeps_what_must_be_kept(
+            entries in proptest::collection::vec(any_entry(), 0..60),
+            tokens in 100..5_000u32,
+            shown in 100..5_000u32,
+        ) {
+            let thread = thread(entries);
+            let Some(plan) = plan(&thread, Room { tokens, summary: 50, shown }) else { return Ok(()) };
+            let mut all = [plan.folded.clone(), plan.kept.clone()].concat();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..thread.entries.len()).collect::<Vec<_>>());
+            prop_assert!(plan.folded.iter().all(|place| !thread.entries[*place].pinned));
+            let groups = groups(&thread.entries);
+            for group in groups {
+                let folded = group.places.clone().filter(|place| plan.folded.contains(place)).count();
+                prop_assert!(folded == 0 || folded == group.places.len(), "a tool call was parted from its result");
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Opening calls: the one rule that picks a thread, the fragments that make the prompt, the receipt that says why.
+
+use super::draft::Draft;
+use crate::body::{BodyId, BodyKind, Text};
+use crate::context::{Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, ThreadUse, fit, prefix};
+use crate::event::{CallDeferred, CallOpened, CallWish, Event, Next, ToolOpened, ToolOutcome};
+use crate::flow::{About, Asking, Folding, RoleSpec, Runs};
+use crate::ids::{CallId, ModelName, ThreadId, ToolName, ToolRunId};
+use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
+use crate::prompt::{Failure, FailureKind, Output, ToolSpec};
+use crate::scope::{Caller, Choice, Slot, Standing, Tag, Visit, choose, wanted};
+use crate::session::Session;
+use crate::signal::json::canonical;
+use crate::thread::MESSAGE_FRAME_TOKENS;
+
+/// What a call is for, beyond what the flow wished.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Errand<'f> {
+    /// The call whose tool results it brings.
+    pub follows: Option<CallId>,
+    /// The thread it writes a summary for, and what is folded.
+    pub compacts: Option<(ThreadId, &'f Folding)>,
+    /// How often a compaction was tried for it already.
+    pub compactions: u32,
+}
+
+/// The identity of a call, settled before anything is rendered.
+pub(super) struct Bearing<'s> {
+    pub role: &'s RoleSpec,
+    pub model: ModelName,
+    pub visit: Option<Visit>,
+    pub slot: Slot,
+    pub tag: Tag,
+    pub choice: Choice,
+}
+
+impl<'a> Draft<'a> {
+    /// Opens a call, or defers it, or refuses it. Gives the call's number if it was opened.
+    pub fn call(&mut self, wish: CallWish, errand: Errand<'_>) -> Option<CallId> {
+        let step = format!("call of `{}` for `{}`", wish.role, wish.ask);
+        let Some(role) = self.spec().roles.get(&wish.role) else {
+            self.refuse_step(step, "the flow has no such role");
+            return None;
+        };
+        if errand.follows.is_none() && !role.recipe.asks.contains_key(&wish.ask) {
+            self.refuse_step(step, "the role has no such ask");
+            return None;
+        }
+        if let Some(why) = self.over_limit() {
+            self.refuse_step(step, why);
+            return None;
+        }
+        let call = CallId(self.session().last.call.0 + 1);
+        let bearing = self.bearing(role, &wish, call, errand);
+        if let Some(busy) = self.standing_is_busy(&bearing) {
+            self.defer(wish, busy, errand.compactions);
+            return None;
+        }
+        self.open_call(wish, call, bearing, errand)
+    }
+
+    fn over_limit(&self) -> Option<String> {
+        let session = self.session();
+        if session.calls.len() >= OPEN_CALLS_MAX {
+            return Some(format!("{OPEN_CALLS_MAX} calls are open already, the most a session may have"));
+        }
+        let calls = session.turn.as_ref().map_or(0, |turn| turn.calls);
+        (calls >= CALLS_PER_TURN_MAX).then(|| {
+            format!("the turn has made {CALLS_PER_TURN_MAX} calls already, the most it may; does the flow loop?")
+        })
+    }
+
+    /// The single rule before every call, from authoritative state alone.
+    pub fn bearing(&self, role: &'a RoleSpec, wish: &CallWish, call: CallId, errand: Errand<'_>) -> Bearing<'a> {
+        let session = self.session();
+        let visit = session.visit(self.spec(), &wish.role, wish.agent.as_ref());
+        let model = self.model_for(role, wish, visit.as_ref());
+        let round = errand.follows.and_then(|follows| session.rounds.get(&follows));
+        let worker = wish.peer.as_ref().or(wish.agent.as_ref());
+        let mut caller = Caller {
+            role: wish.role.clone(),
+            agent: wish.agent.clone(),
+            peer: wish.peer.clone(),
+            model: model.clone(),
+            sample: wish.sample,
+            turn: session.turn.as_ref().map(|turn| turn.id),
+            phase: visit.clone(),
+            work: worker.and_then(|worker| session.leases.get(worker)).cloned(),
+            root: round.map_or(call, |round| round.root),
+            resets: 0,
+        };
+        let (slot, _) = wanted(&role.scope, &caller);
+        caller.resets = session.resets.get(&slot).copied().unwrap_or_default();
+        let (slot, tag) = wanted(&role.scope, &caller);
+        // A further round of a call's tools belongs to what its root was opened for.
+        let choice = match round {
+            Some(round) => Choice::Continue(round.thread),
+            None => {
+                let standing = session.slots.get(&slot).and_then(|id| session.threads.get(id));
+                let standing =
+                    standing.map(|thread| Standing { thread: thread.id, tag: &thread.tag, opened: thread.opened });
+                choose(&role.scope, standing, &tag, self.env.now)
+            }
+        };
+        Bearing { role, model, visit, slot, tag, choice }
+    }
+
+    fn model_for(&self, role: &RoleSpec, wish: &CallWish, visit: Option<&Visit>) -> ModelName {
+        if let Some(model) = &wish.model {
+            return model.clone();
+        }
+        let spec = self.spec();
+        let phase = visit.and_then(|visit| spec.graphs.get(&visit.graph)?.phase(&visit.phase));
+        if let Some(model) = phase.and_then(|phase| phase.model_for(&role.name)) {
+            return model.clone();
+        }
+        self.env.catalog.model_for(&spec.name, &role.name, visit.map(|visit| &visit.phase))
+    }
+
+    fn standing_is_busy(&self, bearing: &Bearing<'_>) -> Option<CallId> {
+        match bearing.choice {
+            Choice::Continue(thread) => self.session().threads.get(&thread)?.busy,
+            Choice::Open(_) => None,
+        }
+    }
+
+    pub fn defer(&mut self, wish: CallWish, waits_for: CallId, compactions: u32) {
+        if self.session().deferred.len() >= DEFERRED_CALLS_MAX {
+            let step = format!("call of `{}` for `{}`", wish.role, wish.ask);
+            self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls wait already, the most a session may have"));
+            return;
+        }
+        let deferred = self.session().last.deferred + 1;
+        let turn = self.session().turn.as_ref().map(|turn| turn.id);
+        self.record(Event::CallDeferred(Box::new(CallDeferred { deferred, turn, wish, waits_for, compactions })));
+    }
+
+    fn open_call(&mut self, wish: CallWish, call: CallId, bearing: Bearing<'a>, errand: Errand<'_>) -> Option<CallId> {
+        let role = bearing.role;
+        let opening = match bearing.choice {
+            Choice::Open(_) => self.render(&role.recipe.opening, &wish, call, errand),
+            Choice::Continue(_) => Vec::new(),
+        };
+        let ask = match errand.follows {
+            Some(_) => Vec::new(),
+            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &wish, call, errand),
+        };
+        let tools = self.tools_at_hand(role, bearing.visit.as_ref());
+        let carried = self.carried(&bearing.choice);
+        let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
+        let tokens = carried.tokens + sum(&opening) + sum(&ask) + tool_tokens + 2 * MESSAGE_FRAME_TOKENS;
+        let window = Session::window(self.env.catalog.window_tokens(&bearing.model));
+        let taken = sum(&ask) + tool_tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        let fits = tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS <= window;
+        if !fits
+            && errand.follows.is_none()
+            && let Choice::Continue(thread) = bearing.choice
+            && self.compact(thread, role, &wish, (window, taken), errand.compactions)
+        {
+            return None;
+        }
+        let thread = match bearing.choice {
+            Choice::Continue(thread) => ThreadUse::Continued(thread),
+            Choice::Open(why) => ThreadUse::Opened {
+                thread: ThreadId(self.session().last.thread.0 + 1),
+                slot: bearing.slot.clone(),
+                tag: bearing.tag,
+                why,
+            },
+        };
+        let prefix = self.prefix(call, &thread, &bearing.slot, &opening, &ask);
+        let tools = tools.map(|text| self.store_body(text.into(), BodyKind::Inner));
+        let output = match &role.output {
+            Output::Text => None,
+            Output::Json(schema) => Some(self.store_body(canonical(schema).into(), BodyKind::Inner)),
+        };
+        let digest = self.digest(&thread, &opening, &ask, tools, output);
+        let receipt = Receipt { thread, opening, carried, ask, tokens, window, prefix, digest };
+        self.record(Event::CallOpened(std::sync::Arc::new(CallOpened {
+            call,
+            turn: self.session().turn.as_ref().map(|turn| turn.id),
+            role: wish.role,
+            ask: wish.ask,
+            agent: wish.agent,
+            peer: wish.peer,
+            model: bearing.model,
+            sample: wish.sample,
+            phase: bearing.visit.map(|visit| visit.phase),
+            follows: errand.follows,
+            compacts: errand.compacts.map(|(thread, _)| thread),
+            note: wish.note,
+            tools,
+            output,
+            reply_tokens_max: role.reply_tokens_max,
+            receipt,
+        })));
+        if !fits {
+            let message =
+                format!("the prompt has {tokens} tokens, which leaves no room for an answer in a window of {window}");
+            let failure = Failure::new(FailureKind::ContextTooLong, message);
+            self.record(Event::CallFailed { call, attempt: 1, failure, next: Next::GiveUp });
+        }
+        Some(call)
+    }
+
+    fn carried(&self, choice: &Choice) -> Carried {
+        let Choice::Continue(thread) = choice else { return Carried::default() };
+        let Some(thread) = self.session().threads.get(thread) else { return Carried::default() };
+        Carried { entries: u32::try_from(thread.entries.len()).unwrap_or(u32::MAX), tokens: thread.tokens }
+    }
+
+    /// Has the flow fill the fragments, fits each to its budget, and notes what became of it.
+    fn render(&mut self, specs: &[FragmentSpec], wish: &CallWish, call: CallId, errand: Errand<'_>) -> Vec<Piece> {
+        specs.iter().map(|spec| self.piece(spec, wish, call, errand)).collect()
+    }
+
+    fn piece(&mut self, spec: &FragmentSpec, wish: &CallWish, call: CallId, errand: Errand<'_>) -> Piece {
+        let turn = self.session().turn.as_ref().map(|turn| turn.id);
+        let asking = Asking { wish, call, turn, folding: errand.compacts.map(|(_, folding)| folding) };
+        let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &spec.name);
+        let mut piece = Piece {
+            name: spec.name.clone(),
+            layer: spec.layer,
+            source: None,
+            why: String::new(),
+            text: None,
+            cut_from: None,
+            pinned: spec.pinned == crate::context::Pinned::Yes,
+        };
+        // The user's words are stored where they can be found again; all else is machinery.
+        let kind = if spec.layer == Layer::Words { BodyKind::Said } else { BodyKind::Inner };
+        let (content, text) = match rendered {
+            Rendered::Out(why) => {
+                piece.why = why;
+                return piece;
+            }
+            Rendered::New { text, source, why } => {
+                (piece.source, piece.why) = (Some(source), why);
+                let content: std::sync::Arc<str> = text.into();
+                let tokens = self.env.count.count(&content);
+                (content.clone(), Text { body: BodyId::of(&content), tokens })
+            }
+            Rendered::Stored { text, source, why } => {
+                (piece.source, piece.why) = (Some(source), why);
+                if spec.tokens_max.is_none_or(|max| text.tokens <= max) {
+                    piece.text = Some(text);
+                    return piece;
+                }
+                (self.texts.get(text.body), text)
+            }
+        };
+        match fit(spec, &content, text.tokens, self.env.count) {
+            Fitted::Whole => {
+                self.store_body(content, kind);
+                piece.text = Some(text);
+            }
+            Fitted::Cut(cut) => {
+                piece.cut_from = Some(text.tokens);
+                piece.text = Some(self.store(cut, BodyKind::Inner));
+            }
+            Fitted::Out => {
+                piece.cut_from = Some(text.tokens);
+                piece.why = format!("left out: {} tokens, more than its budget", text.tokens);
+            }
+        }
+        piece
+    }
+
+    fn prefix(
+        &self,
+        call: CallId,
+        thread: &ThreadUse,
+        slot: &Slot,
+        opening: &[Piece],
+        ask: &[Piece],
+    ) -> crate::context::Prefix {
+        let named =
+            |pieces: &[Piece]| pieces.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
+        let stood = self.session().threads.get(&thread.thread());
+        let next = Mark {
+            call,
+            thread: thread.thread(),
+            compactions: stood.map_or(0, |thread| thread.compactions),
+            opening: stood.map_or_else(|| named(opening), |thread| thread.opening.clone()),
+            ask: named(ask),
+        };
+        prefix(self.session().marks.get(slot), &next)
+    }
+
+    fn digest(
+        &self,
+        thread: &ThreadUse,
+        opening: &[Piece],
+        ask: &[Piece],
+        tools: Option<BodyId>,
+        output: Option<BodyId>,
+    ) -> BodyId {
+        let stood = self.session().threads.get(&thread.thread()).map(|thread| thread.digest);
+        let texts =
+            |pieces: &[Piece]| pieces.iter().filter_map(|piece| piece.text).map(|text| text.body).collect::<Vec<_>>();
+        let begun = stood.unwrap_or_else(|| texts(opening).into_iter().fold(BodyId::of("opening"), BodyId::chain));
+        texts(ask).into_iter().chain(tools).chain(output).fold(begun, BodyId::chain)
+    }
+
+    /// The tools the role may use in its phase, as JSON.
+    fn tools_at_hand(&self, role: &RoleSpec, visit: Option<&Visit>) -> Option<String> {
+        let spec = self.spec();
+        let tools: Vec<&ToolSpec> = role
+            .tools
+            .iter()
+            .filter(|tool| self.permits(visit, tool))
+            .filter_map(|tool| spec.tools.get(tool))
+            .map(|tool| &tool.spec)
+            .collect();
+        if tools.is_empty() {
+            return None;
+        }
+        serde_json::to_value(tools).ok().map(|value| canonical(&value))
+    }
+
+    fn permits(&self, visit: Option<&Visit>, tool: &ToolName) -> bool {
+        let phase = visit.and_then(|visit| self.spec().graphs.get(&visit.graph)?.phase(&visit.phase));
+        phase.is_none_or(|phase| phase.tools.permits(tool))
+    }
+
+    /// What the rules themselves make of an event, before the flow is asked.
+    pub fn follow(&mut self, event: &Event, about: &About) {
+        match event {
+            Event::CallAnswered(answered) => {
+                let Some(opened) = &about.call else { return };
+                self.finish_compaction(opened, Some(answered.text));
+                for wish in &answered.tool_calls {
+                    self.open_tool_for(opened, wish);
+                }
+            }
+            Event::CallFailed { next: Next::GiveUp, .. }
+            | Event::CallUnknown { next: Next::GiveUp, .. }
+            | Event::CallResolved { next: Next::GiveUp, .. }
+            | Event::CallCancelled { .. } => {
+                if let Some(opened) = &about.call {
+                    self.finish_compaction(opened, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn open_tool_for(&mut self, opened: &CallOpened, wish: &crate::prompt::ToolCall) {
+        let role = self.spec().roles.get(&opened.role);
+        let visit = self.session().visit(self.spec(), &opened.role, opened.agent.as_ref());
+        let has = role.is_some_and(|role| role.tools.contains(&wish.name));
+        let permitted = self.permits(visit.as_ref(), &wish.name);
+        let run = self.open_tool(ToolOpened {
+            run: ToolRunId(0),
+            turn: opened.turn,
+            tool: wish.name.clone(),
+            arguments: wish.arguments.clone(),
+            wish: Some((opened.call, wish.id.clone())),
+            agent: opened.agent.clone(),
+            phase: visit.map(|visit| visit.phase),
+        });
+        if !has {
+            self.close_tool(run, ToolOutcome::Refused, format!("there is no tool `{}` for this role", wish.name));
+        } else if !permitted {
+            self.close_tool(run, ToolOutcome::Refused, format!("`{}` may not be used in this phase", wish.name));
+        }
+    }
+
+    /// Records a tool run as owed, under the next number.
+    pub fn open_tool(&mut self, opened: ToolOpened) -> ToolRunId {
+        let run = ToolRunId(self.session().last.tool.0 + 1);
+        self.record(Event::ToolOpened(ToolOpened { run, ..opened }));
+        run
+    }
+
+    /// A tool that the flow runs itself is answered in the same decision, or not at all.
+    pub fn answer_forgotten_tools(&mut self) -> bool {
+        let mut answered = false;
+        for run in std::mem::take(&mut self.unanswered) {
+            let Some(opened) = self.session().tools.get(&run) else { continue };
+            let runs = self.spec().tools.get(&opened.tool).map_or(Runs::Flow, |tool| tool.runs);
+            if runs == Runs::Flow {
+                let text = format!("nothing answers to `{}`", opened.tool);
+                self.close_tool(run, ToolOutcome::Failed, text);
+                answered = true;
+            }
+        }
+        answered
+    }
+
+    /// Goes on with a call whose tools have all answered.
+    pub fn continue_rounds(&mut self) -> bool {
+        let complete = self.session().rounds.iter().find(|(_, round)| round.is_complete());
+        let Some((call, wish)) = complete.map(|(call, round)| (*call, round.wish.clone())) else { return false };
+        let errand = Errand { follows: Some(call), ..Errand::default() };
+        if self.call(wish, errand).is_none() {
+            self.record(Event::RoundDropped { call, reason: "no further call may be opened".to_owned() });
+        }
+        true
+    }
+
+    /// Goes on with a call that waited for another.
+    pub fn resume_deferred(&mut self) -> bool {
+        let session = self.session();
+        let ready = session
+            .deferred
+            .values()
+            .find(|wait| !session.calls.contains_key(&wait.waits_for) && !session.rounds.contains_key(&wait.waits_for));
+        let Some(wait) = ready.cloned() else { return false };
+        self.record(Event::CallResumed { deferred: wait.deferred });
+        self.call(wait.wish, Errand { compactions: wait.compactions, ..Errand::default() });
+        true
+    }
+}
+
+fn sum(pieces: &[Piece]) -> u32 {
+    pieces.iter().filter_map(|piece| piece.text).map(|text| text.tokens).sum()
+}

@@ -1,0 +1,131 @@
+//! Shortening a thread before a call that would not fit: by a summary a model writes, or without one.
+
+use super::calls::Errand;
+use super::draft::Draft;
+use crate::body::{BodyKind, Text};
+use crate::context::compact::{Plan, Room, plan};
+use crate::context::{Fitted, FragmentSpec, Layer, Over, Rendered, fit};
+use crate::event::{CallOpened, CallWish, Event, ThreadCompacted};
+use crate::flow::{About, Asking, Folding, RoleSpec};
+use crate::ids::{CallId, ThreadId};
+use crate::limits::{COMPACTIONS_PER_CALL_MAX, WINDOW_RESERVE_TOKENS};
+use crate::session::Session;
+use crate::thread::{Entry, Thread};
+
+impl<'a> Draft<'a> {
+    /// Makes room in `thread` for the call that `wish` describes, which is tried again afterwards.
+    /// Says whether anything could be done.
+    pub fn compact(
+        &mut self,
+        thread: ThreadId,
+        role: &'a RoleSpec,
+        wish: &CallWish,
+        (window, taken): (u32, u32),
+        tries: u32,
+    ) -> bool {
+        let by = role.compaction.by.as_ref().filter(|_| tries < COMPACTIONS_PER_CALL_MAX);
+        let summariser = by.and_then(|by| self.spec().roles.get(&by.role));
+        let shown = summariser.map_or(u32::MAX, |summariser| self.shown_to(summariser));
+        let Some(stood) = self.session().threads.get(&thread) else { return false };
+        let room = Room::within(window, taken, role.compaction.tokens_max, shown);
+        let Some(plan) = plan(stood, room) else { return false };
+        let waits_for = by.and_then(|by| {
+            let folding = self.folding(thread, &plan);
+            let note = serde_json::to_value(&plan).unwrap_or_default();
+            let wish = CallWish { note, ..CallWish::new(by.role.as_str(), by.ask.as_str()) };
+            self.call(wish, Errand { compacts: Some((thread, &folding)), ..Errand::default() })
+        });
+        match waits_for {
+            // A summary that failed at once has been replaced by then; the call is tried again either way.
+            Some(waits_for) => self.defer(wish.clone(), waits_for, tries + 1),
+            None => {
+                self.fold(thread, &plan, None);
+                self.call(wish.clone(), Errand { compactions: tries + 1, ..Errand::default() });
+            }
+        }
+        true
+    }
+
+    /// Tokens of folded messages that a summariser can be shown.
+    fn shown_to(&self, summariser: &RoleSpec) -> u32 {
+        let model = self.env.catalog.model_for(&self.spec().name, &summariser.name, None);
+        let window = Session::window(self.env.catalog.window_tokens(&model));
+        // Its own instructions and the frame around each message take a share that is not known beforehand.
+        let own = window / 4 + summariser.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        window.saturating_sub(own)
+    }
+
+    fn folding(&self, thread: ThreadId, plan: &Plan) -> Folding {
+        let Some(thread) = self.session().threads.get(&thread) else { return Folding::default() };
+        let words = |entry: &Entry| {
+            let parts: Vec<_> = entry.parts.iter().map(|text| self.texts.get(text.body)).collect();
+            let calls = entry.tool_calls.iter().map(|call| format!("[{} {}]", call.name, call.arguments));
+            parts.iter().map(ToString::to_string).chain(calls).collect::<Vec<_>>().join("\n\n")
+        };
+        let entries = plan.folded.iter().filter_map(|place| thread.entries.get(*place));
+        Folding { entries: entries.map(|entry| (entry.speaker, words(entry))).collect(), summary: None }
+    }
+
+    /// A summarising call ended: folds what it was shown, with its summary or without.
+    pub fn finish_compaction(&mut self, opened: &CallOpened, summary: Option<Text>) {
+        let Some(thread) = opened.compacts else { return };
+        let Ok(plan) = serde_json::from_value::<Plan>(opened.note.clone()) else { return };
+        self.fold(thread, &plan, summary.map(|text| (opened.call, text)));
+    }
+
+    fn fold(&mut self, thread: ThreadId, plan: &Plan, summary: Option<(CallId, Text)>) {
+        let Some(stood) = self.session().threads.get(&thread).cloned() else { return };
+        let Some(role) = self.spec().roles.get(&stood.slot.role) else { return };
+        let mut parts: Vec<Text> = self.standing_in(role, &stood, plan, summary).into_iter().collect();
+        parts.extend(&plan.words);
+        let kept: Vec<u32> = plan.kept.iter().map(|place| u32::try_from(*place).unwrap_or(u32::MAX)).collect();
+        let compacted = ThreadCompacted {
+            thread,
+            folded: u32::try_from(plan.folded.len()).unwrap_or(u32::MAX),
+            kept,
+            summary: parts,
+            tokens_before: stood.tokens,
+            tokens_after: 0,
+            by: summary.map(|(call, _)| call),
+        };
+        let tokens_after = after(&stood, &compacted);
+        self.record(Event::ThreadCompacted(Box::new(ThreadCompacted { tokens_after, ..compacted })));
+    }
+
+    /// What stands in the place of the folded messages: the flow's words around the summary.
+    fn standing_in(
+        &mut self,
+        role: &RoleSpec,
+        stood: &Thread,
+        plan: &Plan,
+        summary: Option<(CallId, Text)>,
+    ) -> Option<Text> {
+        let mut folding = self.folding(stood.id, plan);
+        folding.summary = summary.map(|(_, text)| self.texts.get(text.body).to_string());
+        let wish = CallWish::new(role.name.as_str(), crate::context::COMPACTION);
+        let call = summary.map_or(stood.opened_by, |(call, _)| call);
+        let asking = Asking { wish: &wish, call, turn: None, folding: Some(&folding) };
+        let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &role.compaction.stands);
+        let content = match rendered {
+            Rendered::New { text, .. } => text,
+            Rendered::Stored { text, .. } => self.texts.get(text.body).to_string(),
+            Rendered::Out(_) => folding.summary?,
+        };
+        let spec = FragmentSpec::changing(crate::context::COMPACTION, Layer::Conversation)
+            .within(role.compaction.tokens_max, Over::KeepStart);
+        let tokens = self.env.count.count(&content);
+        let content = match fit(&spec, &content, tokens, self.env.count) {
+            Fitted::Cut(cut) => cut,
+            Fitted::Whole | Fitted::Out => content,
+        };
+        Some(self.store(content, BodyKind::Inner))
+    }
+}
+
+fn after(stood: &Thread, compacted: &ThreadCompacted) -> u32 {
+    let kept: u32 =
+        compacted.kept.iter().filter_map(|place| stood.entries.get(*place as usize)).map(Entry::tokens).sum();
+    let folded: u32 = stood.entries.iter().map(Entry::tokens).sum();
+    let summary: u32 = compacted.summary.iter().map(|text| text.tokens).sum();
+    stood.tokens.saturating_sub(folded) + kept + summary + crate::thread::MESSAGE_FRAME_TOKENS
+}

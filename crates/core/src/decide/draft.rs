@@ -1,0 +1,171 @@
+//! A decision in the making: events recorded so far, the state they lead to, and which of them the flow has not seen.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::{Decision, Env, Refusal, Undecided};
+use crate::body::{Body, BodyId, BodyKind, Text};
+use crate::event::{Event, Outcome, Recorded};
+use crate::flow::{About, FlowSpec, Rules, Sight, Step, Texts};
+use crate::ids::{CallId, MessageId, ToolRunId};
+use crate::limits::STEPS_PER_INPUT_MAX;
+use crate::session::{Session, State};
+
+pub(super) struct Draft<'a> {
+    pub rules: &'a dyn Rules,
+    pub env: Env<'a>,
+    pub state: State,
+    pub texts: Texts<'a>,
+    pub message: Option<MessageId>,
+    events: Vec<Recorded>,
+    about: Vec<About>,
+    bodies: Vec<Body>,
+    stored: BTreeSet<BodyId>,
+    /// How many of the events the flow has reacted to.
+    seen: usize,
+    /// Tool runs opened in this decision.
+    pub unanswered: Vec<ToolRunId>,
+}
+
+fn tool_opened(event: &Event) -> Option<ToolRunId> {
+    match event {
+        Event::ToolOpened(opened) => Some(opened.run),
+        _ => None,
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(rules: &'a dyn Rules, state: &State, env: Env<'a>) -> Self {
+        Self {
+            rules,
+            env,
+            state: state.clone(),
+            texts: Texts::new(env.texts),
+            message: None,
+            events: Vec::new(),
+            about: Vec::new(),
+            bodies: Vec::new(),
+            stored: BTreeSet::new(),
+            seen: 0,
+            unanswered: Vec::new(),
+        }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.state.session
+    }
+
+    /// The flow's data; outlives the borrow of the draft.
+    pub fn spec(&self) -> &'a FlowSpec {
+        self.rules.spec()
+    }
+
+    /// Records an event: from here on it is part of the state.
+    pub fn record(&mut self, event: Event) {
+        let recorded = Recorded { seq: self.state.session.seq.next(), at: self.env.now, event };
+        let about = self.about(&recorded.event);
+        self.state.apply(self.rules, &recorded);
+        self.events.push(recorded);
+        self.about.push(about);
+    }
+
+    /// What an event is about, looked up before the event closes it.
+    fn about(&self, event: &Event) -> About {
+        let session = self.session();
+        let call = |call: &CallId| session.calls.get(call).map(|open| open.opened.clone());
+        let tool = |run: &ToolRunId| session.tools.get(run).cloned();
+        match event {
+            Event::CallOpened(opened) => About { call: Some(opened.clone()), tool: None },
+            Event::CallAnswered(answered) => About { call: call(&answered.call), tool: None },
+            Event::CallFailed { call: id, .. }
+            | Event::CallUnknown { call: id, .. }
+            | Event::CallResolved { call: id, .. }
+            | Event::CallCancelled { call: id, .. } => About { call: call(id), tool: None },
+            Event::ToolOpened(opened) => About { call: None, tool: Some(opened.clone()) },
+            Event::ToolAnswered { run, .. } => About { call: None, tool: tool(run) },
+            _ => About::default(),
+        }
+    }
+
+    /// What the flow may look at now, for an event that is about `about`.
+    pub fn sight<'s>(&'s self, about: &'s About) -> Sight<'s> {
+        Sight { session: &self.state.session, state: &self.state.flow, texts: &self.texts, about }
+    }
+
+    /// Records that the flow tried what the rules do not allow.
+    pub fn refuse_step(&mut self, step: impl Into<String>, why: impl Into<String>) {
+        self.record(Event::StepRefused { step: step.into(), why: why.into() });
+    }
+
+    /// Stores a text that an event is about to name.
+    pub fn store(&mut self, text: impl Into<Arc<str>>, kind: BodyKind) -> Text {
+        let text: Arc<str> = text.into();
+        let tokens = self.env.count.count(&text);
+        Text { body: self.store_body(text, kind), tokens }
+    }
+
+    /// Stores a text that is not counted: no model is shown it as such.
+    pub fn store_body(&mut self, text: Arc<str>, kind: BodyKind) -> BodyId {
+        let id = BodyId::of(&text);
+        if self.stored.insert(id) {
+            self.texts.new.insert(id, text.clone());
+            self.bodies.push(Body { id, text, kind });
+        }
+        id
+    }
+
+    /// Lets the flow react to each event before anything else happens, then takes its steps one by one, then lets the rules
+    /// do what is left, until nothing moves any more.
+    pub fn run(&mut self) -> Result<(), Refusal> {
+        let mut steps: VecDeque<Step> = VecDeque::new();
+        for _ in 0..STEPS_PER_INPUT_MAX {
+            while self.seen < self.events.len() {
+                let event = self.events[self.seen].clone();
+                let about = std::mem::take(&mut self.about[self.seen]);
+                self.seen += 1;
+                self.follow(&event.event, &about);
+                steps.extend(self.rules.react(self.sight(&about), &event));
+                self.unanswered.extend(tool_opened(&event.event));
+            }
+            match steps.pop_front() {
+                Some(step) => self.perform(step),
+                None if self.answer_forgotten_tools() || self.settle() => {}
+                None => return Ok(()),
+            }
+        }
+        Err(Refusal::TooManySteps { most: STEPS_PER_INPUT_MAX })
+    }
+
+    /// What the rules themselves do once the flow has nothing to add. Says whether anything was recorded.
+    fn settle(&mut self) -> bool {
+        if self.continue_rounds() || self.resume_deferred() || self.expire_phases() {
+            return true;
+        }
+        if self.session().turn.is_some() {
+            return self.end_stalled_turn();
+        }
+        self.start_turn()
+    }
+
+    /// A turn in which nothing is owed any more will never end by itself.
+    fn end_stalled_turn(&mut self) -> bool {
+        let session = self.session();
+        let waits = !session.calls.is_empty()
+            || !session.tools.is_empty()
+            || !session.rounds.is_empty()
+            || !session.deferred.is_empty()
+            || !session.timers.is_empty();
+        let Some(turn) = session.turn.as_ref().filter(|_| !waits).map(|turn| turn.id) else { return false };
+        let reason = "nothing more was to be done, and the flow did not end the turn".to_owned();
+        self.record(Event::TurnEnded { turn, outcome: Outcome::Failed { reason } });
+        true
+    }
+
+    pub fn finish(self) -> Result<Decision, Undecided> {
+        let missing = self.texts.missing();
+        if !missing.is_empty() {
+            return Err(Undecided::NeedTexts(missing));
+        }
+        Ok(Decision { events: self.events, bodies: self.bodies, state: self.state, message: self.message })
+    }
+}

@@ -1,0 +1,359 @@
+//! What each input is worth: refused, or recorded.
+
+use super::draft::Draft;
+use super::{Command, Input, Refusal, Resolution};
+use crate::body::BodyKind;
+use crate::event::{Busy, CallAnswered, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome};
+use crate::flow::{Audience, UnknownPolicy};
+use crate::ids::{CallId, IdempotencyKey, MessageId, TimerId, ToolRunId, TurnId};
+use crate::limits::{
+    IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, TITLE_CHARS_MAX,
+    TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX,
+};
+use crate::phase::guard::Proposer;
+use crate::prompt::{Failure, Reply, Usage};
+use crate::session::{CallStatus, OpenCall};
+
+impl Draft<'_> {
+    pub fn take_in(&mut self, input: Input) -> Result<(), Refusal> {
+        let is_open = self.session().id.is_some();
+        match input {
+            Input::Open(_) if is_open => Err(Refusal::AlreadyOpen),
+            Input::Open(opened) => {
+                self.open(opened);
+                Ok(())
+            }
+            _ if !is_open => Err(Refusal::NotOpen),
+            Input::Forked { session, from, at } => {
+                self.record(Event::SessionForked { session, from, at });
+                self.stop_turn("the session was forked in the middle of a turn", Outcome::Cancelled);
+                Ok(())
+            }
+            Input::Message { text, key, busy } => self.message(text, key, busy),
+            Input::Answer { call, attempt, reply, cost_microusd, ms } => {
+                self.answer(call, attempt, reply, cost_microusd, ms)
+            }
+            Input::Failure { call, attempt, failure } => self.failure(call, attempt, failure),
+            Input::ToolResult { run, result } => self.tool_result(run, result),
+            Input::Tick => {
+                self.fire_timers();
+                Ok(())
+            }
+            Input::Recovered => {
+                self.recover();
+                Ok(())
+            }
+            Input::Operator(command) => self.command(command),
+        }
+    }
+
+    fn open(&mut self, opened: SessionOpened) {
+        let title = opened.title.map(|title| shorten(&title));
+        self.record(Event::SessionOpened(SessionOpened { title, ..opened }));
+    }
+
+    fn message(&mut self, text: String, key: Option<IdempotencyKey>, busy: Option<Busy>) -> Result<(), Refusal> {
+        let session = self.session();
+        if let Some(key) = &key {
+            let bytes = key.as_str().len();
+            if bytes > IDEMPOTENCY_KEY_BYTES_MAX {
+                return Err(Refusal::KeyTooLong { bytes, most: IDEMPOTENCY_KEY_BYTES_MAX });
+            }
+            if let Some((_, known)) = session.keys.iter().find(|(known, _)| known == key) {
+                self.message = Some(*known);
+                return Ok(());
+            }
+        }
+        if let Some(reason) = &session.closed {
+            return Err(Refusal::Closed { reason: reason.clone() });
+        }
+        check_message(&text)?;
+        let busy = busy.unwrap_or(session.busy);
+        let runs = session.turn.is_some();
+        if runs && busy == Busy::Reject {
+            return Err(Refusal::Busy);
+        }
+        let waiting = session.queue.len();
+        if waiting >= QUEUED_MESSAGES_MAX {
+            return Err(Refusal::QueueFull { waiting });
+        }
+        if runs && busy == Busy::Interrupt {
+            self.stop_turn("another message took its place", Outcome::Interrupted);
+        }
+        let message = MessageId(self.session().last.message.0 + 1);
+        if self.session().title.is_empty() {
+            self.record(Event::SessionRenamed { title: shorten(&text) });
+        }
+        let text = self.store(text, BodyKind::Said);
+        self.record(Event::MessageReceived(MessageReceived { message, text, key }));
+        self.message = Some(message);
+        Ok(())
+    }
+
+    /// Begins the next turn, if messages wait and none runs.
+    pub fn start_turn(&mut self) -> bool {
+        let session = self.session();
+        if session.turn.is_some() || session.closed.is_some() {
+            return false;
+        }
+        let most = if session.busy == Busy::Coalesce { usize::MAX } else { 1 };
+        let messages: Vec<MessageId> = session.queue.iter().take(most).map(|waiting| waiting.message).collect();
+        if messages.is_empty() {
+            return false;
+        }
+        let turn = TurnId(session.last.turn.0 + 1);
+        self.record(Event::TurnStarted { turn, messages });
+        true
+    }
+
+    /// Ends the turn that runs and all that is owed for it.
+    pub fn stop_turn(&mut self, reason: &str, outcome: Outcome) {
+        let Some(turn) = self.session().turn.as_ref().map(|turn| turn.id) else { return };
+        let of_turn = |other: Option<TurnId>| other == Some(turn);
+        let session = self.session();
+        let calls: Vec<CallId> =
+            session.calls.iter().filter(|(_, open)| of_turn(open.opened.turn)).map(|(call, _)| *call).collect();
+        let tools: Vec<ToolRunId> =
+            session.tools.values().filter(|tool| of_turn(tool.turn)).map(|tool| tool.run).collect();
+        let deferred: Vec<u32> =
+            session.deferred.values().filter(|wait| of_turn(wait.turn)).map(|wait| wait.deferred).collect();
+        for call in calls {
+            self.record(Event::CallCancelled { call, reason: reason.to_owned() });
+        }
+        for run in tools {
+            let text = self.store(format!("cancelled: {reason}"), BodyKind::Inner);
+            self.record(Event::ToolAnswered { run, outcome: ToolOutcome::Cancelled, text });
+        }
+        for deferred in deferred {
+            self.record(Event::CallDropped { deferred, reason: reason.to_owned() });
+        }
+        self.record(Event::TurnEnded { turn, outcome });
+    }
+
+    fn owed(&self, call: CallId, attempt: u32) -> Result<&OpenCall, Refusal> {
+        let open = self.session().calls.get(&call);
+        open.filter(|open| open.attempt == attempt && open.status != CallStatus::Held)
+            .ok_or(Refusal::NotOwed { call, attempt })
+    }
+
+    fn answer(
+        &mut self,
+        call: CallId,
+        attempt: u32,
+        mut reply: Reply,
+        cost: Option<u64>,
+        ms: u64,
+    ) -> Result<(), Refusal> {
+        cut_to(&mut reply.text, REPLY_BYTES_MAX);
+        cut_to(&mut reply.reasoning, REPLY_BYTES_MAX);
+        if self.session().given_up.contains(&call) {
+            let text = self.store(reply.text, BodyKind::Inner);
+            self.record(Event::CallAnsweredLate { call, text });
+            return Ok(());
+        }
+        let open = self.owed(call, attempt)?;
+        let (prompt_tokens, round) = (open.opened.receipt.tokens, open.round);
+        let heard = self.spec().roles.get(&open.opened.role).is_some_and(|role| role.audience != Audience::Private);
+        if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
+            let why = format!("tools were used for {TOOL_ROUNDS_MAX} rounds already, the most one call may take");
+            self.refuse_step("tool calls", why);
+            reply.tool_calls.clear();
+        }
+        reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        let text = self.store(reply.text, if heard { BodyKind::Said } else { BodyKind::Inner });
+        let reasoning = (!reply.reasoning.is_empty()).then(|| self.store(reply.reasoning, BodyKind::Inner));
+        let ours = Usage {
+            input: prompt_tokens,
+            output: text.tokens + reasoning.map_or(0, |text| text.tokens),
+            ..Usage::default()
+        };
+        let counted_by = if reply.usage.is_some() { CountedBy::Vendor } else { CountedBy::Us };
+        self.record(Event::CallAnswered(Box::new(CallAnswered {
+            call,
+            attempt,
+            text,
+            reasoning,
+            tool_calls: reply.tool_calls,
+            stop: reply.stop,
+            usage: reply.usage.unwrap_or(ours),
+            counted_by,
+            cost_microusd: cost,
+            ms,
+        })));
+        Ok(())
+    }
+
+    fn failure(&mut self, call: CallId, attempt: u32, failure: Failure) -> Result<(), Refusal> {
+        let open = self.owed(call, attempt)?;
+        let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
+        let next = if failure.kind.is_passing() && attempt < retries.attempts_max {
+            let wait = retries.wait_ms(attempt + 1, self.env.chance).max(failure.retry_after_ms.unwrap_or(0));
+            Next::Retry { at: self.env.now.after(wait) }
+        } else {
+            Next::GiveUp
+        };
+        self.record(Event::CallFailed { call, attempt, failure, next });
+        Ok(())
+    }
+
+    fn tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), Refusal> {
+        if !self.session().tools.contains_key(&run) {
+            return Err(Refusal::ToolNotOwed { run });
+        }
+        let (outcome, text) = match result {
+            Ok(text) => (ToolOutcome::Done, text),
+            Err(text) => (ToolOutcome::Failed, text),
+        };
+        self.close_tool(run, outcome, text);
+        Ok(())
+    }
+
+    /// Ends a tool run.
+    pub fn close_tool(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
+        cut_to(&mut text, TOOL_RESULT_BYTES_MAX);
+        let text = self.store(text, BodyKind::Inner);
+        self.record(Event::ToolAnswered { run, outcome, text });
+    }
+
+    fn fire_timers(&mut self) {
+        let now = self.env.now;
+        let mut due: Vec<(TimerId, String)> = Vec::new();
+        for (timer, running) in self.session().timers.iter().filter(|(_, running)| running.at <= now) {
+            due.push((*timer, running.name.clone()));
+        }
+        for (timer, name) in due {
+            self.record(Event::TimerFired { timer, name });
+        }
+    }
+
+    /// What was in flight has an unknown end. A try that was still to come has not begun.
+    fn recover(&mut self) {
+        let now = self.env.now;
+        let in_flight = |open: &OpenCall| match open.status {
+            CallStatus::Due => true,
+            CallStatus::Waiting(until) => until <= now,
+            CallStatus::Held => false,
+        };
+        let calls: Vec<(CallId, u32, UnknownPolicy)> = self
+            .session()
+            .calls
+            .iter()
+            .filter(|(_, open)| in_flight(open))
+            .map(|(call, open)| (*call, open.attempt, self.unknown_policy(open)))
+            .collect();
+        for (call, attempt, policy) in calls {
+            let next = match policy {
+                UnknownPolicy::Retry => Next::Retry { at: now },
+                UnknownPolicy::Ask => Next::Ask,
+                UnknownPolicy::Fail => Next::GiveUp,
+            };
+            self.record(Event::CallUnknown { call, attempt, next });
+        }
+        let runs: Vec<(ToolRunId, UnknownPolicy)> = self
+            .session()
+            .tools
+            .values()
+            .map(|tool| (tool.run, self.spec().tools.get(&tool.tool).map_or(UnknownPolicy::Fail, |def| def.unknown)))
+            .collect();
+        for (run, policy) in runs {
+            if policy != UnknownPolicy::Retry {
+                let text = "the process died while this ran; it may or may not have had its effect".to_owned();
+                self.close_tool(run, ToolOutcome::Unknown, text);
+            }
+        }
+        self.fire_timers();
+    }
+
+    fn unknown_policy(&self, open: &OpenCall) -> UnknownPolicy {
+        self.spec().roles.get(&open.opened.role).map_or(UnknownPolicy::Fail, |role| role.unknown)
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), Refusal> {
+        match command {
+            Command::Cancel => {
+                if self.session().turn.is_none() {
+                    return Err(Refusal::NothingRuns);
+                }
+                self.stop_turn("stopped by hand", Outcome::Cancelled);
+                Ok(())
+            }
+            Command::Resolve { call, how } => {
+                let open = self.session().calls.get(&call).filter(|open| open.status == CallStatus::Held);
+                open.ok_or(Refusal::NotHeld { call })?;
+                let next = match how {
+                    Resolution::Retry => Next::Retry { at: self.env.now },
+                    Resolution::Fail => Next::GiveUp,
+                };
+                self.record(Event::CallResolved { call, next });
+                Ok(())
+            }
+            Command::Grant { phase, to } => self.grant(phase, &to),
+            Command::Propose { phase, to, reason } => self.propose_by_hand(phase, to, reason),
+            Command::RollBack { phase, visit } => self.roll_back(phase, visit),
+            Command::Forget { role, agent, peer } => {
+                if !self.spec().roles.contains_key(&role) {
+                    let known: Vec<String> = self.spec().roles.keys().map(|name| format!("`{name}`")).collect();
+                    return Err(Refusal::NoSuchRole { role, known: known.join(", ") });
+                }
+                let slots: Vec<_> = self
+                    .session()
+                    .slots
+                    .keys()
+                    .filter(|slot| slot.role == role)
+                    .filter(|slot| agent.is_none() || slot.agent == agent)
+                    .filter(|slot| peer.is_none() || slot.peer == peer)
+                    .cloned()
+                    .collect();
+                for slot in slots {
+                    let reason = "asked for by hand".to_owned();
+                    self.record(Event::ThreadReset { slot, by: Proposer::Operator, reason });
+                }
+                Ok(())
+            }
+            Command::Rename { title } => {
+                self.record(Event::SessionRenamed { title: shorten(&title) });
+                Ok(())
+            }
+            Command::Close => {
+                self.stop_turn("the session was closed", Outcome::Cancelled);
+                if self.session().closed.is_none() {
+                    self.record(Event::SessionClosed { reason: "closed by hand".to_owned() });
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn check_message(text: &str) -> Result<(), Refusal> {
+    if text.len() > MESSAGE_BYTES_MAX {
+        return Err(Refusal::MessageTooLong { bytes: text.len(), most: MESSAGE_BYTES_MAX });
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::EmptyMessage);
+    }
+    let allowed = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
+    match text.chars().enumerate().find(|(_, c)| !allowed(*c)) {
+        Some((place, c)) => Err(Refusal::ControlCharacter { code: u32::from(c), at: place + 1 }),
+        None => Ok(()),
+    }
+}
+
+/// The first line, at most as long as a title may be.
+pub(super) fn shorten(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    if line.chars().count() <= TITLE_CHARS_MAX {
+        return line;
+    }
+    let mut short: String = line.chars().take(TITLE_CHARS_MAX - 1).collect();
+    short.push('…');
+    short
+}
+
+fn cut_to(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push_str(crate::context::CUT_MARK);
+    }
+}

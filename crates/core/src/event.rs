@@ -1,0 +1,649 @@
+//! The journal's vocabulary: recorded facts, and nothing but facts. State is a fold of these.
+//!
+//! This is format 1. The format is a promise: what is written here can be read for ever (`codec` brings old ones up to date).
+
+mod line;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::body::{BodyId, Text};
+use crate::context::Receipt;
+use crate::handover::Handover;
+use crate::ids::{
+    AgentName, AskName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName,
+    Seq, SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
+};
+use crate::phase::guard::Proposer;
+use crate::phase::ruling::Refusal;
+use crate::phase::state::{Grant, Transition};
+use crate::prompt::{Failure, Stop, ToolCall, Usage};
+use crate::scope::Slot;
+
+/// An event with its place and time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Its place in the journal.
+    pub seq: Seq,
+    /// When it was recorded.
+    pub at: Millis,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A fact about a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Event {
+    /// The session began.
+    SessionOpened(SessionOpened),
+    /// The session goes on from a copy of another's journal up to a point.
+    SessionForked {
+        /// Its own name.
+        session: SessionId,
+        /// The one it was copied from.
+        from: SessionId,
+        /// Up to where.
+        at: Seq,
+    },
+    /// The session has another title.
+    SessionRenamed {
+        /// The title.
+        title: String,
+    },
+    /// The session is over; it takes no more messages.
+    SessionClosed {
+        /// Why.
+        reason: String,
+    },
+    /// A user's message was accepted.
+    MessageReceived(MessageReceived),
+    /// An agent left a message for another.
+    MessagePosted(MessagePosted),
+    /// An agent took a message from its inbox.
+    MessageTaken {
+        /// Which.
+        message: MessageId,
+    },
+    /// A turn began with these messages.
+    TurnStarted {
+        /// Its number.
+        turn: TurnId,
+        /// What it answers.
+        messages: Vec<MessageId>,
+    },
+    /// Something was said to the user.
+    Said(Said),
+    /// A turn ended.
+    TurnEnded {
+        /// Which.
+        turn: TurnId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A model call is owed from now on.
+    CallOpened(Arc<CallOpened>),
+    /// A call must wait for another to finish first.
+    CallDeferred(Box<CallDeferred>),
+    /// A call that waited goes on: the rule before every call is applied to it now.
+    CallResumed {
+        /// Which.
+        deferred: u32,
+    },
+    /// A call that waited is no longer wanted.
+    CallDropped {
+        /// Which.
+        deferred: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A call was answered.
+    CallAnswered(Box<CallAnswered>),
+    /// A call failed, and what follows.
+    CallFailed {
+        /// Which.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+        /// Why.
+        failure: Failure,
+        /// What follows.
+        next: Next,
+    },
+    /// A call was in flight when the process died: it may have been billed.
+    CallUnknown {
+        /// Which.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+        /// What follows.
+        next: Next,
+    },
+    /// A person decided about a call whose end is not known.
+    CallResolved {
+        /// Which.
+        call: CallId,
+        /// What follows.
+        next: Next,
+    },
+    /// A call is no longer wanted.
+    CallCancelled {
+        /// Which.
+        call: CallId,
+        /// Why.
+        reason: String,
+    },
+    /// An answer came after its call had been given up. It is kept, and changes nothing.
+    CallAnsweredLate {
+        /// Which.
+        call: CallId,
+        /// What it said.
+        text: Text,
+    },
+    /// What a role remembered here is left behind at its next call.
+    ThreadReset {
+        /// Where.
+        slot: Slot,
+        /// Who wanted it.
+        by: Proposer,
+        /// Why.
+        reason: String,
+    },
+    /// The older part of a thread was folded into a summary.
+    ThreadCompacted(Box<ThreadCompacted>),
+    /// A graph entered a phase.
+    PhaseEntered(PhaseEntered),
+    /// A proposal was refused.
+    PhaseRefused(PhaseRefused),
+    /// The user allows a skip.
+    SkipGranted {
+        /// Of which graph.
+        phase: PhaseKey,
+        /// To where, by whom, and what may be left out.
+        grant: Grant,
+    },
+    /// A handover was made.
+    HandoverMade(Handover),
+    /// A handover is asked for again.
+    HandoverAsked {
+        /// Of which kind.
+        kind: crate::ids::HandoverKind,
+    },
+    /// A tool run is owed from now on.
+    ToolOpened(ToolOpened),
+    /// A tool run ended.
+    ToolAnswered {
+        /// Which.
+        run: ToolRunId,
+        /// Whether it did what was asked.
+        outcome: ToolOutcome,
+        /// What it returned, or why it did not.
+        text: Text,
+    },
+    /// The tools of an answer have answered, and nobody goes on with it.
+    RoundDropped {
+        /// The call that asked for them.
+        call: CallId,
+        /// Why.
+        reason: String,
+    },
+    /// A timer runs.
+    TimerSet {
+        /// Its number.
+        timer: TimerId,
+        /// The flow's name for it.
+        name: String,
+        /// When it fires.
+        at: Millis,
+    },
+    /// A timer fired.
+    TimerFired {
+        /// Which.
+        timer: TimerId,
+        /// The flow's name for it.
+        name: String,
+    },
+    /// A timer was stopped.
+    TimerStopped {
+        /// Which.
+        timer: TimerId,
+    },
+    /// An agent works on something from now on, or on nothing.
+    WorkLeased {
+        /// Who.
+        agent: AgentName,
+        /// On what.
+        work: Option<WorkName>,
+    },
+    /// The flow did something the rules do not allow; it was not done.
+    StepRefused {
+        /// What it tried.
+        step: String,
+        /// Why not.
+        why: String,
+    },
+    /// A fact of the flow's own.
+    Fact {
+        /// Its kind.
+        kind: String,
+        /// What it says.
+        value: Value,
+    },
+}
+
+/// How a session began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionOpened {
+    /// The format its journal is written in.
+    pub format: u32,
+    /// Its name.
+    pub session: SessionId,
+    /// Which kind of conversation.
+    pub flow: FlowName,
+    /// Its title, if it was given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What happens to a message that arrives while a turn runs.
+    #[serde(default)]
+    pub busy: Busy,
+    /// The flow's settings for this session.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub settings: Value,
+}
+
+/// What happens to a message that arrives while a turn runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Busy {
+    /// It waits; each gets a turn of its own.
+    #[default]
+    Queue,
+    /// It waits; all that wait share the next turn.
+    Coalesce,
+    /// It is not accepted.
+    Reject,
+    /// The running turn is stopped for it.
+    Interrupt,
+}
+
+/// A user's message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageReceived {
+    /// Its number.
+    pub message: MessageId,
+    /// What it says.
+    pub text: Text,
+    /// What the client calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<IdempotencyKey>,
+}
+
+/// A message between agents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessagePosted {
+    /// Its number.
+    pub message: MessageId,
+    /// From whom.
+    pub from: AgentName,
+    /// To whom.
+    pub to: AgentName,
+    /// Urgent ones are taken first.
+    #[serde(default)]
+    pub lane: Lane,
+    /// What kind of message, in the flow's words.
+    pub topic: String,
+    /// What it says.
+    pub text: Text,
+    /// The message it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<MessageId>,
+}
+
+/// How soon a message is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// Before all others.
+    Urgent,
+    /// In its order.
+    #[default]
+    Ordinary,
+}
+
+/// Something said to the user.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Said {
+    /// In which turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// What.
+    pub text: Text,
+    /// By whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<RoleName>,
+    /// The call it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// It could not be done.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// It was stopped.
+    Cancelled,
+    /// Another message took its place.
+    Interrupted,
+}
+
+/// A model call that is owed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallOpened {
+    /// Its number.
+    pub call: CallId,
+    /// In which turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// Who speaks.
+    pub role: RoleName,
+    /// What the role is asked.
+    pub ask: AskName,
+    /// Which individual speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// With whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<AgentName>,
+    /// Which model answers.
+    pub model: ModelName,
+    /// Which sample of it.
+    #[serde(default, skip_serializing_if = "is_first_sample")]
+    pub sample: u16,
+    /// The phase of the role's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PhaseName>,
+    /// The call whose tool results this one brings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<CallId>,
+    /// The thread whose folding it writes the summary for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compacts: Option<ThreadId>,
+    /// The flow's own note on the call, given back with its answer.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub note: Value,
+    /// The tools it may use, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BodyId>,
+    /// The form its answer must have, as JSON; plain text if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<BodyId>,
+    /// The longest answer it may give.
+    pub reply_tokens_max: u32,
+    /// What it is shown and why.
+    pub receipt: Receipt,
+}
+
+fn is_first_sample(sample: &u16) -> bool {
+    *sample == 0
+}
+
+/// A call that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallDeferred {
+    /// Its number among the deferred.
+    pub deferred: u32,
+    /// In which turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// What is wanted.
+    pub wish: CallWish,
+    /// The call it waits for.
+    pub waits_for: CallId,
+    /// How often its thread was compacted for it.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub compactions: u32,
+}
+
+fn is_none_yet(times: &u32) -> bool {
+    *times == 0
+}
+
+/// A call as a flow wishes it. There is no way to name a thread in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallWish {
+    /// Who speaks.
+    pub role: RoleName,
+    /// What the role is asked.
+    pub ask: AskName,
+    /// Which individual speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// With whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<AgentName>,
+    /// On which model; nothing means the one configured for the role in its phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// Which of several samples of that model.
+    #[serde(default)]
+    pub sample: u16,
+    /// The flow's own note, given back with the answer.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub note: Value,
+}
+
+impl CallWish {
+    /// A call of `role` to answer `ask`, on the role's own model.
+    #[must_use]
+    pub fn new(role: &str, ask: &str) -> Self {
+        Self { role: role.into(), ask: ask.into(), agent: None, peer: None, model: None, sample: 0, note: Value::Null }
+    }
+
+    /// The same by this individual.
+    #[must_use]
+    pub fn by(mut self, agent: &AgentName) -> Self {
+        self.agent = Some(agent.clone());
+        self
+    }
+
+    /// The same, talking with this one.
+    #[must_use]
+    pub fn with(mut self, peer: &AgentName) -> Self {
+        self.peer = Some(peer.clone());
+        self
+    }
+
+    /// The same on this model.
+    #[must_use]
+    pub fn on(mut self, model: &ModelName) -> Self {
+        self.model = Some(model.clone());
+        self
+    }
+
+    /// The same with a note.
+    #[must_use]
+    pub fn note(mut self, note: Value) -> Self {
+        self.note = note;
+        self
+    }
+}
+
+/// A model's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallAnswered {
+    /// Which call.
+    pub call: CallId,
+    /// Which try.
+    #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
+    pub attempt: u32,
+    /// What it said.
+    pub text: Text,
+    /// What it thought aloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Text>,
+    /// What it wants run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// Tokens.
+    pub usage: Usage,
+    /// Whose figures those are.
+    pub counted_by: CountedBy,
+    /// What it cost in millionths of a dollar, where the price is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_microusd: Option<u64>,
+    /// How long it took.
+    pub ms: u64,
+}
+
+fn first_attempt() -> u32 {
+    1
+}
+
+fn is_first_attempt(attempt: &u32) -> bool {
+    *attempt == 1
+}
+
+/// Whose figures a usage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountedBy {
+    /// The vendor's.
+    Vendor,
+    /// Our own count.
+    Us,
+}
+
+/// What follows a try that brought no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Next {
+    /// Another try, not before this moment.
+    Retry {
+        /// When.
+        at: Millis,
+    },
+    /// A person decides.
+    Ask,
+    /// The call has failed.
+    GiveUp,
+}
+
+/// A thread that was shortened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadCompacted {
+    /// Which.
+    pub thread: ThreadId,
+    /// Messages folded.
+    pub folded: u32,
+    /// Places, before folding, of those that stay.
+    pub kept: Vec<u32>,
+    /// What stands in their place, in parts: the summary, then the user's own words.
+    pub summary: Vec<Text>,
+    /// Tokens before.
+    pub tokens_before: u32,
+    /// Tokens after.
+    pub tokens_after: u32,
+    /// The call that wrote the summary; nothing if it was trimmed without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<CallId>,
+}
+
+/// Whose phase graph.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PhaseKey {
+    /// Which graph.
+    pub graph: GraphName,
+    /// Attached to whom.
+    pub owner: Owner,
+}
+
+/// Who has a phase graph.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The session.
+    Session,
+    /// A role.
+    Role(RoleName),
+    /// An agent.
+    Agent(AgentName),
+}
+
+impl fmt::Display for PhaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Owner::Session => write!(f, "{}", self.graph),
+            Owner::Role(role) => write!(f, "{} of {role}", self.graph),
+            Owner::Agent(agent) => write!(f, "{} of {agent}", self.graph),
+        }
+    }
+}
+
+/// A transition, with its time in the envelope.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PhaseEntered {
+    /// Whose graph.
+    pub phase: PhaseKey,
+    /// From where to where, by whom, by what right, and what was said about it.
+    pub transition: Transition,
+}
+
+/// A refused proposal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PhaseRefused {
+    /// Whose graph.
+    pub phase: PhaseKey,
+    /// What was refused and why.
+    pub refusal: Refusal,
+}
+
+/// A tool run that is owed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolOpened {
+    /// Its number.
+    pub run: ToolRunId,
+    /// In which turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// With what.
+    pub arguments: Value,
+    /// The call that asked for it, and the model's own id for the wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<(CallId, String)>,
+    /// On whose behalf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// The phase it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PhaseName>,
+}
+
+/// How a tool run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    /// It did what was asked.
+    Done,
+    /// It could not.
+    Failed,
+    /// It was not allowed.
+    Refused,
+    /// The process died while it ran, and it may have had its effect.
+    Unknown,
+    /// It is no longer wanted.
+    Cancelled,
+}

@@ -1,0 +1,106 @@
+//! Tokens and cost of every call, added up by role, model, phase, turn and session.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::CallAnswered;
+use crate::ids::{ModelName, RoleName};
+
+/// What a session has spent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    /// In all.
+    pub total: Tally,
+    /// In the turn that runs, or in the last one.
+    pub turn: Tally,
+    /// By role.
+    pub roles: BTreeMap<RoleName, Tally>,
+    /// By model.
+    pub models: BTreeMap<ModelName, Tally>,
+    /// By phase, as `graph/phase`.
+    pub phases: BTreeMap<String, Tally>,
+}
+
+/// A sum of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Calls that were answered.
+    pub answered: u32,
+    /// Tries that failed.
+    pub failed: u32,
+    /// Tries that were in flight when the process died: maybe billed.
+    pub unknown: u32,
+    /// Tokens sent.
+    pub input: u64,
+    /// Tokens received.
+    pub output: u64,
+    /// Tokens sent that the vendor had cached.
+    pub cached: u64,
+    /// Cost of the calls whose price is known, in millionths of a dollar.
+    pub cost_microusd: u64,
+    /// Answered calls whose price is not known.
+    pub unpriced: u32,
+}
+
+impl Tally {
+    /// The cost, if the price of every call is known.
+    #[must_use]
+    pub fn cost(&self) -> Option<u64> {
+        (self.unpriced == 0).then_some(self.cost_microusd)
+    }
+
+    fn answered(&mut self, answer: &CallAnswered) {
+        self.answered += 1;
+        self.input += u64::from(answer.usage.input);
+        self.output += u64::from(answer.usage.output);
+        self.cached += u64::from(answer.usage.cached);
+        match answer.cost_microusd {
+            Some(cost) => self.cost_microusd = self.cost_microusd.saturating_add(cost),
+            None => self.unpriced += 1,
+        }
+    }
+}
+
+/// Whose account a call goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Account<'a> {
+    /// The role that spoke.
+    pub role: &'a RoleName,
+    /// The model that answered.
+    pub model: &'a ModelName,
+    /// The phase, as `graph/phase`.
+    pub phase: Option<&'a str>,
+}
+
+impl Ledger {
+    /// Enters an answer.
+    pub fn answered(&mut self, account: Account<'_>, answer: &CallAnswered) {
+        self.each(account, |tally| tally.answered(answer));
+    }
+
+    /// Enters a try that failed.
+    pub fn failed(&mut self, account: Account<'_>) {
+        self.each(account, |tally| tally.failed += 1);
+    }
+
+    /// Enters a try whose end is not known.
+    pub fn unknown(&mut self, account: Account<'_>) {
+        self.each(account, |tally| tally.unknown += 1);
+    }
+
+    /// Starts the account of a new turn.
+    pub fn start_turn(&mut self) {
+        self.turn = Tally::default();
+    }
+
+    fn each(&mut self, account: Account<'_>, enter: impl Fn(&mut Tally)) {
+        enter(&mut self.total);
+        enter(&mut self.turn);
+        enter(self.roles.entry(account.role.clone()).or_default());
+        enter(self.models.entry(account.model.clone()).or_default());
+        if let Some(phase) = account.phase {
+            enter(self.phases.entry(phase.to_owned()).or_default());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Every limit of core, in one place. Nothing that grows, loops or repeats is without one.
+
+/// Longest message a user or an agent may send, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Longest answer of a model we keep, in bytes.
+pub const REPLY_BYTES_MAX: usize = 4 << 20;
+/// Longest result of a tool we keep, in bytes; what is longer is cut and marked.
+pub const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
+/// Most messages that wait for their turn in one session.
+pub const QUEUED_MESSAGES_MAX: usize = 64;
+/// Most messages that wait in one agent's inbox.
+pub const INBOX_MESSAGES_MAX: usize = 256;
+/// Most steps a flow may take in answer to one input.
+pub const STEPS_PER_INPUT_MAX: usize = 2_000;
+/// Most calls one turn may open; a flow that loops ends here.
+pub const CALLS_PER_TURN_MAX: u32 = 200;
+/// Most calls open at once in one session.
+pub const OPEN_CALLS_MAX: usize = 64;
+/// Most calls that wait for a thread or for a compaction.
+pub const DEFERRED_CALLS_MAX: usize = 64;
+/// Most rounds of tool use that follow one call.
+pub const TOOL_ROUNDS_MAX: u32 = 16;
+/// Most tool runs one answer may ask for.
+pub const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
+/// Most threads kept in memory for one session; the least recently used is closed.
+pub const THREADS_MAX: usize = 512;
+/// Most compactions tried before one call, after which the thread is trimmed without a summary.
+pub const COMPACTIONS_PER_CALL_MAX: u32 = 3;
+/// Share of the window, in percent, that a compaction leaves filled.
+pub const COMPACTED_FILL_PERCENT: u32 = 50;
+/// Tokens kept free beside prompt and answer, since our count is an estimate.
+pub const WINDOW_RESERVE_TOKENS: u32 = 256;
+/// Most tokens of the user's own words that a compaction keeps verbatim, in percent of the window.
+pub const KEPT_WORDS_PERCENT: u32 = 15;
+/// Idempotency keys remembered in a session.
+pub const IDEMPOTENCY_KEYS_MAX: usize = 256;
+/// Longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
+/// Longest title, in characters.
+pub const TITLE_CHARS_MAX: usize = 80;
+/// Longest name of a session, in bytes.
+pub const SESSION_ID_BYTES_MAX: usize = 64;
+/// Largest flow fact, in bytes of JSON.
+pub const FACT_BYTES_MAX: usize = 1 << 20;
+/// Handovers remembered in state; all of them are in the journal.
+pub const HANDOVERS_KEPT_MAX: usize = 64;
+/// Most private requests to repair one handover.
+pub const REPAIRS_MAX: u32 = 3;
+/// Timers running at once in one session.
+pub const TIMERS_MAX: usize = 128;
+/// Smallest window we will plan for; a model card that says less is taken to mean this.
+pub const WINDOW_TOKENS_MIN: u32 = 1_024;
+/// Past stands of a phase graph kept for rollback; older ones are in the journal.
+pub const PAST_VISITS_MAX: usize = 64;
+/// Calls given up whose late answer is still recognised.
+pub const GIVEN_UP_MAX: usize = 64;
+/// Prompts remembered to compare the next one with.
+pub const MARKS_MAX: usize = 512;

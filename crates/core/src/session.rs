@@ -1,0 +1,397 @@
+//! A session's state: what follows from its journal, and only what the next decision needs. What is over and decides
+//! nothing any more is in the journal alone, so this stays small however long the conversation grows.
+
+mod apply;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::body::Text;
+use crate::context::Mark;
+use crate::event::{Busy, CallDeferred, CallOpened, CallWish, MessagePosted, Owner, PhaseKey, Recorded, ToolOpened};
+use crate::flow::{FlowSpec, FlowState, Rules};
+use crate::handover::Handover;
+use crate::ids::{
+    AgentName, CallId, FlowName, GraphName, HandoverKind, IdempotencyKey, MessageId, Millis, RoleName, Seq, SessionId,
+    ThreadId, TimerId, ToolRunId, TurnId, WorkName,
+};
+use crate::ledger::Ledger;
+use crate::limits::WINDOW_TOKENS_MIN;
+use crate::phase::PhaseGraph;
+use crate::phase::state::PhaseState;
+use crate::scope::{Slot, Visit};
+use crate::thread::Thread;
+
+pub use plan::{Plan, PlannedMessage};
+
+/// The whole state of a session: its own, and its flow's.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// What every session has.
+    pub session: Session,
+    /// What its flow remembers.
+    pub flow: FlowState,
+}
+
+impl State {
+    /// The state before any event.
+    #[must_use]
+    pub fn fresh(rules: &dyn Rules) -> Self {
+        Self { session: Session::default(), flow: rules.fresh() }
+    }
+
+    /// Folds one event.
+    pub fn apply(&mut self, rules: &dyn Rules, event: &Recorded) {
+        self.session.apply(rules.spec(), event);
+        rules.apply(&mut self.flow, event);
+    }
+
+    /// The fold of a journal.
+    #[must_use]
+    pub fn fold<'e>(rules: &dyn Rules, events: impl IntoIterator<Item = &'e Recorded>) -> Self {
+        let mut state = Self::fresh(rules);
+        for event in events {
+            state.apply(rules, event);
+        }
+        state
+    }
+}
+
+/// What every session has.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Session {
+    /// Its name.
+    pub id: Option<SessionId>,
+    /// Its flow.
+    pub flow: Option<FlowName>,
+    /// Its title: given, or the beginning of its first message.
+    pub title: String,
+    /// What happens to a message while a turn runs.
+    pub busy: Busy,
+    /// The flow's settings for it.
+    pub settings: Value,
+    /// When it was opened.
+    pub opened: Millis,
+    /// Why it was closed, if it was.
+    pub closed: Option<String>,
+    /// Place of the last event folded.
+    pub seq: Seq,
+    /// Time of the last event folded.
+    pub at: Millis,
+    /// Messages that wait for a turn.
+    pub queue: VecDeque<Waiting>,
+    /// The turn that runs.
+    pub turn: Option<Turn>,
+    /// Messages agents left for each other.
+    pub inboxes: BTreeMap<AgentName, Vec<MessagePosted>>,
+    /// Calls that are owed.
+    pub calls: BTreeMap<CallId, OpenCall>,
+    /// Calls that wait for another.
+    pub deferred: BTreeMap<u32, CallDeferred>,
+    /// Calls given up whose answer may still come.
+    pub given_up: VecDeque<CallId>,
+    /// Answers that wait for their tools.
+    pub rounds: BTreeMap<CallId, Round>,
+    /// Tool runs that are owed.
+    pub tools: BTreeMap<ToolRunId, ToolOpened>,
+    /// Timers that run.
+    pub timers: BTreeMap<TimerId, Timer>,
+    /// Threads that a call may still continue.
+    pub threads: BTreeMap<ThreadId, Thread>,
+    /// Which thread stands where.
+    #[serde(with = "pairs")]
+    pub slots: BTreeMap<Slot, ThreadId>,
+    /// How often a slot was reset by hand.
+    #[serde(with = "pairs")]
+    pub resets: BTreeMap<Slot, u32>,
+    /// The last prompt of each slot, to compare the next one with.
+    #[serde(with = "pairs")]
+    pub marks: BTreeMap<Slot, Mark>,
+    /// Where each phase graph stands.
+    #[serde(with = "pairs")]
+    pub phases: BTreeMap<PhaseKey, Stand>,
+    /// Handovers made, newest last.
+    pub handovers: VecDeque<Handover>,
+    /// How often each kind of handover was asked for again since one was last made.
+    pub asked: BTreeMap<HandoverKind, u32>,
+    /// Who works on what.
+    pub leases: BTreeMap<AgentName, WorkName>,
+    /// What it cost.
+    pub ledger: Ledger,
+    /// Keys of messages accepted lately.
+    pub keys: VecDeque<(IdempotencyKey, MessageId)>,
+    /// What was last said to the user.
+    pub last_said: Option<Text>,
+    /// The last number given out of each kind.
+    pub last: Counters,
+}
+
+/// The last number given out of each kind; zero if none was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Messages.
+    pub message: MessageId,
+    /// Turns.
+    pub turn: TurnId,
+    /// Calls.
+    pub call: CallId,
+    /// Threads.
+    pub thread: ThreadId,
+    /// Tool runs.
+    pub tool: ToolRunId,
+    /// Timers.
+    pub timer: TimerId,
+    /// Handovers.
+    pub handover: crate::ids::HandoverId,
+    /// Deferred calls.
+    pub deferred: u32,
+}
+
+/// A message that waits for a turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Which.
+    pub message: MessageId,
+    /// What it says.
+    pub text: Text,
+}
+
+/// The turn that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its number.
+    pub id: TurnId,
+    /// What it answers.
+    pub messages: Vec<Waiting>,
+    /// When it began.
+    pub started: Millis,
+    /// Calls opened in it.
+    pub calls: u32,
+}
+
+/// A call that is owed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// What is owed.
+    pub opened: Arc<CallOpened>,
+    /// Which try is next, or under way.
+    pub attempt: u32,
+    /// How it stands.
+    pub status: CallStatus,
+    /// When it was opened.
+    pub since: Millis,
+    /// The call at the root of its tool rounds.
+    pub root: CallId,
+    /// The how-manieth round of tools it brings; 0 for the root.
+    pub round: u32,
+    /// The graph whose phase it was opened in, for the ledger: `graph/phase`.
+    pub account: Option<String>,
+}
+
+/// How an owed call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// To be made now, or under way.
+    Due,
+    /// To be tried again, not before this moment.
+    Waiting(Millis),
+    /// A person must decide.
+    Held,
+}
+
+/// An answer that asked for tools, until all of them have answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// The call, as it would be wished again.
+    pub wish: CallWish,
+    /// In which turn.
+    pub turn: Option<TurnId>,
+    /// In which thread.
+    pub thread: ThreadId,
+    /// The call at the root.
+    pub root: CallId,
+    /// The how-manieth round.
+    pub round: u32,
+    /// The model's wishes, in its order, with the results so far.
+    pub results: Vec<(String, Option<Text>)>,
+}
+
+/// A timer that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timer {
+    /// The flow's name for it.
+    pub name: String,
+    /// When it fires.
+    pub at: Millis,
+}
+
+/// Where a phase graph stands, and where it stood before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stand {
+    /// Now.
+    pub now: PhaseState,
+    /// After each of the latest transitions, oldest first; what a rollback goes back to.
+    pub past: VecDeque<PhaseState>,
+    /// The kinds of handover made during this visit.
+    pub handed: BTreeSet<HandoverKind>,
+    /// The turn last counted for this visit.
+    pub counted: Option<TurnId>,
+}
+
+/// What is owed to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Make a model call, not before this moment.
+    Call {
+        /// Which.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+        /// When.
+        not_before: Millis,
+    },
+    /// Run a tool.
+    Tool {
+        /// Which run.
+        run: ToolRunId,
+    },
+    /// Look again at this moment: a timer fires or a phase's time is over.
+    Wake {
+        /// When.
+        at: Millis,
+    },
+}
+
+impl Session {
+    /// Everything owed: what was opened and is not closed.
+    #[must_use]
+    pub fn owed(&self, spec: &FlowSpec) -> Vec<Act> {
+        let calls = self.calls.iter().filter_map(|(call, open)| {
+            let not_before = match open.status {
+                CallStatus::Due => Millis(0),
+                CallStatus::Waiting(until) => until,
+                CallStatus::Held => return None,
+            };
+            Some(Act::Call { call: *call, attempt: open.attempt, not_before })
+        });
+        let tools = self.tools.keys().map(|run| Act::Tool { run: *run });
+        calls.chain(tools).chain(self.wake_at(spec).map(|at| Act::Wake { at })).collect()
+    }
+
+    /// When the session wants to be looked at next, if nothing else happens.
+    #[must_use]
+    pub fn wake_at(&self, spec: &FlowSpec) -> Option<Millis> {
+        if self.closed.is_some() {
+            return None;
+        }
+        let timers = self.timers.values().map(|timer| timer.at);
+        let deadlines = self
+            .phases
+            .iter()
+            .filter_map(|(key, stand)| crate::phase::limit::deadline(spec.graphs.get(&key.graph)?, &stand.now));
+        timers.chain(deadlines).min()
+    }
+
+    /// Whether nothing is owed at once and no turn runs: such a session needs no task.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && self.queue.is_empty()
+    }
+
+    /// Calls that wait for a person's decision.
+    pub fn held(&self) -> impl Iterator<Item = (&CallId, &OpenCall)> {
+        self.calls.iter().filter(|(_, open)| open.status == CallStatus::Held)
+    }
+
+    /// The key of the graph that `role` lives by, when `agent` plays it.
+    #[must_use]
+    pub fn phase_key(spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseKey> {
+        let graph = spec.graphs.get(spec.roles.get(role)?.graph.as_ref()?)?;
+        let owner = match (graph.attached, agent) {
+            (crate::phase::Attached::Session, _) => Owner::Session,
+            (crate::phase::Attached::Agent, Some(agent)) => Owner::Agent(agent.clone()),
+            (crate::phase::Attached::Role | crate::phase::Attached::Agent, _) => Owner::Role(role.clone()),
+        };
+        Some(PhaseKey { graph: graph.name.clone(), owner })
+    }
+
+    /// Where a graph stands; one that was never moved stands at its start.
+    #[must_use]
+    pub fn stand(&self, graph: &PhaseGraph, key: &PhaseKey) -> Stand {
+        self.phases.get(key).cloned().unwrap_or_else(|| Stand {
+            now: PhaseState::begin(graph, self.opened),
+            past: VecDeque::new(),
+            handed: BTreeSet::new(),
+            counted: None,
+        })
+    }
+
+    /// The phase of a graph attached to the session or to its owner, if it ever moved or was counted.
+    #[must_use]
+    pub fn phase(&self, graph: &str, owner: &Owner) -> Option<&PhaseState> {
+        let key = PhaseKey { graph: GraphName::from(graph), owner: owner.clone() };
+        self.phases.get(&key).map(|stand| &stand.now)
+    }
+
+    /// The current phase visit of the role's graph.
+    #[must_use]
+    pub fn visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<Visit> {
+        let key = Self::phase_key(spec, role, agent)?;
+        let stand = self.stand(spec.graphs.get(&key.graph)?, &key);
+        Some(Visit { graph: key.graph, phase: stand.now.current, visit: stand.now.visit })
+    }
+
+    /// The newest handover of a kind.
+    #[must_use]
+    pub fn handover(&self, kind: &str) -> Option<&Handover> {
+        self.handovers.iter().rev().find(|handover| handover.kind == *kind)
+    }
+
+    /// The message an agent would take next: urgent ones first, each lane in its order.
+    #[must_use]
+    pub fn next_mail(&self, agent: &AgentName) -> Option<&MessagePosted> {
+        self.inboxes.get(agent)?.iter().min_by_key(|mail| (mail.lane, mail.message))
+    }
+
+    /// The phases of the session in a few words, for lists.
+    #[must_use]
+    pub fn phase_label(&self) -> String {
+        let phases = self.phases.iter().filter(|(key, _)| !matches!(key.owner, Owner::Agent(_)));
+        phases.map(|(_, stand)| stand.now.current.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The window we plan for when a model's card gives `tokens`.
+    #[must_use]
+    pub fn window(tokens: u32) -> u32 {
+        tokens.max(WINDOW_TOKENS_MIN)
+    }
+}
+
+/// Maps whose keys are no strings, as lists of pairs.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::de::DeserializeOwned;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub fn deserialize<'de, D, K, V>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        D: Deserializer<'de>,
+        K: DeserializeOwned + Ord,
+        V: DeserializeOwned,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
+}

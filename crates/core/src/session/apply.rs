@@ -1,0 +1,414 @@
+//! The fold: what each event does to a session's state. Total: an event that makes no sense here changes nothing.
+
+use std::sync::Arc;
+
+use super::{CallStatus, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
+use crate::context::{Layer, Mark, ThreadUse};
+use crate::event::{
+    CallAnswered, CallOpened, CallWish, Event, Next, Owner, PhaseEntered, PhaseKey, Recorded, SessionOpened,
+    ThreadCompacted,
+};
+use crate::flow::FlowSpec;
+use crate::ids::{CallId, Millis, ThreadId, TurnId};
+use crate::ledger::Account;
+use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
+use crate::phase::Attached;
+use crate::prompt::Speaker;
+use crate::thread::{Entry, Thread};
+
+impl Session {
+    /// Folds one event.
+    pub fn apply(&mut self, spec: &FlowSpec, recorded: &Recorded) {
+        self.seq = recorded.seq;
+        self.at = recorded.at;
+        let at = recorded.at;
+        match &recorded.event {
+            Event::SessionOpened(opened) => self.session_opened(spec, opened, at),
+            Event::SessionForked { session, .. } => self.id = Some(session.clone()),
+            Event::SessionRenamed { title } => self.title.clone_from(title),
+            Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
+            Event::MessageReceived(received) => {
+                self.last.message = self.last.message.max(received.message);
+                self.queue.push_back(Waiting { message: received.message, text: received.text });
+                if let Some(key) = &received.key {
+                    self.keys.push_back((key.clone(), received.message));
+                    keep_newest(&mut self.keys, IDEMPOTENCY_KEYS_MAX);
+                }
+            }
+            Event::MessagePosted(posted) => {
+                self.last.message = self.last.message.max(posted.message);
+                self.inboxes.entry(posted.to.clone()).or_default().push(posted.clone());
+            }
+            Event::MessageTaken { message } => {
+                self.inboxes.values_mut().for_each(|inbox| inbox.retain(|mail| mail.message != *message));
+                self.inboxes.retain(|_, inbox| !inbox.is_empty());
+            }
+            Event::TurnStarted { turn, messages } => self.turn_started(*turn, messages, at),
+            Event::Said(said) => self.last_said = Some(said.text),
+            Event::TurnEnded { turn, .. } => self.turn_ended(*turn),
+            Event::CallOpened(opened) => self.call_opened(spec, opened, at),
+            Event::CallDeferred(deferred) => {
+                self.last.deferred = self.last.deferred.max(deferred.deferred);
+                self.deferred.insert(deferred.deferred, (**deferred).clone());
+            }
+            Event::CallResumed { deferred } | Event::CallDropped { deferred, .. } => {
+                self.deferred.remove(deferred);
+            }
+            Event::CallAnswered(answered) => self.call_answered(answered, at),
+            Event::CallFailed { call, next, .. } => self.call_missed(*call, *next, Missed::Failed),
+            Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
+            Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
+            Event::CallCancelled { call, .. } => self.close_call(*call),
+            Event::CallAnsweredLate { call, .. } => self.given_up.retain(|given_up| given_up != call),
+            Event::ThreadReset { slot, .. } => *self.resets.entry(slot.clone()).or_default() += 1,
+            Event::ThreadCompacted(compacted) => self.thread_compacted(compacted),
+            Event::PhaseEntered(entered) => self.phase_entered(spec, entered, at),
+            Event::SkipGranted { phase, grant } => {
+                if let Some(stand) = self.stand_mut(spec, phase) {
+                    stand.now.granted(grant.clone());
+                }
+            }
+            Event::HandoverMade(handover) => {
+                self.last.handover = self.last.handover.max(handover.id);
+                self.asked.remove(&handover.kind);
+                for stand in self.phases.values_mut() {
+                    stand.handed.insert(handover.kind.clone());
+                }
+                self.handovers.push_back(crate::handover::Handover { at, ..handover.clone() });
+                keep_newest(&mut self.handovers, HANDOVERS_KEPT_MAX);
+            }
+            Event::HandoverAsked { kind } => *self.asked.entry(kind.clone()).or_default() += 1,
+            Event::ToolOpened(opened) => {
+                self.last.tool = self.last.tool.max(opened.run);
+                self.tools.insert(opened.run, opened.clone());
+            }
+            Event::ToolAnswered { run, text, .. } => self.tool_answered(*run, *text),
+            Event::RoundDropped { call, .. } => {
+                if let Some(round) = self.rounds.remove(call) {
+                    self.drop_if_left_behind(round.thread);
+                }
+            }
+            Event::TimerSet { timer, name, at } => {
+                self.last.timer = self.last.timer.max(*timer);
+                self.timers.retain(|_, running| running.name != *name);
+                self.timers.insert(*timer, Timer { name: name.clone(), at: *at });
+            }
+            Event::TimerFired { timer, .. } | Event::TimerStopped { timer } => {
+                self.timers.remove(timer);
+            }
+            Event::WorkLeased { agent, work } => {
+                match work {
+                    Some(work) => self.leases.insert(agent.clone(), work.clone()),
+                    None => self.leases.remove(agent),
+                };
+            }
+            Event::PhaseRefused(_) | Event::StepRefused { .. } | Event::Fact { .. } => {}
+        }
+    }
+
+    fn session_opened(&mut self, spec: &FlowSpec, opened: &SessionOpened, at: Millis) {
+        self.id = Some(opened.session.clone());
+        self.flow = Some(opened.flow.clone());
+        self.title = opened.title.clone().unwrap_or_default();
+        self.busy = opened.busy;
+        self.settings = opened.settings.clone();
+        self.opened = at;
+        for graph in spec.graphs.values() {
+            match graph.attached {
+                Attached::Session => {
+                    self.stand_mut(spec, &PhaseKey { graph: graph.name.clone(), owner: Owner::Session });
+                }
+                Attached::Role => {
+                    for role in spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name)) {
+                        let owner = Owner::Role(role.name.clone());
+                        self.stand_mut(spec, &PhaseKey { graph: graph.name.clone(), owner });
+                    }
+                }
+                Attached::Agent => {}
+            }
+        }
+    }
+
+    fn turn_started(&mut self, turn: TurnId, messages: &[crate::ids::MessageId], at: Millis) {
+        self.last.turn = self.last.turn.max(turn);
+        let (taken, left): (Vec<_>, Vec<_>) =
+            self.queue.drain(..).partition(|waiting| messages.contains(&waiting.message));
+        self.queue = left.into();
+        self.turn = Some(Turn { id: turn, messages: taken, started: at, calls: 0 });
+        self.ledger.start_turn();
+    }
+
+    fn turn_ended(&mut self, turn: TurnId) {
+        self.turn = None;
+        self.rounds.retain(|_, round| round.turn != Some(turn));
+        for stand in self.phases.values_mut().filter(|stand| stand.counted == Some(turn)) {
+            stand.now.turn_ended();
+        }
+        let left_behind: Vec<ThreadId> =
+            self.threads.values().filter(|thread| thread.busy.is_none()).map(|thread| thread.id).collect();
+        left_behind.into_iter().for_each(|thread| self.drop_if_left_behind(thread));
+    }
+
+    fn call_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
+        self.last.call = self.last.call.max(opened.call);
+        let thread_id = opened.receipt.thread.thread();
+        if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
+            self.last.thread = self.last.thread.max(*thread);
+            let opening = opened.receipt.opening.iter();
+            let opening = opening.filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
+            let new = Thread::open(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
+            self.threads.insert(*thread, new);
+            if tag.fresh.is_none()
+                && let Some(old) = self.slots.insert(slot.clone(), *thread)
+            {
+                self.drop_if_left_behind(old);
+            }
+            self.evict_threads();
+        }
+        let (root, round) = match opened.follows.and_then(|follows| self.rounds.remove(&follows)) {
+            Some(round) => (round.root, round.round + 1),
+            None => (opened.call, 0),
+        };
+        if let Some(thread) = self.threads.get_mut(&thread_id) {
+            thread.busy = Some(opened.call);
+            thread.used = at;
+            let pieces = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
+            let ask = if thread.tag.fresh.is_some() { pieces.collect() } else { Vec::new() };
+            let mark = Mark {
+                call: opened.call,
+                thread: thread_id,
+                compactions: thread.compactions,
+                opening: thread.opening.clone(),
+                ask,
+            };
+            self.marks.insert(thread.slot.clone(), mark);
+        }
+        if let Some(thread) = opened.compacts.and_then(|thread| self.threads.get_mut(&thread)) {
+            thread.busy = Some(opened.call);
+        }
+        if self.marks.len() > MARKS_MAX {
+            self.marks.pop_first();
+        }
+        let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
+        let account = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
+        if let Some((key, turn)) = key.zip(opened.turn)
+            && let Some(stand) = self.stand_mut(spec, &key)
+            && stand.counted != Some(turn)
+        {
+            stand.counted = Some(turn);
+            stand.now.turn_begun();
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
+            turn.calls += 1;
+        }
+        self.calls.insert(
+            opened.call,
+            OpenCall { opened: opened.clone(), attempt: 1, status: CallStatus::Due, since: at, root, round, account },
+        );
+    }
+
+    fn call_answered(&mut self, answered: &CallAnswered, at: Millis) {
+        let Some(open) = self.calls.get(&answered.call).cloned() else { return };
+        self.ledger.answered(account(&open), answered);
+        let opened = &open.opened;
+        let thread_id = opened.receipt.thread.thread();
+        let waits_for_tools = !answered.tool_calls.is_empty();
+        if let Some(thread) = self.threads.get_mut(&thread_id) {
+            let asked: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
+            if !asked.is_empty() {
+                let words =
+                    opened.receipt.ask.iter().find(|piece| piece.layer == Layer::Words).and_then(|piece| piece.text);
+                thread.push(Entry {
+                    call: opened.call,
+                    speaker: Speaker::User,
+                    parts: asked,
+                    tool_calls: Vec::new(),
+                    answers: None,
+                    pinned: opened.receipt.ask.iter().any(|piece| piece.pinned),
+                    words,
+                });
+            }
+            thread.push(Entry {
+                call: opened.call,
+                speaker: Speaker::Assistant,
+                parts: vec![answered.text],
+                tool_calls: answered.tool_calls.clone(),
+                answers: None,
+                pinned: false,
+                words: None,
+            });
+            thread.used = at;
+        }
+        if waits_for_tools {
+            let results = answered.tool_calls.iter().map(|wish| (wish.id.clone(), None)).collect();
+            let round = Round {
+                wish: wish_of(opened),
+                turn: opened.turn,
+                thread: thread_id,
+                root: open.root,
+                round: open.round,
+                results,
+            };
+            self.rounds.insert(answered.call, round);
+            self.calls.remove(&answered.call);
+        } else {
+            self.close_call(answered.call);
+        }
+    }
+
+    fn call_missed(&mut self, call: CallId, next: Next, how: Missed) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        match how {
+            Missed::Failed => self.ledger.failed(account(open)),
+            Missed::Unknown => self.ledger.unknown(account(open)),
+            Missed::Resolved => {}
+        }
+        match next {
+            Next::Retry { at } => {
+                open.attempt += 1;
+                open.status = CallStatus::Waiting(at);
+            }
+            Next::Ask => open.status = CallStatus::Held,
+            Next::GiveUp => {
+                self.close_call(call);
+                self.given_up.push_back(call);
+                keep_newest(&mut self.given_up, GIVEN_UP_MAX);
+            }
+        }
+    }
+
+    fn close_call(&mut self, call: CallId) {
+        let Some(open) = self.calls.remove(&call) else { return };
+        for id in [Some(open.opened.receipt.thread.thread()), open.opened.compacts].into_iter().flatten() {
+            if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.busy == Some(call)) {
+                thread.busy = None;
+            }
+            self.drop_if_left_behind(id);
+        }
+    }
+
+    /// A thread that no call can continue any more is forgotten: it stands in no slot, and no call uses it.
+    fn drop_if_left_behind(&mut self, id: ThreadId) {
+        let Some(thread) = self.threads.get(&id) else { return };
+        let stands = self.slots.get(&thread.slot) == Some(&id);
+        let used = thread.busy.is_some_and(|call| self.calls.contains_key(&call) || self.rounds.contains_key(&call));
+        if !stands && !used {
+            self.threads.remove(&id);
+        }
+    }
+
+    fn evict_threads(&mut self) {
+        while self.threads.len() > THREADS_MAX {
+            let idle = self.threads.values().filter(|thread| thread.busy.is_none());
+            let Some(oldest) = idle.min_by_key(|thread| (thread.used, thread.id)) else { return };
+            let (id, slot) = (oldest.id, oldest.slot.clone());
+            self.threads.remove(&id);
+            if self.slots.get(&slot) == Some(&id) {
+                self.slots.remove(&slot);
+            }
+        }
+    }
+
+    fn thread_compacted(&mut self, compacted: &ThreadCompacted) {
+        let Some(thread) = self.threads.get_mut(&compacted.thread) else { return };
+        let kept: Vec<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
+        let summary = (!compacted.summary.is_empty()).then(|| Entry {
+            call: compacted.by.unwrap_or(thread.opened_by),
+            speaker: Speaker::User,
+            parts: compacted.summary.clone(),
+            tool_calls: Vec::new(),
+            answers: None,
+            pinned: false,
+            words: None,
+        });
+        thread.fold(summary, &kept);
+    }
+
+    fn phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: Millis) {
+        let turn = self.turn.as_ref().map(|turn| turn.id);
+        let Some(stand) = self.stand_mut(spec, &entered.phase) else { return };
+        if !entered.transition.begins_visit() {
+            return;
+        }
+        stand.past.push_back(stand.now.clone());
+        keep_newest(&mut stand.past, PAST_VISITS_MAX);
+        stand.now.enter(&entered.transition, at);
+        stand.handed.clear();
+        // The turn that brought the transition counts for the new visit only once somebody speaks in it.
+        if stand.counted == turn {
+            stand.counted = None;
+        }
+    }
+
+    fn tool_answered(&mut self, run: crate::ids::ToolRunId, text: crate::body::Text) {
+        let Some(opened) = self.tools.remove(&run) else { return };
+        let Some((call, id)) = opened.wish else { return };
+        let Some(round) = self.rounds.get_mut(&call) else { return };
+        if let Some(slot) = round.results.iter_mut().find(|(wish, result)| *wish == id && result.is_none()) {
+            slot.1 = Some(text);
+        }
+        if !round.is_complete() {
+            return;
+        }
+        if let Some(thread) = self.threads.get_mut(&round.thread) {
+            for (id, text) in &round.results {
+                thread.push(Entry {
+                    call,
+                    speaker: Speaker::Tool,
+                    parts: text.iter().copied().collect(),
+                    tool_calls: Vec::new(),
+                    answers: Some(id.clone()),
+                    pinned: false,
+                    words: None,
+                });
+            }
+            thread.busy = None;
+        }
+    }
+
+    pub(crate) fn stand_mut(&mut self, spec: &FlowSpec, key: &PhaseKey) -> Option<&mut Stand> {
+        if !self.phases.contains_key(key) {
+            let stand = self.stand(spec.graphs.get(&key.graph)?, key);
+            self.phases.insert(key.clone(), stand);
+        }
+        self.phases.get_mut(key)
+    }
+}
+
+impl Round {
+    /// Whether every tool has answered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.results.iter().all(|(_, text)| text.is_some())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Missed {
+    Failed,
+    Unknown,
+    Resolved,
+}
+
+fn account(open: &OpenCall) -> Account<'_> {
+    Account { role: &open.opened.role, model: &open.opened.model, phase: open.account.as_deref() }
+}
+
+/// The call as a flow would wish it again.
+pub(crate) fn wish_of(opened: &CallOpened) -> CallWish {
+    CallWish {
+        role: opened.role.clone(),
+        ask: opened.ask.clone(),
+        agent: opened.agent.clone(),
+        peer: opened.peer.clone(),
+        model: Some(opened.model.clone()),
+        sample: opened.sample,
+        note: opened.note.clone(),
+    }
+}
+
+fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, most: usize) {
+    while queue.len() > most {
+        queue.pop_front();
+    }
+}

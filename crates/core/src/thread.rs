@@ -1,0 +1,150 @@
+//! The messages of one role in one scope, by reference: a thread holds ids and token counts, never texts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::body::{BodyId, Text};
+use crate::ids::{CallId, FragmentName, Millis, ThreadId};
+use crate::prompt::{Speaker, ToolCall};
+use crate::scope::{Slot, Tag};
+
+/// A role's memory in one scope.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its number.
+    pub id: ThreadId,
+    /// Where it stands.
+    pub slot: Slot,
+    /// What it is good for.
+    pub tag: Tag,
+    /// When it was opened.
+    pub opened: Millis,
+    /// The call that opened it.
+    pub opened_by: CallId,
+    /// What it was opened with: the system message.
+    pub opening: Vec<(FragmentName, Text)>,
+    /// What was said since, oldest first.
+    pub entries: imbl::Vector<Entry>,
+    /// Tokens of all of it.
+    pub tokens: u32,
+    /// Fingerprint of all of it.
+    pub digest: BodyId,
+    /// The call that is using it now.
+    pub busy: Option<CallId>,
+    /// When it was last used.
+    pub used: Millis,
+    /// How often it was compacted.
+    pub compactions: u32,
+}
+
+/// One message of a thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The call it came with.
+    pub call: CallId,
+    /// Whose words.
+    pub speaker: Speaker,
+    /// Its parts.
+    pub parts: Vec<Text>,
+    /// What the assistant asked to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// For a tool's message: which of those it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
+    /// Kept by compaction.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+    /// The part that is the user's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<Text>,
+}
+
+impl Entry {
+    /// Its tokens, and a few for the frame that vendors put around a message.
+    #[must_use]
+    pub fn tokens(&self) -> u32 {
+        let arguments: usize = self.tool_calls.iter().map(|call| call.arguments.to_string().len() / 4 + 8).sum();
+        let parts: u32 = self.parts.iter().map(|text| text.tokens).sum();
+        parts + MESSAGE_FRAME_TOKENS + u32::try_from(arguments).unwrap_or(u32::MAX / 2)
+    }
+
+    /// Its fingerprint.
+    #[must_use]
+    pub fn digest(&self) -> BodyId {
+        let mut bytes = vec![self.speaker as u8];
+        for part in &self.parts {
+            bytes.extend(part.body.0);
+        }
+        for call in &self.tool_calls {
+            bytes.extend(call.id.as_bytes());
+            bytes.push(0);
+            bytes.extend(call.name.as_str().as_bytes());
+            bytes.push(0);
+            bytes.extend(crate::signal::json::canonical(&call.arguments).as_bytes());
+            bytes.push(0);
+        }
+        if let Some(answers) = &self.answers {
+            bytes.extend(answers.as_bytes());
+        }
+        BodyId::of_bytes(&bytes)
+    }
+}
+
+/// Tokens a vendor spends on a message beside its text.
+pub const MESSAGE_FRAME_TOKENS: u32 = 4;
+
+impl Thread {
+    /// A thread that has just been opened.
+    #[must_use]
+    pub fn open(
+        id: ThreadId,
+        slot: Slot,
+        tag: Tag,
+        at: Millis,
+        by: CallId,
+        opening: Vec<(FragmentName, Text)>,
+    ) -> Self {
+        let tokens = opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + MESSAGE_FRAME_TOKENS;
+        let mut thread = Self {
+            id,
+            slot,
+            tag,
+            opened: at,
+            opened_by: by,
+            opening,
+            entries: imbl::Vector::new(),
+            tokens,
+            digest: BodyId::of(""),
+            busy: None,
+            used: at,
+            compactions: 0,
+        };
+        thread.digest = thread.opening_digest();
+        thread
+    }
+
+    /// Adds what was said.
+    pub fn push(&mut self, entry: Entry) {
+        self.tokens = self.tokens.saturating_add(entry.tokens());
+        self.digest = self.digest.chain(entry.digest());
+        self.entries.push_back(entry);
+    }
+
+    /// Puts `summary` in the place of the entries that are not `kept`.
+    pub fn fold(&mut self, summary: Option<Entry>, kept: &[usize]) {
+        let stood = std::mem::take(&mut self.entries);
+        self.tokens = self.opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + MESSAGE_FRAME_TOKENS;
+        self.digest = self.opening_digest();
+        self.compactions += 1;
+        summary.into_iter().for_each(|summary| self.push(summary));
+        for place in kept {
+            if let Some(entry) = stood.get(*place) {
+                self.push(entry.clone());
+            }
+        }
+    }
+
+    fn opening_digest(&self) -> BodyId {
+        self.opening.iter().fold(BodyId::of("opening"), |digest, (_, text)| digest.chain(text.body))
+    }
+}
