@@ -38,5 +38,5 @@ pub const REHEARSAL_SCHEMA_DEPTH_MAX: usize = 24;
 pub const REHEARSAL_SCHEMA_VALUES_MAX: usize = 2000;
 /// Longest string it writes to please a `minLength`.
 pub const REHEARSAL_STRING_CHARS_MAX: usize = 10_000;
-/// Longest answer to a flow's hint, placeholders filled.
+/// Bytes filled into the placeholders of one hint; those beyond stay empty.
 pub const REHEARSAL_HINT_BYTES_MAX: usize = 1 << 20;
