@@ -135,6 +135,9 @@ fn answer(prompt: &Prompt, call: &CallFacts) -> Answer {
 fn follow(hint: &str, prompt: &Prompt, call: &CallFacts, reading: &Reading) -> String {
     let room = Cell::new(REHEARSAL_HINT_BYTES_MAX);
     let fill = |name: &str| {
+        if room.get() == 0 {
+            return Some(String::new());
+        }
         let value = words::without_markers(&placeholder(name, prompt, call, reading)?);
         let left = room.get().checked_sub(value.len());
         room.set(left.unwrap_or(0));

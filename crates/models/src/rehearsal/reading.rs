@@ -129,8 +129,9 @@ impl Reading {
 /// A few words of `text` that name what it is about; empty if it says nothing.
 pub(super) fn topic_of(text: &str) -> String {
     let sentences = text.split(|letter: char| ".?!;:\n".contains(letter));
+    let weight = |phrase: &Vec<&str>| phrase.iter().filter(|word| is_telling(&bare(word))).count();
     // Reversed, because among equals the last is taken, and the first sentence is to win.
-    let phrase = sentences.rev().map(telling_phrase).max_by_key(|phrase| phrase.len().min(TOPIC_WORDS_MAX / 2));
+    let phrase = sentences.rev().map(telling_phrase).max_by_key(weight);
     match phrase {
         Some(phrase) if !phrase.is_empty() => shorten(&phrase.join(" "), TOPIC_CHARS_MAX),
         _ => shorten(text, TOPIC_CHARS_MAX),
@@ -157,9 +158,12 @@ fn is_telling(word: &str) -> bool {
     word.chars().count() >= 3 && !STOP_WORDS.contains(&word)
 }
 
+fn bare(word: &str) -> String {
+    word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase()
+}
+
 /// From the first telling word on, without a weak ending.
 fn telling_phrase(sentence: &str) -> Vec<&str> {
-    let bare = |word: &str| word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase();
     let words: Vec<_> = sentence.split_whitespace().collect();
     let start = words.iter().position(|word| is_telling(&bare(word))).unwrap_or(words.len());
     let mut phrase: Vec<_> = words[start..].iter().take(TOPIC_WORDS_MAX).copied().collect();

@@ -1,7 +1,7 @@
 //! Answers questions about the conversation itself from what the prompt holds, so that a user can see memory at work, and see
 //! where it ends. Goes by fixed turns of phrase; whatever it does not recognise is left to ordinary prose.
 
-use super::reading::{Reading, alike, telling_words, topic_of};
+use super::reading::{Reading, alike, telling_words};
 use super::words;
 use crate::text::shorten;
 
@@ -80,7 +80,7 @@ pub(super) fn answer(reading: &Reading) -> Option<String> {
         return Some(words::other_fact(&what, &value));
     }
     if asks(SO_FAR) && asked.split(' ').count() <= SO_FAR_MAX {
-        let said: Vec<_> = reading.earlier().iter().rev().take(SO_FAR_MAX).rev().map(|text| topic_of(text)).collect();
+        let said: Vec<_> = reading.earlier().iter().rev().take(SO_FAR_MAX).rev().map(|text| quote(text)).collect();
         return Some(if said.is_empty() { words::said_nothing_before() } else { words::said_so_far(&said) });
     }
     None

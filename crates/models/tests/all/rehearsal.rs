@@ -75,7 +75,7 @@ async fn a_user_can_see_memory_work_and_see_where_it_ends() {
         ("What did I just say?", "“My favourite colour is green.”"),
         ("What did I say about trains?", "“The code word is blue heron, and I like trains”"),
         ("How many messages have I sent?", "4 of your messages"),
-        ("What do you remember?", "2. “code word is blue heron"),
+        ("What do you remember?", "2. “The code word is blue heron"),
         ("What is my shoe size?", "nothing about your shoe size"),
         ("What did I say about planes?", "nothing about planes"),
     ] {
