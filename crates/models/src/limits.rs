@@ -15,7 +15,7 @@ pub const SCENARIO_ENTRIES_MAX: usize = 4096;
 /// Longest glob pattern in a scenario; matching costs at most this times the length of the message.
 pub const PATTERN_BYTES_MAX: usize = 1024;
 /// Requests a scripted model remembers unless told otherwise; the oldest are forgotten first.
-pub const SEEN_MAX: usize = 4096;
+pub const SEEN_MAX: usize = 1024;
 /// Entries named when no scripted reply fits.
 pub const MISS_ENTRIES_SHOWN_MAX: usize = 3;
 /// Characters of a text quoted in an error.
@@ -38,5 +38,5 @@ pub const REHEARSAL_SCHEMA_DEPTH_MAX: usize = 24;
 pub const REHEARSAL_SCHEMA_VALUES_MAX: usize = 2000;
 /// Longest string it writes to please a `minLength`.
 pub const REHEARSAL_STRING_CHARS_MAX: usize = 10_000;
-/// Longest answer to a flow's hint, placeholders filled.
+/// Bytes filled into the placeholders of one hint; those beyond stay empty.
 pub const REHEARSAL_HINT_BYTES_MAX: usize = 1 << 20;
