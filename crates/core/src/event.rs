@@ -2,6 +2,7 @@
 //!
 //! This is format 1. The format is a promise: what is written here can be read for ever (`codec` brings old ones up to date).
 
+mod bodies;
 mod line;
 
 use std::fmt;

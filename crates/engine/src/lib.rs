@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Runs sessions against the world: the only loop, the only clock, the tool host.
+//!
+//! Decides when things happen; what happens is decided in core. It knows no particular flow, store or model, and does not
+//! assume to be the only process on its store.
+
+mod actor;
+pub mod casting;
+pub mod chance;
+pub mod clock;
+pub mod count;
+mod dispatch;
+pub mod engine;
+pub mod error;
+pub mod hub;
+pub mod limits;
+mod load;
+pub mod pace;
+mod registry;
+pub mod report;
+mod shelf;
+pub mod tools;
+pub mod transfer;
+
+pub use casting::Casting;
+pub use engine::{Engine, Message, Opening, Setup};
+pub use error::Error;
+pub use hub::{Subscription, Update};
+pub use report::TurnReport;

@@ -1,0 +1,30 @@
+//! Which texts an event names: what must travel with it when a session is exported.
+
+use super::Event;
+use crate::body::{BodyId, BodyKind};
+use crate::context::Piece;
+
+impl Event {
+    /// The texts it names, and what they are to the people in the conversation.
+    #[must_use]
+    pub fn bodies(&self) -> Vec<(BodyId, BodyKind)> {
+        let inner = |id: BodyId| (id, BodyKind::Inner);
+        let said = |id: BodyId| (id, BodyKind::Said);
+        match self {
+            Self::MessageReceived(received) => vec![said(received.text.body)],
+            Self::Said(words) => vec![said(words.text.body)],
+            Self::MessagePosted(posted) => vec![inner(posted.text.body)],
+            Self::CallOpened(opened) => {
+                let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+                let texts = pieces.filter_map(|piece: &Piece| piece.text).map(|text| text.body);
+                texts.chain(opened.tools).chain(opened.output).map(inner).collect()
+            }
+            Self::CallAnswered(answered) => {
+                [Some(answered.text), answered.reasoning].into_iter().flatten().map(|text| inner(text.body)).collect()
+            }
+            Self::CallAnsweredLate { text, .. } | Self::ToolAnswered { text, .. } => vec![inner(text.body)],
+            Self::ThreadCompacted(compacted) => compacted.summary.iter().map(|text| inner(text.body)).collect(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Who is played by which model, and how wide each model's window is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_core::decide::Catalog;
+use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
+use segue_models::Models;
+
+/// Which model serves whom. The most particular entry wins: flow, role and phase; then flow and role; then role; then the
+/// default.
+#[derive(Debug, Clone)]
+pub struct Casting {
+    models: Arc<Models>,
+    otherwise: ModelName,
+    entries: BTreeMap<(Option<FlowName>, RoleName, Option<PhaseName>), ModelName>,
+}
+
+/// A window that every model we know of has.
+const SAFE_WINDOW_TOKENS: u32 = 8_192;
+
+impl Casting {
+    /// Everybody is played by `otherwise`.
+    #[must_use]
+    pub fn new(models: Arc<Models>, otherwise: ModelName) -> Self {
+        Self { models, otherwise, entries: BTreeMap::new() }
+    }
+
+    /// The same with a role played by `model`, in one flow or phase only if they are given.
+    #[must_use]
+    pub fn cast(mut self, flow: Option<FlowName>, role: RoleName, phase: Option<PhaseName>, model: ModelName) -> Self {
+        self.entries.insert((flow, role, phase), model);
+        self
+    }
+
+    /// The model for everybody else.
+    #[must_use]
+    pub fn otherwise(&self) -> &ModelName {
+        &self.otherwise
+    }
+}
+
+impl Catalog for Casting {
+    fn model_for(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName {
+        if self.entries.is_empty() {
+            return self.otherwise.clone();
+        }
+        let find = |flow: Option<&FlowName>, phase: Option<&PhaseName>| {
+            self.entries.get(&(flow.cloned(), role.clone(), phase.cloned()))
+        };
+        find(Some(flow), phase)
+            .or_else(|| find(Some(flow), None))
+            .or_else(|| find(None, phase))
+            .or_else(|| find(None, None))
+            .unwrap_or(&self.otherwise)
+            .clone()
+    }
+
+    fn window_tokens(&self, model: &ModelName) -> u32 {
+        self.models.card(model).map_or(SAFE_WINDOW_TOKENS, |card| card.window_tokens)
+    }
+}

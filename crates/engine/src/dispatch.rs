@@ -1,0 +1,117 @@
+//! Acts meet the world here: a model is called, a tool is run, and what comes of it goes back as an input.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use segue_core::decide::Input;
+use segue_core::event::{CallOpened, ToolOpened};
+use segue_core::flow::{Audience, RoleSpec};
+use segue_core::ids::{FlowName, Millis, SessionId};
+use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
+use segue_core::signal::filter::Filter;
+use segue_models::{CallFacts, Chunk, Hints, Request, collect};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::registry::Job;
+use crate::tools::ToolRequest;
+
+/// How long we wait for an answer where the role is gone from its flow.
+const TIMEOUT_MS: u64 = 120_000;
+
+pub(crate) struct CallErrand {
+    pub shared: Arc<Shared>,
+    pub session: SessionId,
+    pub flow: FlowName,
+    pub role: Option<RoleSpec>,
+    pub opened: Arc<CallOpened>,
+    pub attempt: u32,
+    pub not_before: Millis,
+    pub prompt: Arc<Prompt>,
+    pub back: mpsc::Sender<Job>,
+}
+
+/// Makes a call and hands back what comes of it.
+pub(crate) async fn make_call(errand: CallErrand) {
+    let wait_ms = errand.not_before.since(errand.shared.clock.now());
+    if wait_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+    }
+    let permit = errand.shared.pace.admit(&errand.opened.model).await;
+    let started = Instant::now();
+    let outcome = AssertUnwindSafe(answer(&errand)).catch_unwind().await;
+    drop(permit);
+    let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let (call, attempt) = (errand.opened.call, errand.attempt);
+    let input = match outcome {
+        Ok(Ok(reply)) => {
+            let cost_microusd = cost(&errand, &reply);
+            Input::Answer { call, attempt, reply, cost_microusd, ms }
+        }
+        Ok(Err(failure)) => Input::Failure { call, attempt, failure },
+        Err(_) => {
+            let failure = Failure::new(FailureKind::BadRequest, "the model's adapter broke down on this call");
+            Input::Failure { call, attempt, failure }
+        }
+    };
+    // A session that ended meanwhile takes the call up again when it is opened.
+    let _ = errand.back.send(Job::quiet(input)).await;
+}
+
+fn cost(errand: &CallErrand, reply: &Reply) -> Option<u64> {
+    let card = errand.shared.models.card(&errand.opened.model).ok()?;
+    card.cost(reply.usage?)
+}
+
+async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
+    let model = errand.shared.models.get(&errand.opened.model)?;
+    let opened = &errand.opened;
+    let facts = CallFacts {
+        session: errand.session.clone(),
+        flow: errand.flow.clone(),
+        role: opened.role.clone(),
+        ask: opened.ask.clone(),
+        agent: opened.agent.clone(),
+        peer: opened.peer.clone(),
+        phase: opened.phase.clone(),
+        turn: opened.turn,
+        call: opened.call,
+        attempt: errand.attempt,
+        hints: Hints::default(),
+    };
+    let mut heard = match errand.role.as_ref().map(|role| &role.audience) {
+        Some(Audience::User { blocks }) => Some(Filter::new(blocks.clone())),
+        Some(Audience::Private) | None => None,
+    };
+    let show = |text: String| {
+        if !text.is_empty() {
+            errand.shared.hub.words(&errand.session, opened.call, errand.attempt, &text);
+        }
+    };
+    let stream = model.stream(Request { prompt: errand.prompt.clone(), call: facts });
+    let timeout_ms = errand.role.as_ref().map_or(TIMEOUT_MS, |role| role.timeout_ms);
+    let reading = collect(stream, |chunk| {
+        if let (Chunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {
+            show(filter.push(text));
+        }
+    });
+    let reply = match tokio::time::timeout(Duration::from_millis(timeout_ms), reading).await {
+        Ok(reply) => reply?,
+        Err(_) => return Err(Failure::new(FailureKind::Timeout, format!("no answer within {} s", timeout_ms / 1_000))),
+    };
+    if let Some(filter) = heard {
+        show(filter.finish());
+    }
+    Ok(reply)
+}
+
+/// Runs a tool and hands back what comes of it.
+pub(crate) async fn run_tool(shared: Arc<Shared>, session: SessionId, opened: ToolOpened, back: mpsc::Sender<Job>) {
+    let run = opened.run;
+    let running = AssertUnwindSafe(shared.tools.run(ToolRequest { session, opened })).catch_unwind().await;
+    let result = running.unwrap_or_else(|_| Err("the tool broke down".to_owned()));
+    let _ = back.send(Job::quiet(Input::ToolResult { run, result })).await;
+}

@@ -1,0 +1,555 @@
+//! The engine's door: open, send, command, listen, look up. Everything here is safe to call from many tasks at once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use segue_core::body::BodyId;
+use segue_core::codec;
+use segue_core::decide::{Command, Env, Input, Undecided, decide};
+use segue_core::event::{Busy, Event, Recorded, SessionOpened};
+use segue_core::flow::Rules;
+use segue_core::ids::{CallId, FlowName, IdempotencyKey, MessageId, ModelName, Seq, SessionId};
+use segue_core::limits::SESSION_ID_BYTES_MAX;
+use segue_core::prompt::Prompt;
+use segue_core::session::State;
+use segue_models::Models;
+use segue_store::{Commit, Page, Query, Record, Store};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::actor::{flow_of, owes, summary_of, work};
+use crate::casting::Casting;
+use crate::chance::Chance;
+use crate::clock::{Clock, SystemClock};
+use crate::count::Tokens;
+use crate::error::Error;
+use crate::hub::{Hub, Subscription};
+use crate::limits::{MAILBOX_INPUTS_MAX, PARKED_CLAIM_MS_MAX, PARKED_SESSIONS_MAX, READ_EVENTS_MAX, SHUTDOWN_MS_MAX};
+use crate::load::{load_state, read_events, state_at};
+use crate::pace::{ModelLimits, Pace};
+use crate::registry::{Job, Place, Registry};
+use crate::report::TurnReport;
+use crate::shelf::Shelf;
+use crate::tools::Tools;
+
+/// What an engine is made of.
+pub struct Setup {
+    /// Where journals are kept.
+    pub store: Arc<dyn Store>,
+    /// The kinds of conversation it can hold.
+    pub flows: Vec<Arc<dyn Rules>>,
+    /// The models at hand.
+    pub models: Arc<Models>,
+    /// Which model plays whom.
+    pub casting: Casting,
+    /// The tools at hand.
+    pub tools: Tools,
+    /// What each model may be asked to bear.
+    pub model_limits: BTreeMap<ModelName, ModelLimits>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Chance,
+}
+
+impl Setup {
+    /// An engine with the machine's clock, no tools, and every role played by `model`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, flows: Vec<Arc<dyn Rules>>, models: Models, model: &str) -> Self {
+        let models = Arc::new(models);
+        Self {
+            store,
+            flows,
+            casting: Casting::new(models.clone(), model.into()),
+            models,
+            tools: Tools::default(),
+            model_limits: BTreeMap::new(),
+            clock: Arc::new(SystemClock),
+            chance: Chance::unforeseen(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// What every task of the engine shares.
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub flows: BTreeMap<FlowName, Arc<dyn Rules>>,
+    pub models: Arc<Models>,
+    pub casting: Casting,
+    pub tools: Tools,
+    pub pace: Pace,
+    pub clock: Arc<dyn Clock>,
+    pub chance: Chance,
+    pub hub: Arc<Hub>,
+    pub registry: Registry,
+    closing: AtomicBool,
+}
+
+/// Runs sessions. Clones share.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("flows", &self.shared.flows.keys()).finish_non_exhaustive()
+    }
+}
+
+/// How a session is to begin.
+#[derive(Debug, Clone, Default)]
+pub struct Opening {
+    /// Its name; one is made if there is none.
+    pub session: Option<SessionId>,
+    /// Its title; the beginning of the first message if there is none.
+    pub title: Option<String>,
+    /// What happens to a message while a turn runs.
+    pub busy: Busy,
+    /// The flow's settings for it.
+    pub settings: serde_json::Value,
+}
+
+/// A message to send.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// What it says.
+    pub text: String,
+    /// What the client calls it: the same key again is the same message.
+    pub key: Option<IdempotencyKey>,
+    /// What happens to it while a turn runs; the session's own policy if not given.
+    pub busy: Option<Busy>,
+}
+
+impl From<&str> for Message {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), key: None, busy: None }
+    }
+}
+
+impl Engine {
+    /// Starts an engine and takes up what an earlier one left undone.
+    ///
+    /// # Errors
+    /// A flow's data is broken, or the store cannot be read.
+    pub async fn start(setup: Setup) -> Result<Self, Error> {
+        let mut flows = BTreeMap::new();
+        for rules in setup.flows {
+            let (name, faults) = (rules.spec().name.clone(), rules.spec().faults());
+            if !faults.is_empty() {
+                return Err(Error::FaultyFlow { flow: name, faults });
+            }
+            flows.insert(name, rules);
+        }
+        let shared = Arc::new(Shared {
+            store: setup.store,
+            flows,
+            models: setup.models,
+            casting: setup.casting,
+            tools: setup.tools,
+            pace: Pace::new(setup.model_limits),
+            clock: setup.clock,
+            chance: setup.chance,
+            hub: Arc::new(Hub::default()),
+            registry: Registry::default(),
+            closing: AtomicBool::new(false),
+        });
+        let engine = Self { shared };
+        engine.recover().await?;
+        tokio::spawn(keep_house(Arc::downgrade(&engine.shared)));
+        Ok(engine)
+    }
+
+    async fn recover(&self) -> Result<(), Error> {
+        let owing = self.shared.store.owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
+        for (session, owes) in owing {
+            match owes {
+                segue_store::Owes::Nothing => {}
+                segue_store::Owes::At(at) => self.shared.registry.set_alarm(at, &session),
+                // One that another process holds, or that cannot be read, is left alone.
+                segue_store::Owes::Now => {
+                    let _ = self.post(&session, Job::quiet(Input::Tick)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The flows it can run.
+    pub fn flows(&self) -> impl Iterator<Item = &Arc<dyn Rules>> {
+        self.shared.flows.values()
+    }
+
+    /// The models at hand.
+    #[must_use]
+    pub fn models(&self) -> &Models {
+        &self.shared.models
+    }
+
+    /// Which model plays whom.
+    #[must_use]
+    pub fn casting(&self) -> &Casting {
+        &self.shared.casting
+    }
+
+    /// Where journals are kept.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Begins a session.
+    ///
+    /// # Errors
+    /// The flow is unknown, the name is taken or cannot be used, or the store failed.
+    pub async fn open(&self, flow: &FlowName, opening: Opening) -> Result<SessionId, Error> {
+        self.not_closing()?;
+        let rules = self.shared.rules(Some(flow))?;
+        let session = match opening.session {
+            Some(session) => check_name(session)?,
+            None => SessionId::from(self.shared.chance.name()),
+        };
+        let opened = SessionOpened {
+            format: codec::FORMAT,
+            session: session.clone(),
+            flow: flow.clone(),
+            title: opening.title,
+            busy: opening.busy,
+            settings: opening.settings,
+        };
+        let shelf = Shelf::default();
+        let env = Env {
+            now: self.shared.clock.now(),
+            chance: 0,
+            count: &Tokens,
+            texts: &shelf,
+            catalog: &self.shared.casting,
+        };
+        let decision = match decide(&*rules, &State::fresh(&*rules), Input::Open(opened), env) {
+            Ok(decision) => decision,
+            Err(Undecided::Refused(refusal)) => return Err(refusal.into()),
+            Err(Undecided::NeedTexts(_)) => return Err(Error::NoSuchSession(session)),
+        };
+        let fail = |error| Error::from_store(&session, error);
+        let claim = self.shared.store.create(&session).await.map_err(fail)?;
+        let records = decision.events.iter();
+        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
+        let owes = owes(&decision.state.session, rules.spec());
+        let commit = Commit {
+            session: session.clone(),
+            epoch: claim.epoch,
+            expected: claim.head,
+            records: records.collect(),
+            bodies: decision.bodies,
+            summary: Some(summary_of(&decision.state.session, owes)),
+        };
+        self.shared.store.append(commit).await.map_err(fail)?;
+        let resident = crate::registry::Resident {
+            state: decision.state,
+            shelf,
+            claim: Some(claim.epoch),
+            snapshot_at: Seq(0),
+        };
+        let place = Place::AtRest(Box::new(resident), self.shared.clock.now());
+        self.shared.registry.with(|places| places.insert(session.clone(), place));
+        self.shared.hub.publish(&session, &decision.events);
+        Ok(session)
+    }
+
+    /// Sends a message. When this returns it is durable, and will be answered whatever happens.
+    ///
+    /// # Errors
+    /// It was not accepted, and says why.
+    pub async fn send(&self, session: &SessionId, message: Message) -> Result<MessageId, Error> {
+        let accepted = self.give(session, message_input(message)).await?;
+        accepted.ok_or(Error::ShuttingDown)
+    }
+
+    /// Sends a message and waits for the end of its turn.
+    ///
+    /// # Errors
+    /// It was not accepted, or the session was lost to another process meanwhile.
+    pub async fn ask(&self, session: &SessionId, message: Message) -> Result<TurnReport, Error> {
+        self.not_closing()?;
+        let (waiter, report) = oneshot::channel();
+        self.post(session, Job { input: message_input(message), done: None, waiter: Some(waiter) }).await?;
+        report.await.map_err(|_| Error::ShuttingDown)?
+    }
+
+    /// Does what a person at the controls wants.
+    ///
+    /// # Errors
+    /// It was refused, and says why.
+    pub async fn command(&self, session: &SessionId, command: Command) -> Result<(), Error> {
+        self.give(session, Input::Operator(command)).await.map(|_| ())
+    }
+
+    async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
+        self.not_closing()?;
+        let (done, result) = oneshot::channel();
+        self.post(session, Job { input, done: Some(done), waiter: None }).await?;
+        result.await.map_err(|_| Error::ShuttingDown)?
+    }
+
+    /// Takes a session up if its state owes anything; a session that owes nothing stays at rest.
+    ///
+    /// # Errors
+    /// The session does not exist or is in use elsewhere.
+    pub async fn wake(&self, session: &SessionId) -> Result<(), Error> {
+        self.give(session, Input::Tick).await.map(|_| ())
+    }
+
+    /// Brings an input to its session, starting the session's task if it is at rest.
+    pub(crate) async fn post(&self, session: &SessionId, mut job: Job) -> Result<(), Error> {
+        loop {
+            let sender = self.shared.registry.with(|places| {
+                let rested = match places.remove(session) {
+                    Some(Place::AtWork(sender)) if !sender.is_closed() => {
+                        places.insert(session.clone(), Place::AtWork(sender.clone()));
+                        return sender;
+                    }
+                    Some(Place::AtWork(_)) | None => None,
+                    Some(Place::AtRest(resident, _)) => Some(resident),
+                };
+                let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
+                places.insert(session.clone(), Place::AtWork(sender.clone()));
+                tokio::spawn(work(self.shared.clone(), session.clone(), rested, sender.clone(), jobs));
+                sender
+            });
+            match sender.send(job).await {
+                Ok(()) => return Ok(()),
+                // Its task went to rest just now.
+                Err(returned) => job = returned.0,
+            }
+        }
+    }
+
+    /// Listens to a session from after a place on: first what was recorded since, then what happens.
+    ///
+    /// # Errors
+    /// The session does not exist.
+    pub async fn subscribe(&self, session: &SessionId, after: Seq) -> Result<Subscription, Error> {
+        read_events(&*self.shared.store, session, after, 1).await?;
+        Ok(Subscription::new(self.shared.hub.clone(), self.shared.store.clone(), session.clone(), after))
+    }
+
+    /// At most `limit` events after a place.
+    ///
+    /// # Errors
+    /// The session does not exist or cannot be read.
+    pub async fn events(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Recorded>, Error> {
+        read_events(&*self.shared.store, session, after, limit).await
+    }
+
+    /// A session's state as it stands in the store.
+    ///
+    /// # Errors
+    /// The session does not exist or cannot be read.
+    pub async fn state(&self, session: &SessionId) -> Result<(Arc<dyn Rules>, State), Error> {
+        let rules = self.shared.rules(flow_of(&self.shared, session).await?.as_ref())?;
+        let (state, _) = load_state(&*self.shared.store, &*rules, session).await?;
+        Ok((rules, state))
+    }
+
+    /// A session's state right after an event.
+    ///
+    /// # Errors
+    /// The session does not exist or cannot be read.
+    pub async fn state_at(&self, session: &SessionId, at: Seq) -> Result<(Arc<dyn Rules>, State), Error> {
+        let rules = self.shared.rules(flow_of(&self.shared, session).await?.as_ref())?;
+        let state = state_at(&*self.shared.store, &*rules, session, at).await?;
+        Ok((rules, state))
+    }
+
+    /// Texts of a session, in the order asked for.
+    ///
+    /// # Errors
+    /// One of them is not there.
+    pub async fn texts(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+        self.shared.store.bodies(session, ids).await.map_err(|error| Error::from_store(session, error))
+    }
+
+    /// The exact prompt of any call, rebuilt from the journal.
+    ///
+    /// # Errors
+    /// There is no such call, or the session cannot be read.
+    pub async fn prompt(&self, session: &SessionId, call: CallId) -> Result<Prompt, Error> {
+        let rules = self.shared.rules(flow_of(&self.shared, session).await?.as_ref())?;
+        let mut state = State::fresh(&*rules);
+        loop {
+            let events = read_events(&*self.shared.store, session, state.session.seq, READ_EVENTS_MAX).await?;
+            if events.is_empty() {
+                return Err(Error::NoSuchCall { session: session.clone(), call });
+            }
+            for event in &events {
+                state.apply(&*rules, event);
+                if matches!(&event.event, Event::CallOpened(opened) if opened.call == call) {
+                    return self.shared.fill(session, &state, call).await;
+                }
+            }
+        }
+    }
+
+    /// Sessions, newest first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self, query: &Query) -> Result<Page, Error> {
+        self.shared.store.list(query).await.map_err(|error| Error::Store(Arc::new(error)))
+    }
+
+    /// Erases a session and all its texts that no other uses.
+    ///
+    /// # Errors
+    /// The session does not exist or is in use elsewhere.
+    pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
+        if self.shared.registry.with(|places| matches!(places.get(session), Some(Place::AtWork(_)))) {
+            // Nothing of it may be under way while it goes.
+            let _ = self.command(session, Command::Close).await;
+        }
+        self.shared.registry.with(|places| places.remove(session));
+        self.shared.store.delete(session).await.map_err(|error| Error::from_store(session, error))
+    }
+
+    /// Stops: no new input is taken, running turns get a little time, and what is not finished then is left to recovery.
+    pub async fn shutdown(&self) {
+        self.shared.closing.store(true, Ordering::Release);
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
+        while self.at_work() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.shared.give_back(segue_core::ids::Millis(u64::MAX), 0).await;
+        // What is still queued there is written; what is still claimed is free once the process ends.
+        let _ = self.shared.store.close().await;
+    }
+
+    fn at_work(&self) -> bool {
+        self.shared.registry.with(|places| places.values().any(|place| matches!(place, Place::AtWork(_))))
+    }
+
+    fn not_closing(&self) -> Result<(), Error> {
+        if self.shared.closing.load(Ordering::Acquire) { Err(Error::ShuttingDown) } else { Ok(()) }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Shared {
+    /// The rules of a flow.
+    pub fn rules(&self, flow: Option<&FlowName>) -> Result<Arc<dyn Rules>, Error> {
+        let found = flow.and_then(|flow| self.flows.get(flow));
+        found.cloned().ok_or_else(|| {
+            let known: Vec<String> = self.flows.keys().map(|name| format!("`{name}`")).collect();
+            Error::NoSuchFlow { name: flow.cloned().unwrap_or_else(|| "".into()), known: known.join(", ") }
+        })
+    }
+
+    /// The prompt of a call that is open in `state`.
+    pub async fn fill(&self, session: &SessionId, state: &State, call: CallId) -> Result<Prompt, Error> {
+        let no_call = || Error::NoSuchCall { session: session.clone(), call };
+        let plan = state.session.plan(call).ok_or_else(no_call)?;
+        let ids: Vec<BodyId> = plan.needs().into_iter().collect();
+        let texts = self.store.bodies(session, &ids).await.map_err(|error| Error::from_store(session, error))?;
+        let mut shelf = Shelf::default();
+        ids.into_iter().zip(texts).for_each(|(id, text)| shelf.put(id, text));
+        plan.fill(&shelf).map_err(|_| no_call())
+    }
+
+    /// What the turn of an old message came to.
+    pub async fn past_report(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
+        let rules = self.rules(flow_of(self, session).await?.as_ref())?;
+        let mut state = State::fresh(&*rules);
+        let mut said = Vec::new();
+        let mut turn = None;
+        loop {
+            let events = read_events(&*self.store, session, state.session.seq, READ_EVENTS_MAX).await?;
+            if events.is_empty() {
+                return Err(Error::ShuttingDown);
+            }
+            for event in &events {
+                state.apply(&*rules, event);
+                match &event.event {
+                    Event::TurnStarted { turn: id, messages } if messages.contains(&message) => turn = Some(*id),
+                    Event::Said(words) if turn.is_some() => said.push(words.text.body),
+                    Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
+                        let texts = self.store.bodies(session, &said).await;
+                        let texts = texts.map_err(|error| Error::from_store(session, error))?;
+                        return Ok(TurnReport {
+                            turn: *id,
+                            outcome: outcome.clone(),
+                            said: texts.iter().map(ToString::to_string).collect(),
+                            phase: state.session.phase_label(),
+                            spent: state.session.ledger.turn,
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Gives back the claims of sessions that have rested since before `since`, and lets go of all but the `most` newest.
+    async fn give_back(&self, since: segue_core::ids::Millis, most: usize) {
+        for (session, mut resident, at) in self.registry.leaving(since, most) {
+            if let Some(epoch) = resident.claim.take() {
+                // If it cannot be given back it is free once this process ends.
+                let _ = self.store.release(&session, epoch).await;
+            }
+            if most > 0 {
+                // Its state may still be good when it is wanted next.
+                self.registry.with(|places| {
+                    places.entry(session).or_insert(Place::AtRest(resident, at));
+                });
+            }
+        }
+    }
+}
+
+/// Looks after sessions at rest, as long as the engine lives.
+async fn keep_house(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(PARKED_CLAIM_MS_MAX / 2)).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let now = shared.clock.now();
+        let engine = Engine { shared };
+        for session in engine.shared.registry.due(now) {
+            // A session that is gone needs no waking.
+            let _ = engine.post(&session, Job::quiet(Input::Tick)).await;
+        }
+        let since = segue_core::ids::Millis(now.0.saturating_sub(PARKED_CLAIM_MS_MAX));
+        engine.shared.give_back(since, PARKED_SESSIONS_MAX).await;
+        engine.shared.registry.forget_oldest(PARKED_SESSIONS_MAX);
+    }
+}
+
+fn message_input(message: Message) -> Input {
+    Input::Message { text: message.text, key: message.key, busy: message.busy }
+}
+
+/// Whether a name can be used for a session.
+///
+/// # Errors
+/// It cannot, and why.
+pub fn check_name(session: SessionId) -> Result<SessionId, Error> {
+    let name = session.as_str();
+    let fitting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let why = if name.is_empty() || name.len() > SESSION_ID_BYTES_MAX {
+        format!("it must have 1 to {SESSION_ID_BYTES_MAX} characters")
+    } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        "it must begin with a letter or a digit".to_owned()
+    } else if !name.chars().all(fitting) {
+        "it may hold letters, digits, `-`, `_` and `.`".to_owned()
+    } else {
+        return Ok(session);
+    };
+    Err(Error::BadSessionName { name: name.to_owned(), why })
+}

@@ -1,0 +1,98 @@
+//! What can go wrong when the engine is asked for something. Each says what was refused, why, and what to do.
+
+use segue_core::codec;
+use segue_core::decide::Refusal;
+use segue_core::ids::{CallId, FlowName, SessionId};
+
+/// Why the engine did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The session does not exist.
+    #[error("there is no session `{0}`; `segue sessions` lists those there are")]
+    NoSuchSession(SessionId),
+    /// The name is taken.
+    #[error("there is a session `{0}` already; choose another name")]
+    SessionExists(SessionId),
+    /// The name cannot be used.
+    #[error("`{name}` cannot name a session: {why}")]
+    BadSessionName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The flow is not there.
+    #[error("there is no flow `{name}`; there are {known}")]
+    NoSuchFlow {
+        /// What was named.
+        name: FlowName,
+        /// What could have been.
+        known: String,
+    },
+    /// The flow's own data is broken.
+    #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
+    FaultyFlow {
+        /// Which.
+        flow: FlowName,
+        /// What is wrong.
+        faults: Vec<String>,
+    },
+    /// The session did not accept the input.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Another process works on the session.
+    #[error("the session `{session}` is in use by another process ({by}); end it there, or try again in a moment")]
+    InUse {
+        /// Which.
+        session: SessionId,
+        /// By whom.
+        by: String,
+    },
+    /// Another process took the session over.
+    #[error("the session `{0}` was taken over by another process; what was accepted here is safe there")]
+    TakenOver(SessionId),
+    /// What is stored cannot be read.
+    #[error("the session `{session}` cannot be read: {source}")]
+    Unreadable {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        source: codec::Error,
+    },
+    /// There is no such call.
+    #[error("the session `{session}` has no call {call}; `segue show {session}` lists its calls")]
+    NoSuchCall {
+        /// In which session.
+        session: SessionId,
+        /// Which.
+        call: CallId,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(std::sync::Arc<segue_store::Error>),
+    /// A file to import is not what it should be.
+    #[error("line {line} of the import: {why}")]
+    BadImport {
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// The engine is shutting down.
+    #[error("the engine is shutting down; what was accepted goes on at the next start")]
+    ShuttingDown,
+}
+
+impl Error {
+    /// What a store's error means to whoever asked the engine.
+    pub(crate) fn from_store(session: &SessionId, error: segue_store::Error) -> Self {
+        use segue_store::Error as Store;
+        match error {
+            Store::NoSuchSession { session } => Self::NoSuchSession(session),
+            Store::Exists { session } => Self::SessionExists(session),
+            Store::Held { session, by } => Self::InUse { session, by },
+            Store::Fenced { .. } | Store::Conflict { .. } => Self::TakenOver(session.clone()),
+            other => Self::Store(std::sync::Arc::new(other)),
+        }
+    }
+}

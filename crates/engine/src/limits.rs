@@ -1,0 +1,26 @@
+//! Every limit of the engine, in one place.
+
+/// Inputs that wait for one session's task; a sender waits when there are more.
+pub const MAILBOX_INPUTS_MAX: usize = 256;
+/// Updates kept for a subscriber that reads slowly, after which it reads from the store.
+pub const UPDATES_BUFFERED_MAX: usize = 1_024;
+/// Sessions at rest whose state is kept at hand.
+pub const PARKED_SESSIONS_MAX: usize = 256;
+/// Bytes of texts kept at hand for one session at rest.
+pub const PARKED_TEXT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of texts kept at hand for a session at work, beyond which those no prompt needs are let go.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+/// How long a session at rest stays claimed.
+pub const PARKED_CLAIM_MS_MAX: u64 = 1_000;
+/// Events after which a new snapshot is kept.
+pub const SNAPSHOT_EVENTS_MIN: u64 = 256;
+/// Events read from the store at a time.
+pub const READ_EVENTS_MAX: usize = 1_024;
+/// Calls to one model at once, where the configuration says nothing.
+pub const MODEL_CALLS_MAX: usize = 64;
+/// Longest wait between two tries to write what a full disk did not take.
+pub const WRITE_RETRY_MS_MAX: u64 = 5_000;
+/// How often a follower looks into the store for what another process wrote.
+pub const FOLLOW_POLL_MS: u64 = 500;
+/// Longest wait for running turns at shutdown, after which they are left to recovery.
+pub const SHUTDOWN_MS_MAX: u64 = 5_000;

@@ -1,0 +1,105 @@
+//! How many calls a model gets at once, and how many a minute. Waiting here costs no call its time-out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use segue_core::ids::ModelName;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::limits::MODEL_CALLS_MAX;
+
+/// What a model may be asked to bear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Calls at once.
+    pub calls_max: usize,
+    /// Calls a minute; no limit if absent.
+    pub calls_per_minute_max: Option<u32>,
+}
+
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self { calls_max: MODEL_CALLS_MAX, calls_per_minute_max: None }
+    }
+}
+
+/// The limits of all models.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    limits: BTreeMap<ModelName, ModelLimits>,
+    lanes: Mutex<BTreeMap<ModelName, Arc<Lane>>>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    permits: Arc<Semaphore>,
+    gap: Option<Duration>,
+    free_at: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub fn new(limits: BTreeMap<ModelName, ModelLimits>) -> Self {
+        Self { limits, lanes: Mutex::default() }
+    }
+
+    /// Waits until the model may be called. The call is over when the permit is dropped.
+    pub async fn admit(&self, model: &ModelName) -> Option<OwnedSemaphorePermit> {
+        let lane = self.lane(model);
+        let permit = lane.permits.clone().acquire_owned().await.ok();
+        if let Some(gap) = lane.gap {
+            let turn = {
+                let mut free_at = lane.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+                let turn = free_at.map_or_else(Instant::now, |free_at| free_at.max(Instant::now()));
+                *free_at = Some(turn + gap);
+                turn
+            };
+            tokio::time::sleep_until(turn).await;
+        }
+        permit
+    }
+
+    fn lane(&self, model: &ModelName) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(model) {
+            return lane.clone();
+        }
+        let limits = self.limits.get(model).copied().unwrap_or_default();
+        let gap = limits.calls_per_minute_max.map(|calls| Duration::from_secs(60) / calls.max(1));
+        let permits = Arc::new(Semaphore::new(limits.calls_max.max(1)));
+        let lane = Arc::new(Lane { permits, gap, free_at: Mutex::default() });
+        lanes.insert(model.clone(), lane.clone());
+        lane
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(calls_max: usize, per_minute: Option<u32>) -> Pace {
+        let limits = ModelLimits { calls_max, calls_per_minute_max: per_minute };
+        Pace::new(BTreeMap::from([("m".into(), limits)]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_calls_run_at_once_than_the_model_bears() {
+        let pace = pace(1, None);
+        let first = pace.admit(&"m".into()).await;
+        let second = tokio::time::timeout(Duration::from_secs(1), pace.admit(&"m".into())).await;
+        assert!(second.is_err(), "the second waits");
+        drop(first);
+        assert!(pace.admit(&"m".into()).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_spread_over_the_minute() {
+        let pace = pace(10, Some(60));
+        let start = Instant::now();
+        for _ in 0..3 {
+            pace.admit(&"m".into()).await;
+        }
+        assert_eq!(start.elapsed(), Duration::from_secs(2));
+    }
+}

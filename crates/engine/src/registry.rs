@@ -1,0 +1,130 @@
+//! Which sessions are at work, which are at rest, and the way an input finds its session. A session at work has a task; one
+//! at rest has none.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use segue_core::decide::Input;
+use segue_core::ids::{Epoch, MessageId, Millis, Seq, SessionId};
+use segue_core::session::State;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Error;
+use crate::report::Answered;
+use crate::shelf::Shelf;
+
+/// Something for a session to do.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub input: Input,
+    pub done: Option<oneshot::Sender<Result<Option<MessageId>, Error>>>,
+    pub waiter: Option<Answered>,
+}
+
+impl Job {
+    /// An input that nobody waits for.
+    pub fn quiet(input: Input) -> Self {
+        Self { input, done: None, waiter: None }
+    }
+
+    /// Tells whoever waits that it was not done.
+    pub fn fail(self, error: &Error) {
+        if let Some(done) = self.done {
+            let _ = done.send(Err(error.clone()));
+        }
+        if let Some(waiter) = self.waiter {
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+}
+
+/// A session in memory.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub state: State,
+    pub shelf: Shelf,
+    /// The claim it is written under; nothing once it was given back.
+    pub claim: Option<Epoch>,
+    /// Where the newest snapshot stands.
+    pub snapshot_at: Seq,
+}
+
+#[derive(Debug)]
+pub(crate) enum Place {
+    AtWork(mpsc::Sender<Job>),
+    AtRest(Box<Resident>, Millis),
+}
+
+/// Sessions in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    places: Mutex<HashMap<SessionId, Place>>,
+    alarms: Mutex<BTreeSet<(Millis, SessionId)>>,
+}
+
+impl Registry {
+    pub fn with<T>(&self, work: impl FnOnce(&mut HashMap<SessionId, Place>) -> T) -> T {
+        work(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has a session at rest looked at when its time comes.
+    pub fn set_alarm(&self, at: Millis, session: &SessionId) {
+        self.alarms.lock().unwrap_or_else(PoisonError::into_inner).insert((at, session.clone()));
+    }
+
+    /// The sessions whose time has come.
+    pub fn due(&self, now: Millis) -> Vec<SessionId> {
+        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = Vec::new();
+        while let Some((at, session)) = alarms.pop_first() {
+            if at > now {
+                alarms.insert((at, session));
+                break;
+            }
+            due.push(session);
+        }
+        due
+    }
+
+    /// Sessions at rest that should leave: those that rest since before `since` and are still claimed, and the oldest of
+    /// more than `most`. They are taken out; the caller gives them back or puts them back.
+    pub fn leaving(&self, since: Millis, most: usize) -> Vec<(SessionId, Box<Resident>, Millis)> {
+        self.with(|places| {
+            let mut resting: Vec<(Millis, SessionId, bool)> = places
+                .iter()
+                .filter_map(|(session, place)| match place {
+                    Place::AtRest(resident, at) => Some((*at, session.clone(), resident.claim.is_some())),
+                    Place::AtWork(_) => None,
+                })
+                .collect();
+            resting.sort();
+            let extra = resting.len().saturating_sub(most);
+            let chosen = resting.into_iter().enumerate();
+            let chosen = chosen.filter(|(place, (at, _, claimed))| *place < extra || (*claimed && *at <= since));
+            let mut leaving = Vec::new();
+            for (_, (at, session, _)) in chosen {
+                if let Some(Place::AtRest(resident, _)) = places.remove(&session) {
+                    leaving.push((session, resident, at));
+                }
+            }
+            leaving
+        })
+    }
+
+    /// Lets go of the oldest of more than `most` sessions at rest.
+    pub fn forget_oldest(&self, most: usize) {
+        self.with(|places| {
+            let mut resting: Vec<(Millis, SessionId)> = places
+                .iter()
+                .filter_map(|(session, place)| match place {
+                    Place::AtRest(resident, at) if resident.claim.is_none() => Some((*at, session.clone())),
+                    Place::AtRest(..) | Place::AtWork(_) => None,
+                })
+                .collect();
+            resting.sort();
+            for (_, session) in resting.iter().take(resting.len().saturating_sub(most)) {
+                places.remove(session);
+            }
+        });
+    }
+}

@@ -1,0 +1,69 @@
+//! Texts of one session kept at hand, so that prompts are put together without asking the store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use segue_core::body::{Body, BodyId};
+use segue_core::flow::Lookup;
+use segue_core::session::Session;
+
+use crate::limits::TEXT_BYTES_MAX;
+
+/// Texts by id.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    texts: HashMap<BodyId, Arc<str>>,
+    bytes: usize,
+}
+
+impl Shelf {
+    pub fn put(&mut self, id: BodyId, text: Arc<str>) {
+        let bytes = text.len();
+        if self.texts.insert(id, text).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    pub fn put_all(&mut self, bodies: &[Body]) {
+        for body in bodies {
+            self.put(body.id, body.text.clone());
+        }
+    }
+
+    pub fn missing(&self, ids: impl IntoIterator<Item = BodyId>) -> Vec<BodyId> {
+        ids.into_iter().filter(|id| !self.texts.contains_key(id)).collect()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Lets go of what no prompt will need, once there is a lot of it.
+    pub fn prune(&mut self, session: &Session) {
+        if self.bytes <= TEXT_BYTES_MAX {
+            return;
+        }
+        let needed = needed(session);
+        self.texts.retain(|id, _| needed.contains(id));
+        self.bytes = self.texts.values().map(|text| text.len()).sum();
+    }
+}
+
+impl Lookup for Shelf {
+    fn find(&self, id: BodyId) -> Option<Arc<str>> {
+        self.texts.get(&id).cloned()
+    }
+}
+
+fn needed(session: &Session) -> BTreeSet<BodyId> {
+    let threads = session.threads.values().flat_map(|thread| {
+        let opening = thread.opening.iter().map(|(_, text)| text.body);
+        opening.chain(thread.entries.iter().flat_map(|entry| entry.parts.iter().map(|text| text.body)))
+    });
+    let waiting = session.queue.iter().chain(session.turn.iter().flat_map(|turn| &turn.messages));
+    threads.chain(waiting.map(|waiting| waiting.text.body)).collect()
+}

@@ -1,0 +1,53 @@
+//! The tool host: what models may have run, by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use segue_core::event::ToolOpened;
+use segue_core::ids::{SessionId, ToolName};
+
+/// Something a model may have run.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// Runs it. The answer, or the reason why there is none, is told to the model.
+    async fn run(&self, request: ToolRequest) -> Result<String, String>;
+}
+
+/// One run of a tool.
+#[derive(Debug, Clone)]
+pub struct ToolRequest {
+    /// In which session.
+    pub session: SessionId,
+    /// What is owed: tool, arguments, agent, phase, and the run's number, which a tool can use to recognise a repetition.
+    pub opened: ToolOpened,
+}
+
+/// The tools at hand.
+#[derive(Clone, Default)]
+pub struct Tools {
+    named: BTreeMap<ToolName, Arc<dyn Tool>>,
+}
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.named.keys()).finish()
+    }
+}
+
+impl Tools {
+    /// The same with one more.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<ToolName>, tool: Arc<dyn Tool>) -> Self {
+        self.named.insert(name.into(), tool);
+        self
+    }
+
+    /// Runs a tool, or says that there is none.
+    pub(crate) async fn run(&self, request: ToolRequest) -> Result<String, String> {
+        match self.named.get(&request.opened.tool) {
+            Some(tool) => tool.run(request).await,
+            None => Err(format!("the tool `{}` is not connected", request.opened.tool)),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Sessions as files, and sessions from sessions: export, import, fork.
+
+use std::collections::BTreeSet;
+
+use segue_core::body::{Body, BodyId, BodyKind};
+use segue_core::codec;
+use segue_core::event::{Event, Recorded};
+use segue_core::ids::{Millis, Seq, SessionId};
+use segue_core::session::State;
+use segue_store::{Commit, Fork, Record};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::actor::{owes, summary_of};
+use crate::engine::{Engine, check_name};
+use crate::error::Error;
+use crate::limits::READ_EVENTS_MAX;
+
+/// One line of an exported session: a heading, then each event after the texts it is the first to name.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Heading { segue: String, format: u32, session: SessionId },
+    Text { body: BodyId, said: bool, text: String },
+    Event { seq: Seq, at: Millis, event: Value },
+}
+
+const HEADING: &str = "session";
+
+impl Engine {
+    /// A session as JSON lines, handed to `write` piece by piece.
+    ///
+    /// # Errors
+    /// The session does not exist or cannot be read, or `write` failed.
+    pub async fn export<E: From<Error>>(
+        &self,
+        session: &SessionId,
+        mut write: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut put = |line: &Line| {
+            let mut text = serde_json::to_string(line).expect("lines are plain JSON");
+            text.push('\n');
+            write(&text)
+        };
+        put(&Line::Heading { segue: HEADING.to_owned(), format: codec::FORMAT, session: session.clone() })?;
+        let mut after = Seq(0);
+        let mut written = BTreeSet::new();
+        loop {
+            let events = self.events(session, after, READ_EVENTS_MAX).await?;
+            let Some(last) = events.last() else { return Ok(()) };
+            after = last.seq;
+            for recorded in events {
+                let new: Vec<_> = recorded.event.bodies().into_iter().filter(|(id, _)| written.insert(*id)).collect();
+                let ids: Vec<BodyId> = new.iter().map(|(id, _)| *id).collect();
+                let texts = self.texts(session, &ids).await?;
+                for ((body, kind), text) in new.into_iter().zip(texts) {
+                    put(&Line::Text { body, said: kind == BodyKind::Said, text: text.to_string() })?;
+                }
+                let event = serde_json::to_value(&recorded.event).expect("events are plain JSON");
+                put(&Line::Event { seq: recorded.seq, at: recorded.at, event })?;
+            }
+        }
+    }
+
+    /// A session from the lines of an export, under its own name or another.
+    ///
+    /// # Errors
+    /// The lines are no export of this or an older format, or the name is taken. Then nothing is kept.
+    pub async fn import(&self, lines: impl Iterator<Item = String>, name: Option<SessionId>) -> Result<SessionId, Error> {
+        let parsed = parse(lines)?;
+        let session = check_name(name.unwrap_or(parsed.session))?;
+        let flow = match parsed.events.first().map(|event| &event.event) {
+            Some(Event::SessionOpened(opened)) => opened.flow.clone(),
+            _ => return Err(Error::BadImport { line: 2, why: "the first event must open the session".to_owned() }),
+        };
+        let rules = self.shared().rules(Some(&flow))?;
+        let state = State::fold(&*rules, &parsed.events);
+        let fail = |error| Error::from_store(&session, error);
+        let store = self.store();
+        let claim = store.create(&session).await.map_err(fail)?;
+        let records = parsed.events.iter();
+        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
+        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
+        let commit = Commit {
+            session: session.clone(),
+            epoch: claim.epoch,
+            expected: claim.head,
+            records: records.collect(),
+            bodies: parsed.bodies,
+            summary: Some(summary),
+        };
+        store.append(commit).await.map_err(fail)?;
+        store.release(&session, claim.epoch).await.map_err(fail)?;
+        // Under another name it is a branch of the one exported: taking it up records that.
+        self.wake(&session).await?;
+        Ok(session)
+    }
+
+    /// A new session that begins with another's events up to a place; up to its last event if none is given.
+    ///
+    /// # Errors
+    /// The session does not exist, or the name is taken.
+    pub async fn fork(&self, from: &SessionId, at: Option<Seq>, to: Option<SessionId>) -> Result<SessionId, Error> {
+        let to = match to {
+            Some(to) => check_name(to)?,
+            None => SessionId::from(self.shared().chance.name()),
+        };
+        let (rules, state) = match at {
+            Some(at) => self.state_at(from, at).await?,
+            None => self.state(from).await?,
+        };
+        let at = at.unwrap_or(state.session.seq);
+        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
+        let fork = Fork { from: from.clone(), at, to: to.clone(), summary };
+        self.store().fork(fork).await.map_err(|error| Error::from_store(from, error))?;
+        self.wake(&to).await?;
+        Ok(to)
+    }
+}
+
+struct Parsed {
+    session: SessionId,
+    events: Vec<Recorded>,
+    bodies: Vec<Body>,
+}
+
+fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
+    let mut session = None;
+    let mut events: Vec<Recorded> = Vec::new();
+    let mut bodies: Vec<Body> = Vec::new();
+    let mut known = BTreeSet::new();
+    let mut count = 0;
+    for (place, line) in lines.enumerate() {
+        let bad = |why: String| Error::BadImport { line: place + 1, why };
+        count = place + 1;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let line: Line = serde_json::from_str(&line)
+            .map_err(|_| bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned()))?;
+        match line {
+            Line::Heading { segue, format, session: name } if segue == HEADING && session.is_none() => {
+                if format > codec::FORMAT {
+                    let reads = codec::FORMAT;
+                    return Err(bad(format!("it is of format {format}, and this version reads up to {reads}; use a newer one")));
+                }
+                session = Some(name);
+            }
+            Line::Heading { .. } => return Err(bad("a heading where none belongs".to_owned())),
+            Line::Text { body, said, text } => {
+                if BodyId::of(&text) != body {
+                    return Err(bad(format!("the text is not the one that {body} names; the file was changed")));
+                }
+                known.insert(body);
+                let kind = if said { BodyKind::Said } else { BodyKind::Inner };
+                bodies.push(Body { id: body, text: text.into(), kind });
+            }
+            Line::Event { seq, at, event } => {
+                let due = events.last().map_or(Seq(1), |last| last.seq.next());
+                if seq != due {
+                    return Err(bad(format!("event {seq} where {due} was due; lines are missing or out of order")));
+                }
+                let bytes = serde_json::to_vec(&event).map_err(|error| bad(error.to_string()))?;
+                let recorded = codec::decode(seq, at, &bytes).map_err(|error| bad(error.to_string()))?;
+                if let Some((missing, _)) = recorded.event.bodies().into_iter().find(|(id, _)| !known.contains(id)) {
+                    return Err(bad(format!("event {seq} names the text {missing}, which is not in the file")));
+                }
+                events.push(recorded);
+            }
+        }
+    }
+    match session {
+        Some(session) if !events.is_empty() => Ok(Parsed { session, events, bodies }),
+        Some(_) => Err(Error::BadImport { line: count, why: "the file ends before the first event".to_owned() }),
+        None => Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() }),
+    }
+}

@@ -1,0 +1,57 @@
+//! An engine with a real loop, a store in memory and a scripted model.
+
+use std::sync::Arc;
+
+use segue_core::event::{Event, Outcome};
+use segue_core::ids::{Seq, SessionId};
+use segue_engine::{Engine, Message, Opening, Setup, Update};
+use segue_models::{Models, Scripted};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+
+async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
+    let model: Scripted = script.parse().expect("a sound script");
+    let setup = Setup::new(
+        Arc::new(MemoryStore::open(disk)),
+        segue_flows::all(),
+        Models::only(Arc::new(model)),
+        "scripted",
+    );
+    Engine::start(setup).await.expect("the engine starts")
+}
+
+async fn open(engine: &Engine) -> SessionId {
+    engine.open(&"chat".into(), Opening::default()).await.expect("a session opens")
+}
+
+const ECHO: &str = "[default]\ntext = \"you said {{last}}\"";
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_answered() {
+    let engine = engine(&MemoryDisk::new(), ECHO).await;
+    let session = open(&engine).await;
+    let report = engine.ask(&session, Message::from("hello")).await.expect("it is answered");
+    assert_eq!((report.outcome, report.said), (Outcome::Done, vec!["you said hello".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_joins_late_hears_everything_once() {
+    let engine = engine(&MemoryDisk::new(), "[default]\nchunks = [\"a\", \"b\", \"c\"]\nchunk_delay_ms = 10").await;
+    let session = open(&engine).await;
+    engine.send(&session, Message::from("hello")).await.expect("accepted");
+    tokio::time::sleep(std::time::Duration::from_millis(15)).await;
+    let mut listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let (mut words, mut seqs) = (String::new(), Vec::new());
+    loop {
+        match listener.next().await.expect("it can be read") {
+            Update::Words { text, .. } => words.push_str(&text),
+            Update::Event(event) => {
+                seqs.push(event.seq.0);
+                if matches!(event.event, Event::TurnEnded { .. }) {
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(words, "abc");
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+}
