@@ -18,6 +18,8 @@ use crate::Error;
 
 const GROUP_JOBS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// From so many jobs in a group on, the writer lets others run once before it commits.
+const COMPANY_JOBS_MIN: usize = 4;
 /// A background checkpoint is asked for after this much was written.
 const CHECKPOINT_BYTES: usize = 2 << 20;
 /// Past this the writer itself begins the log anew, in the same place: under steady load a checkpoint beside it never
@@ -28,7 +30,7 @@ const WAL_BYTES_MAX: u64 = 64 << 20;
 /// How long the writer may wait for readers then.
 const TRUNCATE_WAIT_MS: u64 = 250;
 /// How long it may wait after a delete, where the bytes must be gone.
-const ERASE_WAIT_MS: u64 = 5_000;
+const ERASE_WAIT_MS: u64 = 1_000;
 
 /// What a job leaves on disk once it is through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,15 @@ impl Writer {
     fn serve(&mut self, queue: &mpsc::Receiver<Box<dyn Job>>) {
         while let Ok(first) = queue.recv() {
             let mut group = vec![first];
-            let done = self.attempt(&mut group, || queue.try_recv().ok());
+            let done = self.attempt(&mut group, |waiting| {
+                let here = queue.try_recv().ok();
+                if here.is_some() || waiting < COMPANY_JOBS_MIN {
+                    return here;
+                }
+                // Where some come together more are on their way: let them run first, if they can. Nobody is waited for.
+                std::thread::yield_now();
+                queue.try_recv().ok()
+            });
             let bytes = group.iter().map(|job| job.bytes()).sum();
             match done {
                 Ok(()) => self.answer(group),
@@ -128,11 +138,14 @@ impl Writer {
             }
             self.settle(bytes);
         }
+        if self.erase_owed {
+            self.truncate(ERASE_WAIT_MS);
+        }
     }
 
     fn alone(&mut self, job: Box<dyn Job>) {
         let mut group = vec![job];
-        match self.attempt(&mut group, || None) {
+        match self.attempt(&mut group, |_| None) {
             Ok(()) => self.answer(group),
             Err(trouble) => group.into_iter().for_each(|job| job.answer(Some(&trouble))),
         }
@@ -142,7 +155,7 @@ impl Writer {
     fn attempt(
         &mut self,
         group: &mut Vec<Box<dyn Job>>,
-        mut next: impl FnMut() -> Option<Box<dyn Job>>,
+        mut next: impl FnMut(usize) -> Option<Box<dyn Job>>,
     ) -> Result<(), Trouble> {
         let mut run_all = || {
             self.db.execute_batch("BEGIN IMMEDIATE")?;
@@ -156,7 +169,7 @@ impl Writer {
                 if done >= GROUP_JOBS_MAX || bytes >= GROUP_BYTES_MAX {
                     break;
                 }
-                let Some(job) = next() else { break };
+                let Some(job) = next(done) else { break };
                 group.push(job);
             }
             Ok(self.db.execute_batch("COMMIT")?)

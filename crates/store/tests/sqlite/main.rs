@@ -7,6 +7,7 @@ mod noise;
 mod place;
 mod size;
 mod space;
+mod twin;
 
 mod conformance {
     segue_store::suite!(crate::place::File::new());
