@@ -68,8 +68,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// deleted without harm to the other.
     async fn fork(&self, fork: Fork) -> Result<(), Error>;
 
-    /// Erases a session: its records, its snapshot, and the bodies no other session uses. Refused while another live
-    /// process holds it.
+    /// Erases a session: its records, its snapshot, and the bodies no other session uses; not only out of sight but off
+    /// the disk, at the latest when the last reader of an older state is done. Refused while another live process
+    /// holds it.
     async fn delete(&self, session: &SessionId) -> Result<(), Error>;
 
     /// Reads everything and tells what is damaged.

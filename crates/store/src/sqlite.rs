@@ -38,7 +38,7 @@ pub struct Options {
     pub pages_max: Option<u32>,
 }
 
-/// A store in a SQLite file.
+/// A store in a SQLite file. Dropping it finishes what is queued; [`Store::close`] does so without blocking the thread.
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Mutex<Option<Writer>>,
@@ -220,9 +220,9 @@ impl Store for SqliteStore {
 
     async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let sealed = pack::seal_snapshot(session, &snapshot);
-        let name = session.clone();
+        let (name, bytes) = (session.clone(), sealed.len());
         let work = move |db: &Connection, _: &Node| write::keep_snapshot(db, &name, &snapshot, &sealed);
-        self.write(session, 0, Traces::MayStay, work).await
+        self.write(session, bytes, Traces::MayStay, work).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, Error> {

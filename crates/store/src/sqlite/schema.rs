@@ -9,7 +9,8 @@ use crate::Error;
 
 /// "SEGU", so that a foreign database is told from ours.
 const APPLICATION_ID: i32 = 0x5345_4755;
-const BUSY_MS: u64 = 10_000;
+/// How long a lock of another process is waited for.
+pub(super) const BUSY_MS: u64 = 10_000;
 const STATEMENTS_CACHED: usize = 48;
 
 /// What brings a store from one format to the next. A list that only grows: the n-th makes format n.

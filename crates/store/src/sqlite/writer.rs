@@ -13,19 +13,24 @@ use segue_core::ids::SessionId;
 use tokio::sync::oneshot;
 
 use super::fault::{Trouble, about_file};
-use super::schema::open_reader;
+use super::schema::{BUSY_MS, open_reader};
 use crate::Error;
 
 const GROUP_JOBS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// From so many jobs in a group on, the writer lets others run once before it commits.
+const COMPANY_JOBS_MIN: usize = 4;
 /// A background checkpoint is asked for after this much was written.
 const CHECKPOINT_BYTES: usize = 2 << 20;
-/// Past this the log is emptied by the writer itself: under steady load a checkpoint beside it never catches up.
+/// Past this the writer itself begins the log anew, in the same place: under steady load a checkpoint beside it never
+/// catches up, and a log that grows costs more to make durable than one that is overwritten.
+const WAL_BYTES_WANTED: u64 = 8 << 20;
+/// Past this readers are waited for, and the file is cut short.
 const WAL_BYTES_MAX: u64 = 64 << 20;
-/// How long emptying the log may wait for readers.
+/// How long the writer may wait for readers then.
 const TRUNCATE_WAIT_MS: u64 = 250;
 /// How long it may wait after a delete, where the bytes must be gone.
-const ERASE_WAIT_MS: u64 = 5_000;
+const ERASE_WAIT_MS: u64 = 1_000;
 
 /// What a job leaves on disk once it is through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,32 +119,62 @@ struct Writer {
 impl Writer {
     fn serve(&mut self, queue: &mpsc::Receiver<Box<dyn Job>>) {
         while let Ok(first) = queue.recv() {
-            let mut bytes = first.bytes();
             let mut group = vec![first];
-            while group.len() < GROUP_JOBS_MAX && bytes < GROUP_BYTES_MAX {
-                let Ok(job) = queue.try_recv() else { break };
-                bytes += job.bytes();
-                group.push(job);
+            let done = self.attempt(&mut group, |waiting| {
+                let here = queue.try_recv().ok();
+                if here.is_some() || waiting < COMPANY_JOBS_MIN {
+                    return here;
+                }
+                // Where some come together more are on their way: let them run first, if they can. Nobody is waited for.
+                std::thread::yield_now();
+                queue.try_recv().ok()
+            });
+            let bytes = group.iter().map(|job| job.bytes()).sum();
+            match done {
+                Ok(()) => self.answer(group),
+                // One transaction each, so that none pays for another's failure.
+                Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.alone(job)),
+                Err(trouble) => group.into_iter().for_each(|job| job.answer(Some(&trouble))),
             }
-            self.commit(group);
             self.settle(bytes);
         }
-    }
-
-    /// One transaction for all; if it fails, one for each, so that none pays for another's failure.
-    fn commit(&mut self, mut group: Vec<Box<dyn Job>>) {
-        match self.attempt(&mut group) {
-            Ok(()) => self.answer(group),
-            Err(trouble) if group.len() == 1 => group.into_iter().for_each(|job| job.answer(Some(&trouble))),
-            Err(_) => group.into_iter().for_each(|job| self.commit(vec![job])),
+        if self.erase_owed {
+            self.truncate(ERASE_WAIT_MS);
         }
     }
 
-    fn attempt(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
-        let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from).and_then(|()| {
-            group.iter_mut().try_for_each(|job| job.run(&self.db))?;
+    fn alone(&mut self, job: Box<dyn Job>) {
+        let mut group = vec![job];
+        match self.attempt(&mut group, |_| None) {
+            Ok(()) => self.answer(group),
+            Err(trouble) => group.into_iter().for_each(|job| job.answer(Some(&trouble))),
+        }
+    }
+
+    /// One transaction for the group and for what else comes while it is at work.
+    fn attempt(
+        &mut self,
+        group: &mut Vec<Box<dyn Job>>,
+        mut next: impl FnMut(usize) -> Option<Box<dyn Job>>,
+    ) -> Result<(), Trouble> {
+        let mut run_all = || {
+            self.db.execute_batch("BEGIN IMMEDIATE")?;
+            let (mut done, mut bytes) = (0, 0);
+            loop {
+                while let Some(job) = group.get_mut(done) {
+                    job.run(&self.db)?;
+                    bytes += job.bytes();
+                    done += 1;
+                }
+                if done >= GROUP_JOBS_MAX || bytes >= GROUP_BYTES_MAX {
+                    break;
+                }
+                let Some(job) = next(done) else { break };
+                group.push(job);
+            }
             Ok(self.db.execute_batch("COMMIT")?)
-        });
+        };
+        let done = run_all();
         if done.is_err() && !self.db.is_autocommit() {
             // If even this fails, the next BEGIN says so.
             let _ = self.db.execute_batch("ROLLBACK");
@@ -162,24 +197,31 @@ impl Writer {
         if self.erase_owed {
             self.erase_owed = !self.truncate(0);
         }
-        if self.unsettled_bytes < CHECKPOINT_BYTES {
-            return;
+        match self.checkpointer.wal_bytes.load(Ordering::Relaxed) {
+            0..WAL_BYTES_WANTED if self.unsettled_bytes < CHECKPOINT_BYTES => return,
+            0..WAL_BYTES_WANTED => self.checkpointer.ask(),
+            WAL_BYTES_WANTED..WAL_BYTES_MAX => {
+                self.checkpoint("RESTART", 0);
+                self.checkpointer.wal_bytes.store(0, Ordering::Relaxed);
+            }
+            WAL_BYTES_MAX.. => {
+                self.truncate(TRUNCATE_WAIT_MS);
+                self.checkpointer.wal_bytes.store(0, Ordering::Relaxed);
+            }
         }
         self.unsettled_bytes = 0;
-        if self.checkpointer.wal_bytes.load(Ordering::Relaxed) > WAL_BYTES_MAX {
-            self.truncate(TRUNCATE_WAIT_MS);
-            self.checkpointer.wal_bytes.store(0, Ordering::Relaxed);
-        } else {
-            self.checkpointer.ask();
-        }
     }
 
     /// Moves the whole log into the database and cuts it to nothing. Whether it could.
     fn truncate(&self, wait_ms: u64) -> bool {
-        let usual = self.db.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, u64>(0));
+        self.checkpoint("TRUNCATE", wait_ms)
+    }
+
+    /// Whether all of the log could be moved and no reader needs it any more.
+    fn checkpoint(&self, how: &str, wait_ms: u64) -> bool {
         let _ = self.db.busy_timeout(Duration::from_millis(wait_ms));
-        let busy = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-        let _ = self.db.busy_timeout(Duration::from_millis(usual.unwrap_or(0)));
+        let busy = self.db.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| row.get::<_, i64>(0));
+        let _ = self.db.busy_timeout(Duration::from_millis(BUSY_MS));
         busy == Ok(0)
     }
 }

@@ -20,6 +20,11 @@ impl File {
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("new folder").join("segue.db")
     }
+
+    /// The file SQLite logs to.
+    pub fn wal(&self) -> PathBuf {
+        self.path().with_extension("db-wal")
+    }
 }
 
 impl Place for File {

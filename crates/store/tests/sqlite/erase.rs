@@ -1,0 +1,58 @@
+//! What deleted sessions leave behind in the file, after pages were split, merged and used again.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use segue_core::body::BodyId;
+use segue_store::conformance::{Place, Writing, all, commit, inner, said, summary};
+use segue_store::{Commit, Snapshot};
+
+use crate::noise::Noise;
+use crate::place::File;
+
+#[tokio::test]
+async fn no_trace_of_a_deleted_session_survives_the_shuffling_of_pages() {
+    for seed in 0..4 {
+        let place = File::new();
+        let store = place.open();
+        let mut noise = Noise(seed);
+        let mut living = BTreeMap::new();
+        let mut gone = Vec::new();
+        for round in 0..90u64 {
+            let number = noise.below(16);
+            let marker = |kind: &str| BodyId::of(&format!("{seed} {number} {round} {kind}")).to_string();
+            if noise.below(4) == 0 {
+                if let Some((one, markers)) = living.remove(&number) {
+                    let one: Writing = one;
+                    store.delete(&one.session).await.expect("deleted");
+                    let markers: Vec<String> = markers;
+                    gone.extend(markers);
+                }
+                continue;
+            }
+            let (one, markers) = match living.entry(number) {
+                Entry::Occupied(old) => old.into_mut(),
+                Entry::Vacant(new) => new.insert((Writing::begin(&store, &format!("s{number}")).await, Vec::new())),
+            };
+            let long = format!("{} {}", marker("text"), noise.prose(200));
+            let text = long.repeat(1 + noise.below(40));
+            let title = format!("{}{}", marker("title"), "x".repeat(noise.below(300)));
+            let mut commit = Commit {
+                bodies: vec![said(&text), inner(&marker("short"))],
+                summary: Some(summary(&title, round)),
+                ..commit(&one.session, one.claim, 2)
+            };
+            commit.records[1].bytes = marker("record").repeat(1 + noise.below(9)).into_bytes();
+            one.claim.head = store.append(commit).await.expect("in time");
+            let bytes = format!("{}{}", marker("state"), noise.prose(5000)).into_bytes();
+            store.keep_snapshot(&one.session, Snapshot { seq: one.claim.head, format: 1, bytes }).await.expect("kept");
+            markers.extend(["text", "title", "short", "record", "state"].map(marker));
+        }
+        let left: Vec<&String> = gone.iter().filter(|marker| place.contains(marker)).collect();
+        assert_eq!(left, Vec::<&String>::new(), "seed {seed}: of {} markers", gone.len());
+        for (one, _) in living.values() {
+            assert_eq!(all(&store, &one.session).await.len() as u64, one.claim.head.0);
+        }
+        assert!(store.check().await.expect("checked").is_clean());
+    }
+}

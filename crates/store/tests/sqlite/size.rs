@@ -1,0 +1,69 @@
+//! What a turn costs on disk.
+
+use segue_core::body::BodyId;
+use segue_core::ids::{Millis, Seq};
+use segue_store::conformance::{Place, Writing, commit, inner, said, summary};
+use segue_store::{Commit, Record};
+
+use crate::noise::Noise;
+use crate::place::File;
+
+const SESSIONS: usize = 8;
+const TURNS: u64 = 120;
+const USER_CHARS: usize = 270;
+const REPLY_CHARS: usize = 900;
+
+#[tokio::test]
+async fn a_turn_takes_little_more_than_its_text() {
+    let place = File::new();
+    let store = place.open();
+    let mut noise = Noise(42);
+    let mut writers = Vec::new();
+    for number in 0..SESSIONS {
+        writers.push(Writing::begin(&store, &format!("01920f3e-session-{number:04}")).await);
+    }
+    for turn in 0..TURNS {
+        for one in &mut writers {
+            for text in [said(&noise.prose(USER_CHARS)), inner(&noise.prose(REPLY_CHARS))] {
+                let id = text.id;
+                let records = (1..=3).map(|step| event(one.claim.head.0 + step, turn, step, id)).collect();
+                let summary = Some(summary("how to tune a violin", turn));
+                let commit = Commit { records, bodies: vec![text], summary, ..commit(&one.session, one.claim, 0) };
+                one.claim.head = store.append(commit).await.expect("in time");
+            }
+        }
+    }
+    store.close().await.expect("closes");
+    let bytes = std::fs::metadata(place.path()).expect("is there").len();
+    let turns = SESSIONS as u64 * TURNS;
+    let ratio = (bytes / turns) as f64 / (USER_CHARS + REPLY_CHARS) as f64;
+    assert!(ratio < 1.6, "{} bytes a turn, {ratio:.2} times the text", bytes / turns);
+}
+
+/// About 200 bytes, as events are.
+fn event(seq: u64, turn: u64, step: u64, body: BodyId) -> Record {
+    let at = 1_700_000_000_000 + seq * 1733;
+    let json = match step {
+        1 => format!(
+            r#"{{"type":"message_recorded","message":"m{seq}","turn":"t{turn}","from":{{"role":"user"}},"text":{{"body":"{body}","tokens":{}}},"thread":"th{}","visible":true,"at":{at}}}"#,
+            50 + seq % 90,
+            seq % 5
+        ),
+        2 => format!(
+            r#"{{"type":"call_opened","call":"c{seq}","role":"speaker","thread":"th{}","model":"small-fast","receipt":{{"body":"{body}","tokens":{}}},"attempt":1,"deadline":{}}}"#,
+            seq % 5,
+            900 + seq % 333,
+            at + 60_000
+        ),
+        _ => format!(
+            r#"{{"type":"call_closed","call":"c{}","outcome":{{"reply":{{"body":"{body}","tokens":{}}}}},"usage":{{"input":{},"output":{},"cached":{}}},"ms":{}}}"#,
+            seq - 1,
+            180 + seq % 77,
+            1000 + seq * 3 % 999,
+            180 + seq % 77,
+            seq * 11 % 900,
+            200 + seq * 7 % 1900
+        ),
+    };
+    Record { seq: Seq(seq), at: Millis(at), bytes: json.into_bytes() }
+}
