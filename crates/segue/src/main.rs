@@ -1,1 +1,13 @@
-fn main() {}
+//! The program: configuration, wiring, commands, printing. It decides nothing about conversations.
+
+mod cli;
+mod commands;
+mod setup;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = cli::Cli::parse();
+    commands::run(cli).await
+}
