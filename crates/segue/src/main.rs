@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod setup;
+mod terminal;
 
 use clap::Parser;
 
