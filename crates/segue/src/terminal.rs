@@ -25,3 +25,6 @@ mod why;
 pub use enter::{Answers, Arguments};
 pub use screen::Screen;
 pub use talk::{now, talk};
+
+#[cfg(test)]
+mod tests;

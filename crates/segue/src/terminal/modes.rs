@@ -16,7 +16,7 @@ mod unix {
     use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
     use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr};
 
-    use super::super::screen::Size;
+    use super::super::screen::{Seen, Size};
     use super::SIZE_UNKNOWN;
 
     const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
@@ -28,16 +28,13 @@ mod unix {
     }
 
     impl Modes {
-        /// Remembers the modes as they are.
+        /// Remembers the modes as they are, if a person looks.
         #[must_use]
-        pub fn remember() -> Self {
-            Self { found: tcgetattr(stdin()).ok() }
-        }
-
-        /// What is not there needs no restoring.
-        #[must_use]
-        pub fn none() -> Self {
-            Self { found: None }
+        pub fn remember(seen: Seen) -> Self {
+            match seen {
+                Seen::Live => Self { found: tcgetattr(stdin()).ok() },
+                Seen::Piped => Self { found: None },
+            }
         }
 
         /// What is typed from now on is not shown and not touched: it waits for the next prompt. Ctrl-C still interrupts.
@@ -84,7 +81,7 @@ mod unix {
 
 #[cfg(not(unix))]
 mod elsewhere {
-    use super::super::screen::Size;
+    use super::super::screen::{Seen, Size};
     use super::SIZE_UNKNOWN;
 
     /// Nothing is changed, so nothing needs restoring.
@@ -94,13 +91,7 @@ mod elsewhere {
     impl Modes {
         /// Nothing to remember.
         #[must_use]
-        pub fn remember() -> Self {
-            Self
-        }
-
-        /// Nothing to restore.
-        #[must_use]
-        pub fn none() -> Self {
+        pub fn remember(_: Seen) -> Self {
             Self
         }
 

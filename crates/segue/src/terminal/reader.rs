@@ -3,7 +3,8 @@
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -23,14 +24,23 @@ use super::style::Style;
 pub enum Piece {
     /// A line, or a pasted text.
     Text(String),
-    /// Ctrl-C.
-    Interrupted,
+    /// Ctrl-C, on a line that held this.
+    Interrupted(Held),
     /// Ctrl-D, or the end of the file.
     End,
     /// One that cannot be taken, and why. More may follow.
     Unreadable(String),
     /// Nothing more can be read, and why.
     Broken(String),
+}
+
+/// What a line held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Something.
+    Words,
+    /// Nothing.
+    Nothing,
 }
 
 enum Request {
@@ -53,7 +63,8 @@ impl Reader {
     pub fn of_keys(style: Style, history: Option<PathBuf>) -> anyhow::Result<Self> {
         let config = Config::builder().max_history_size(HISTORY_LINES_MAX)?.history_ignore_dups(true)?.build();
         let mut editor: Editor<Slashes, DefaultHistory> = Editor::with_config(config)?;
-        editor.set_helper(Some(Slashes));
+        let words = Arc::new(AtomicBool::new(false));
+        editor.set_helper(Some(Slashes { words: words.clone() }));
         if let Some(path) = &history {
             // No history yet is no failure.
             let _ = editor.load_history(path);
@@ -63,7 +74,8 @@ impl Reader {
                 match request {
                     Request::Read(prompt) => {
                         let styled = style.prompt(&prompt);
-                        let piece = piece_of(editor.readline(&(prompt, styled)));
+                        words.store(false, Ordering::Relaxed);
+                        let piece = piece_of(editor.readline(&(prompt, styled)), &words);
                         if pieces.send(piece).is_err() {
                             return;
                         }
@@ -113,10 +125,11 @@ impl Reader {
     }
 }
 
-fn piece_of(line: Result<String, ReadlineError>) -> Piece {
+fn piece_of(line: Result<String, ReadlineError>, words: &AtomicBool) -> Piece {
     match line {
         Ok(text) => Piece::Text(text),
-        Err(ReadlineError::Interrupted) => Piece::Interrupted,
+        Err(ReadlineError::Interrupted) if words.load(Ordering::Relaxed) => Piece::Interrupted(Held::Words),
+        Err(ReadlineError::Interrupted) => Piece::Interrupted(Held::Nothing),
         Err(ReadlineError::Eof) => Piece::End,
         Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
             Piece::Unreadable("what was typed is not UTF-8".to_owned())
@@ -156,8 +169,10 @@ fn next_line(input: &mut impl BufRead) -> Piece {
     }
 }
 
-/// Completes commands.
-struct Slashes;
+/// Completes commands, and sees whether anything stands on the line.
+struct Slashes {
+    words: Arc<AtomicBool>,
+}
 
 impl Helper for Slashes {}
 impl Highlighter for Slashes {}
@@ -165,6 +180,11 @@ impl Validator for Slashes {}
 
 impl Hinter for Slashes {
     type Hint = String;
+
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<String> {
+        self.words.store(!line.is_empty(), Ordering::Relaxed);
+        None
+    }
 }
 
 impl Completer for Slashes {

@@ -254,8 +254,17 @@ impl Screen {
 
 /// The text with a visible mark for each control character but tab and line break.
 fn visible(text: &str) -> String {
-    let marked = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-    text.chars().filter(|c| *c != '\r').map(marked).collect()
+    text.chars().filter(|c| *c != '\r').map(picture).collect()
+}
+
+/// A control character's picture; any other character is its own.
+fn picture(c: char) -> char {
+    match u32::from(c) {
+        _ if !c.is_control() || c == '\n' || c == '\t' => c,
+        code @ 0..0x20 => char::from_u32(0x2400 + code).unwrap_or('␦'),
+        0x7f => '␡',
+        _ => '␦',
+    }
 }
 
 /// Rows that a text takes from the start of a line to the cursor behind it.
@@ -317,18 +326,28 @@ pub mod tests {
     }
 
     impl Glass {
-        const SIZE: Size = Size { columns: 40, rows: 12 };
+        const SMALL: Size = Size { columns: 40, rows: 12 };
+        const TALL: Size = Size { columns: 250, rows: 100 };
 
         pub fn new() -> (Self, Screen) {
-            let Size { columns, rows } = Self::SIZE;
-            let parser = vt100::Parser::new(u16::try_from(rows).unwrap(), u16::try_from(columns).unwrap(), 100);
+            Self::of(Self::SMALL, || Self::SMALL)
+        }
+
+        /// One on which nothing is wrapped and nothing is lost.
+        pub fn tall() -> (Self, Screen) {
+            Self::of(Self::TALL, || Self::TALL)
+        }
+
+        fn of(Size { columns, rows }: Size, size: fn() -> Size) -> (Self, Screen) {
+            let cells = |count: usize| u16::try_from(count).unwrap().try_into().unwrap();
+            let parser = vt100::Parser::new(cells(rows), cells(columns), 0);
             let glass = Self(Arc::new(Mutex::new(parser)));
             let screen = Screen {
                 out: Box::new(glass.clone()),
                 err: Box::new(glass.clone()),
                 seen: Seen::Live,
                 style: Style::Coloured,
-                size: || Self::SIZE,
+                size,
                 spins: Spins::Yes,
                 line: Line::Empty,
             };
@@ -391,7 +410,7 @@ pub mod tests {
     fn a_models_words_cannot_steer_the_terminal() {
         let (glass, mut screen) = Glass::new();
         screen.words("a\x1b[2Jb\x07\u{9b}c\r\nd").unwrap();
-        assert_eq!(glass.text(), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\nd");
+        assert_eq!(glass.text(), "a␛[2Jb␇␦c\nd");
         let (glass, mut screen) = Glass::piped();
         screen.note("only for people").unwrap();
         screen.spin("only for people");

@@ -20,7 +20,7 @@ use super::enter::{Arguments, Entered, enter};
 use super::history;
 use super::modes::Modes;
 use super::progress::{self, call_label};
-use super::reader::{Piece, Reader};
+use super::reader::{Held, Piece, Reader};
 use super::recap::Recalled;
 use super::screen::{Screen, Seen};
 use super::signals::{Farewells, Interrupts};
@@ -70,19 +70,31 @@ pub enum After {
 ///
 /// # Errors
 /// The session cannot be used, or something went wrong that a script should know of.
-pub async fn talk(engine: &Engine, arguments: Arguments, mut screen: Screen) -> anyhow::Result<()> {
+pub async fn talk(engine: &Engine, arguments: Arguments, screen: Screen) -> anyhow::Result<()> {
     let entered = enter(engine, &arguments).await?;
-    let live = screen.seen() == Seen::Live;
-    let modes = if live { Modes::remember() } else { Modes::none() };
-    let reader = if live {
-        Reader::of_keys(screen.style(), history::path())?
-    } else {
-        Reader::of_lines(io::BufReader::new(io::stdin()))
+    let modes = Modes::remember(screen.seen());
+    let reader = match screen.seen() {
+        Seen::Live => Reader::of_keys(screen.style(), history::path())?,
+        Seen::Piped => Reader::of_lines(io::BufReader::new(io::stdin())),
     };
-    entered.introduce(&mut screen, &arguments, engine)?;
+    converse(engine, &arguments, entered, screen, (reader, modes)).await
+}
+
+/// Talks in a session that was entered.
+///
+/// # Errors
+/// Something went wrong that a script should know of.
+pub(super) async fn converse(
+    engine: &Engine,
+    arguments: &Arguments,
+    entered: Entered,
+    mut screen: Screen,
+    keyboard: (Reader, Modes),
+) -> anyhow::Result<()> {
+    entered.introduce(&mut screen, arguments, engine)?;
     let picked_up = !entered.state.session.is_idle();
     let recalled = entered.recalled.clone();
-    let mut talk = Talk::new(engine, screen, entered, reader, modes).await?;
+    let mut talk = Talk::new(engine, screen, entered, keyboard).await?;
     match talk.run(&recalled, picked_up).await {
         // Nobody reads any more, which is their good right.
         Err(error) if is_broken_pipe(&error) => Ok(()),
@@ -95,8 +107,7 @@ impl<'e> Talk<'e> {
         engine: &'e Engine,
         screen: Screen,
         entered: Entered,
-        reader: Reader,
-        modes: Modes,
+        (reader, modes): (Reader, Modes),
     ) -> anyhow::Result<Self> {
         let Entered { session, rules, state, .. } = entered;
         let updates = engine.subscribe(&session, state.session.seq).await?;
@@ -179,8 +190,8 @@ impl<'e> Talk<'e> {
                         return Ok(Some(written));
                     }
                 }
-                Piece::Interrupted if interrupted => return Ok(None),
-                Piece::Interrupted => {
+                Piece::Interrupted(Held::Nothing) if interrupted => return Ok(None),
+                Piece::Interrupted(_) => {
                     draft.discard();
                     interrupted = true;
                     self.screen.note("(Ctrl-C again, or Ctrl-D, leaves)")?;
@@ -331,7 +342,11 @@ impl<'e> Talk<'e> {
     async fn see(&mut self, update: Update) -> anyhow::Result<()> {
         match update {
             Update::Words { call, attempt, text, .. } => {
-                self.display.words(&mut self.screen, call, attempt, &text)?;
+                // Words can come late: after the end of their call, or in the middle of its next try.
+                let calls = &self.state.session.calls;
+                if calls.get(&call).is_some_and(|open| open.attempt == attempt) {
+                    self.display.words(&mut self.screen, call, attempt, &text)?;
+                }
             }
             Update::Event(recorded) => {
                 self.see_event(&recorded).await?;
