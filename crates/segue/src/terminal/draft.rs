@@ -174,6 +174,20 @@ mod tests {
         assert_eq!(written(&["/quit\nnot"])[0].1, Form::Block);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_text_between_quotation_marks_comes_out_as_it_is(text in "[a-z`\\\\/ ]{1,9}(\n[a-z`\\\\/ ]{0,9}){0,5}") {
+            let mut draft = Draft::default();
+            proptest::prop_assert_eq!(draft.push(QUOTES), None);
+            for line in text.split('\n') {
+                proptest::prop_assert_eq!(draft.push(line), None);
+            }
+            let written = draft.push(QUOTES).expect("it is closed");
+            proptest::prop_assert_eq!((written.text.as_str(), written.form), (text.as_str(), Form::Block));
+            proptest::prop_assert!(!draft.is_open());
+        }
+    }
+
     #[test]
     fn nothing_written_is_no_message_at_the_end() {
         check(&[], &[]);

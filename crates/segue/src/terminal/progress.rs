@@ -18,21 +18,23 @@ pub fn call_label(opened: &CallOpened) -> String {
     format!("{} on {}", speaker(opened), opened.model)
 }
 
-/// The line, at the `frame`th time it is drawn; empty if nothing is waited for.
+/// The line, at the `frame`th time it is drawn to somebody who looks on since `from`; empty if nothing is waited for.
 #[must_use]
-pub fn line(session: &Session, now: Millis, frame: usize) -> String {
+pub fn line(session: &Session, from: Millis, now: Millis, frame: usize) -> String {
     let asked: Vec<String> = session.calls.values().filter_map(|open| asked(open, now)).collect();
-    let run: Vec<String> = session.tools.values().map(|tool| format!("running {}", tool.tool)).collect();
-    let parts: Vec<String> = asked.into_iter().chain(run).collect();
+    let run: Vec<String> = session.tools.values().map(|tool| tool.tool.to_string()).collect();
+    let kinds = [("asking", asked), ("running", run)].into_iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<String> = kinds.map(|(doing, names)| format!("{doing} {}", names.join(", "))).collect();
     let waits = match (&session.turn, parts.is_empty()) {
         (None, true) => return String::new(),
         (Some(_), true) if session.held().next().is_some() => return String::new(),
         (Some(_), true) => "waiting".to_owned(),
-        (_, false) => parts.join(", "),
+        (_, false) => parts.join("; "),
     };
     let since = session.turn.as_ref().map(|turn| turn.started);
     let since = since.or_else(|| session.calls.values().map(|open| open.since).min());
-    let seconds = since.map_or(0, |since| now.since(since) / 1_000);
+    // A turn that is picked up after a night was not waited for all night.
+    let seconds = since.map_or(0, |since| now.since(since.max(from)) / 1_000);
     let queued = match session.queue.len() {
         0 => String::new(),
         waiting => format!(" · {waiting} more to come"),
@@ -42,7 +44,7 @@ pub fn line(session: &Session, now: Millis, frame: usize) -> String {
 
 fn asked(open: &OpenCall, now: Millis) -> Option<String> {
     let label = call_label(&open.opened);
-    let purpose = if open.opened.compacts.is_some() { "shortening memory: " } else { "" };
+    let purpose = if open.opened.compacts.is_some() { "to shorten the memory: " } else { "" };
     match open.status {
         CallStatus::Due if open.attempt > 1 => Some(format!("{purpose}{label} (try {})", open.attempt)),
         CallStatus::Due => Some(format!("{purpose}{label}")),
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn nothing_is_waited_for_in_a_session_at_rest() {
-        assert_eq!(line(&Session::default(), Millis(0), 0), "");
+        assert_eq!(line(&Session::default(), Millis(0), Millis(0), 0), "");
     }
 
     #[test]

@@ -302,6 +302,7 @@ fn cut_to_columns(text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 pub mod tests {
+    use std::num::NonZero;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -328,6 +329,7 @@ pub mod tests {
     impl Glass {
         const SMALL: Size = Size { columns: 40, rows: 12 };
         const TALL: Size = Size { columns: 250, rows: 100 };
+        const NARROW: Size = Size { columns: 24, rows: 100 };
 
         pub fn new() -> (Self, Screen) {
             Self::of(Self::SMALL, || Self::SMALL)
@@ -338,8 +340,13 @@ pub mod tests {
             Self::of(Self::TALL, || Self::TALL)
         }
 
+        /// One on which nearly everything is wrapped and nothing is lost.
+        pub fn narrow() -> (Self, Screen) {
+            Self::of(Self::NARROW, || Self::NARROW)
+        }
+
         fn of(Size { columns, rows }: Size, size: fn() -> Size) -> (Self, Screen) {
-            let cells = |count: usize| u16::try_from(count).unwrap().try_into().unwrap();
+            let cells = |count: usize| u16::try_from(count).ok().and_then(NonZero::new).expect("a few");
             let parser = vt100::Parser::new(cells(rows), cells(columns), 0);
             let glass = Self(Arc::new(Mutex::new(parser)));
             let screen = Screen {
@@ -362,7 +369,7 @@ pub mod tests {
 
         /// What can be read on it, without empty lines at the end.
         pub fn text(&self) -> String {
-            self.0.lock().unwrap().screen().contents().trim_end().to_owned()
+            self.0.lock().expect("no test panicked here").screen().contents().trim_end().to_owned()
         }
     }
 
@@ -373,26 +380,26 @@ pub mod tests {
         assert_eq!(glass.text(), "waiting for a rather long list of mode…");
         screen.spin("waiting");
         assert_eq!(glass.text(), "waiting");
-        screen.words("Hello").unwrap();
+        screen.words("Hello").expect("written");
         screen.spin("still waiting");
-        screen.words(" there").unwrap();
-        screen.end_line().unwrap();
+        screen.words(" there").expect("written");
+        screen.end_line().expect("written");
         screen.spin("more");
-        screen.note("a note").unwrap();
+        screen.note("a note").expect("written");
         assert_eq!(glass.text(), "Hello there\na note");
     }
 
     #[test]
     fn what_was_written_last_can_be_taken_back_while_it_is_on_the_screen() {
         let (glass, mut screen) = Glass::new();
-        screen.print("before").unwrap();
+        screen.print("before").expect("written");
         let long = "A line of more than forty columns, which goes on in the next row.\nAnd 日本語\tone more";
-        screen.words(long).unwrap();
-        assert!(screen.take_back(long).unwrap());
+        screen.words(long).expect("written");
+        assert!(screen.take_back(long).expect("written"));
         assert_eq!(glass.text(), "before");
         let too_long = "a\n".repeat(20);
-        screen.words(&too_long).unwrap();
-        assert!(!screen.take_back(&too_long).unwrap());
+        screen.words(&too_long).expect("written");
+        assert!(!screen.take_back(&too_long).expect("written"));
     }
 
     #[test]
@@ -409,12 +416,12 @@ pub mod tests {
     #[test]
     fn a_models_words_cannot_steer_the_terminal() {
         let (glass, mut screen) = Glass::new();
-        screen.words("a\x1b[2Jb\x07\u{9b}c\r\nd").unwrap();
+        screen.words("a\x1b[2Jb\x07\u{9b}c\r\nd").expect("written");
         assert_eq!(glass.text(), "a␛[2Jb␇␦c\nd");
         let (glass, mut screen) = Glass::piped();
-        screen.note("only for people").unwrap();
+        screen.note("only for people").expect("written");
         screen.spin("only for people");
-        screen.print("a reply").unwrap();
+        screen.print("a reply").expect("written");
         assert_eq!(glass.text(), "a reply");
     }
 }

@@ -292,7 +292,7 @@ impl<'e> Talk<'e> {
     async fn follow_quietly(&mut self, until: Until) -> anyhow::Result<After> {
         let mut interrupts = Interrupts::listen()?;
         let mut pulse = interval_at(Instant::now() + SPIN_EVERY, SPIN_EVERY);
-        let mut stopping = false;
+        let (from, mut stopping) = (now(), false);
         while !(self.has_come_to(until) && self.rests()) {
             tokio::select! {
                 biased;
@@ -310,17 +310,17 @@ impl<'e> Talk<'e> {
                     }
                 }
                 update = self.updates.next() => self.see(update?).await?,
-                _ = pulse.tick() => self.spin()?,
+                _ = pulse.tick() => self.spin(from)?,
             }
         }
         Ok(After::GoOn)
     }
 
-    fn spin(&mut self) -> io::Result<()> {
+    fn spin(&mut self, from: Millis) -> io::Result<()> {
         self.display.settle(&mut self.screen)?;
         if !self.display.is_speaking() {
             self.frame = self.frame.wrapping_add(1);
-            self.screen.spin(&progress::line(&self.state.session, now(), self.frame));
+            self.screen.spin(&progress::line(&self.state.session, from, now(), self.frame));
         }
         Ok(())
     }

@@ -139,7 +139,8 @@ async fn why_shows_the_receipt_of_any_call() {
 
 #[tokio::test]
 async fn forgetting_titles_and_forks_are_done_and_told() {
-    let lines = "one\n/forget guide\n/forget nobody\ntwo\n/why\n/title  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
+    let lines =
+        "one\n/forget guide\n/forget nobody\ntwo\n/why\n/title  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
     let text = seen(&MemoryDisk::new(), ECHO, lines).await;
     for line in [
         "— guide forgets, from its next call on —",

@@ -1,4 +1,5 @@
-use segue_core::event::CallAnswered;
+use proptest::prelude::*;
+use segue_core::event::{CallAnswered, ThreadCompacted};
 use segue_core::ids::Seq;
 use segue_core::prompt::{Failure, FailureKind, Stop, Usage};
 
@@ -167,4 +168,44 @@ fn a_file_gets_what_was_said_and_nothing_else() {
     let mut scene = Scene::new(Names::Shown, Glass::piped());
     scene.words(1, "wrong").failed(2, Next::GiveUp).answered(1).said(Some(1), "right\n").ended(&Outcome::Cancelled);
     scene.said(None, "more").shows("right\nmore");
+}
+
+#[test]
+fn a_memory_that_was_shortened_is_told_of() {
+    let mut scene = Scene::live();
+    scene.event(Event::ThreadCompacted(Box::new(ThreadCompacted {
+        thread: segue_core::ids::ThreadId(1),
+        folded: 8,
+        kept: Vec::new(),
+        summary: Vec::new(),
+        tokens_before: 900,
+        tokens_after: 120,
+        by: None,
+    })));
+    assert_eq!(scene.glass.text().replace('\n', ""), "— memory shortened: 8 messages folded, 900 → 120 tokens —");
+}
+
+/// The letters of a text. Where a row is full, whether a line break is read off a screen depends on the width of letters.
+fn letters(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+proptest! {
+    #[test]
+    fn in_the_end_exactly_what_was_said_can_be_read(
+        chunks in prop::collection::vec("[a-z日é .\n]{0,30}", 0..8),
+        said in "[a-z日é .\n]{0,160}",
+        kept in 0_usize..4,
+    ) {
+        // Sometimes what is said begins with what was shown.
+        let shown: String = chunks.concat();
+        let said = if kept == 0 { format!("{shown}{said}") } else { said };
+        let mut scene = Scene::new(Names::Understood, Glass::narrow());
+        scene.said(None, "before");
+        chunks.iter().filter(|chunk| !chunk.is_empty()).for_each(|chunk| { scene.words(1, chunk); });
+        scene.answered(1).said(Some(1), &said).ended(&Outcome::Done).said(None, "after");
+        let text = scene.glass.text();
+        let between = text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after"));
+        prop_assert_eq!(between.map(letters), Some(letters(&said)));
+    }
 }

@@ -74,7 +74,8 @@ impl Flow for Play {
         match (&event.event, view.about.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => {
                 let asks_experts = view.session.turn.iter().flat_map(|turn| &turn.messages);
-                let asks_experts = asks_experts.map(|waiting| view.text(waiting.text)).any(|text| text.contains("experts"));
+                let asks_experts =
+                    asks_experts.map(|waiting| view.text(waiting.text)).any(|text| text.contains("experts"));
                 if asks_experts {
                     let expert = |model: &str| Step::Call(CallWish::new("expert", "reply").on(&model.into()));
                     return vec![expert("north"), expert("south")];
@@ -98,7 +99,11 @@ impl Flow for Play {
             (Event::CallAnswered(_) | Event::CallFailed { next: Next::GiveUp, .. }, Some(call))
                 if call.role == "expert" =>
             {
-                if view.session.calls.is_empty() { vec![guide()] } else { Vec::new() }
+                if view.session.calls.is_empty() {
+                    vec![guide()]
+                } else {
+                    Vec::new()
+                }
             }
             (Event::CallFailed { next: Next::GiveUp, failure, .. }, Some(_)) => {
                 vec![Step::EndTurn(Outcome::Failed { reason: failure.to_string() })]
