@@ -15,6 +15,9 @@ use super::{Complaint, KEY_CHARS_MAX, complain, excerpt, list};
 /// How many columns deeper than the key before it a key may stand.
 const INDENT_SLACK: usize = 1;
 
+/// An empty list stands for nothing also where no list is expected.
+const NO_ITEMS: &str = "[]";
+
 /// The keys a block or section knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shape {
@@ -319,7 +322,7 @@ impl<'a> Reader<'a, '_> {
         let Some(inner) = self.frames.pop() else { return };
         let Some(field) = self.frames.last_mut().and_then(|frame| frame.open.take()) else { return };
         let said = if is_absent(field.first) { inner.stray.unwrap_or("") } else { field.first };
-        if !is_absent(said) {
+        if !is_absent(said) && said.trim() != NO_ITEMS {
             let text = excerpt(said);
             let at = inner.at;
             let complaint = if inner.fields.is_empty() {
@@ -368,7 +371,7 @@ fn text_of(first: &str, lines: &[&str]) -> FieldValue {
         text.push_str(line.get(shared.min(indent_of(line))..).unwrap_or("").trim_end());
     }
     let text = unquoted(text.trim());
-    if is_absent(text) { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
+    if is_absent(text) || text == NO_ITEMS { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
 }
 
 /// `text` without a pair of double quotes around all of it.
@@ -382,7 +385,7 @@ pub(super) fn unquoted(text: &str) -> &str {
 /// Whether these words stand for nothing.
 pub(super) fn is_absent(text: &str) -> bool {
     let text = text.trim();
-    text.is_empty() || text == "[]" || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
+    text.is_empty() || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
 }
 
 /// A key as it is compared: lower case, words joined by `_`.
