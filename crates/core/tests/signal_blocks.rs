@@ -27,7 +27,9 @@ fn check(texts: &[&str], expected: Expect) {
 
 #[test]
 fn a_block_is_taken_out_of_the_text() {
-    check(&["Fine.\n\n<<<NOTE>>>\na: 1\n<<<END>>>\n", "<<<NOTE>>>a<<<END>>>", "no block at all\n\n", ""], expect![[r#"
+    check(
+        &["Fine.\n\n<<<NOTE>>>\na: 1\n<<<END>>>\n", "<<<NOTE>>>a<<<END>>>", "no block at all\n\n", ""],
+        expect![[r#"
         Fine.⏎⏎<<<NOTE>>>⏎a: 1⏎<<<END>>>⏎|
             Fine.|
             NOTE "\na: 1\n"
@@ -38,7 +40,8 @@ fn a_block_is_taken_out_of_the_text() {
             no block at all⏎⏎|
         |
             |
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -315,14 +318,17 @@ fn markers_in_a_code_span_do_not_count() {
 
 #[test]
 fn a_marker_may_stand_in_the_middle_of_a_line() {
-    check(&["Done. <<<NOTE>>>\nx\n<<<END>>> Bye.", "- item <<<NOTE>>>x<<<END>>>\n- next"], expect![[r#"
+    check(
+        &["Done. <<<NOTE>>>\nx\n<<<END>>> Bye.", "- item <<<NOTE>>>x<<<END>>>\n- next"],
+        expect![[r#"
         Done. <<<NOTE>>>⏎x⏎<<<END>>> Bye.|
             Done. Bye.|
             NOTE "\nx\n"
         - item <<<NOTE>>>x<<<END>>>⏎- next|
             - item⏎- next|
             NOTE "x"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -349,11 +355,14 @@ fn a_block_without_end_is_text() {
 
 #[test]
 fn an_end_without_start_is_text() {
-    check(&["a <<<END>>> b\n<<<END>>>\n<<<NOTE>>>x<<<END>>><<<END>>>"], expect![[r#"
+    check(
+        &["a <<<END>>> b\n<<<END>>>\n<<<NOTE>>>x<<<END>>><<<END>>>"],
+        expect![[r#"
         a <<<END>>> b⏎<<<END>>>⏎<<<NOTE>>>x<<<END>>><<<END>>>|
             a <<<END>>> b⏎<<<END>>>⏎<<<END>>>|
             NOTE "x"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -401,13 +410,16 @@ fn an_end_that_begins_its_line_always_ends_the_block() {
 
 #[test]
 fn the_same_block_may_come_twice() {
-    check(&["<<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>"], expect![[r#"
+    check(
+        &["<<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>"],
+        expect![[r#"
         <<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>|
             ab|
             NOTE "1"
             STEP_DONE "2"
             NOTE "3"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
