@@ -65,7 +65,7 @@ pub const JSON_DEPTH_MAX: usize = 100;
 /// Up to about this length a text is searched for JSON to its end, whatever it takes.
 pub const JSON_BYTES_SMALL: usize = 8 * 1024;
 /// How often, on average, a byte of a longer text may be looked at in a vain search for JSON.
-pub const JSON_LOOKS_MAX: usize = 8;
+pub const JSON_LOOKS_MAX: usize = 4;
 
 /// The blocks that count as such, in order, each with the shape of its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

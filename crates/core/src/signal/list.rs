@@ -146,7 +146,7 @@ fn unescaped(text: &str, quote: char) -> String {
 /// One item for each bullet; lines without one go on with the item before them.
 fn bulleted(text: &str) -> Vec<String> {
     if !text.lines().any(|line| bullet(line).is_some()) {
-        return vec![unquoted(text).to_owned()];
+        return vec![unquoted(&tidy(text)).to_owned()];
     }
     let mut items: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -179,7 +179,7 @@ fn bullet(line: &str) -> Option<&str> {
     (rest.is_empty() || rest.starts_with([' ', '\t'])).then_some(rest)
 }
 
-/// An item without the line ends and the blanks around them.
+/// An item on a single line.
 fn tidy(item: &str) -> String {
     item.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -107,7 +107,11 @@ impl Mender<'_> {
             if self.is_half_a_word() {
                 break;
             }
-            items.push(self.value(depth + 1, Inside::Array)?);
+            let item = self.value(depth + 1, Inside::Array)?;
+            // Of an item that was cut as soon as it began, nothing is known.
+            if !(self.is_cut_short && is_empty(&item)) {
+                items.push(item);
+            }
         }
         Some(Value::Array(items))
     }
@@ -343,6 +347,15 @@ enum Comma {
     Due,
     /// A comma was read, and no entry since.
     Read,
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 fn is_quote(c: char) -> bool {
