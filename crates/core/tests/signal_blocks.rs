@@ -1,8 +1,9 @@
 //! Where blocks begin and end, and what the user sees.
 
 use expect_test::{Expect, expect};
+use segue_core::limits::{BLOCK_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX};
 use segue_core::signal::fields::Shape;
-use segue_core::signal::{BLOCK_BYTES_MAX, BLOCKS_MAX, BlockNames, COMPLAINTS_MAX, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read};
 
 fn names() -> BlockNames {
     BlockNames::new().block("NOTE", Shape::new()).block("Step_Done", Shape::new())

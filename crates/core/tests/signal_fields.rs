@@ -2,8 +2,9 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use segue_core::limits::LIST_ITEMS_MAX;
 use segue_core::signal::fields::{FieldValue, Fields, Shape};
-use segue_core::signal::{BlockNames, LIST_ITEMS_MAX, Reading, read};
+use segue_core::signal::{BlockNames, Reading, read};
 
 fn names() -> BlockNames {
     let handover = Shape::new().text("goal").text("problem_summary").list("constraints").list("priorities");

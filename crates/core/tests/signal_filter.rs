@@ -1,9 +1,10 @@
 //! Streaming shows what reading shows, however the chunks fall.
 
 use proptest::prelude::*;
+use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::Shape;
 use segue_core::signal::filter::Filter;
-use segue_core::signal::{BLOCK_BYTES_MAX, BlockNames, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read};
 
 fn names() -> BlockNames {
     BlockNames::new().block("NOTE", Shape::new()).block("N", Shape::new()).block("BATCH", Shape::new())

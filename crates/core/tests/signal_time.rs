@@ -1,10 +1,11 @@
 //! Time grows with the length of the input and with nothing else. These inputs are so long that what takes a time
 //! that grows with the square of the length does not come to an end here.
 
+use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::Shape;
 use segue_core::signal::filter::Filter;
 use segue_core::signal::json::find;
-use segue_core::signal::{BLOCK_BYTES_MAX, BlockNames, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read};
 
 const BYTES: usize = 384 << 10;
 

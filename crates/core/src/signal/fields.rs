@@ -10,7 +10,8 @@
 //! - `null`, `none`, `[]` and nothing at all are absent.
 //! - A key given twice: the first one stands.
 
-use super::{Complaint, KEY_CHARS_MAX, complain, excerpt, list};
+use super::{Complaint, complain, excerpt, list};
+use crate::limits::KEY_CHARS_MAX;
 
 /// How many columns deeper than the key before it a key may stand.
 const INDENT_SLACK: usize = 1;

@@ -1,7 +1,8 @@
 //! Reads the value of a list field: inline in brackets, one item behind each bullet, or plain words as the only item.
 
 use super::fields::{FieldValue, is_absent, unquoted};
-use super::{Complaint, LIST_ITEMS_MAX, complain};
+use super::{Complaint, complain};
+use crate::limits::LIST_ITEMS_MAX;
 
 /// Reads the words behind a key and the lines that follow it as a list.
 pub(super) fn read(first: &str, lines: &[&str], at: &str, complaints: &mut Vec<Complaint>) -> FieldValue {

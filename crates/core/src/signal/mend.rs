@@ -3,11 +3,9 @@
 //! quotes, Python's words, line ends in strings, and an end that is missing because the reply was cut. What cannot be
 //! JSON is given up at once. It never looks at a byte more than a few times.
 
+use crate::limits::BARE_KEY_BYTES_MAX;
+use crate::limits::JSON_DEPTH_MAX;
 use serde_json::{Map, Number, Value};
-
-use super::JSON_DEPTH_MAX;
-
-const BARE_KEY_BYTES_MAX: usize = 64;
 
 /// A value that was read, and how.
 #[derive(Debug)]
