@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn every_code_has_its_place_on_the_page() {
         let page = include_str!("../../../docs/errors.md");
-        let headings: std::collections::BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let headings: std::collections::BTreeSet<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let source = include_str!("error.rs");
         let (code, _) = source.split_once("#[cfg(test)]").expect("these tests");
         let (_, code) = code.split_once("pub fn code").expect("the codes begin there");
