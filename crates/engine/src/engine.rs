@@ -251,12 +251,8 @@ impl Engine {
             summary: Some(summary_of(&decision.state.session, owes)),
         };
         self.shared.store.append(commit).await.map_err(fail)?;
-        let resident = crate::registry::Resident {
-            state: decision.state,
-            shelf,
-            claim: Some(claim.epoch),
-            snapshot_at: Seq(0),
-        };
+        let resident =
+            crate::registry::Resident { state: decision.state, shelf, claim: Some(claim.epoch), snapshot_at: Seq(0) };
         let place = Place::AtRest(Box::new(resident), self.shared.clock.now());
         self.shared.registry.with(|places| places.insert(session.clone(), place));
         self.shared.hub.publish(&session, &decision.events);

@@ -5,3 +5,14 @@ mod words;
 
 pub use stage::{MODEL, Stage};
 pub use words::Words;
+
+/// The pages of the documentation whose examples run here.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/flows.md")]
+    struct Flows;
+    #[doc = include_str!("../../../docs/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../../../docs/phases.md")]
+    struct Phases;
+}
