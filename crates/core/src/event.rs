@@ -137,12 +137,19 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// An answer came after its call had been given up. It is kept, and changes nothing.
+    /// An answer came after its call had been given up or cancelled. It is kept and paid for, and changes nothing else.
     CallAnsweredLate {
         /// Which.
         call: CallId,
         /// What it said.
         text: Text,
+        /// Tokens.
+        usage: Usage,
+        /// Whose figures those are.
+        counted_by: CountedBy,
+        /// What it cost in millionths of a dollar, where the price is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_microusd: Option<u64>,
     },
     /// What a role remembered here is left behind at its next call.
     ThreadReset {
@@ -199,6 +206,9 @@ pub enum Event {
         name: String,
         /// When it fires.
         at: Millis,
+        /// The turn it was set in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
     },
     /// A timer fired.
     TimerFired {
@@ -280,6 +290,13 @@ pub struct MessageReceived {
     /// What the client calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<IdempotencyKey>,
+    /// What was to happen to it if a turn ran.
+    #[serde(default, skip_serializing_if = "is_queued")]
+    pub busy: Busy,
+}
+
+fn is_queued(busy: &Busy) -> bool {
+    *busy == Busy::Queue
 }
 
 /// A message between agents.
@@ -410,6 +427,9 @@ pub struct CallDeferred {
     pub wish: CallWish,
     /// The call it waits for.
     pub waits_for: CallId,
+    /// The call whose tool results it brings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<CallId>,
     /// How often its thread was compacted for it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub compactions: u32,
@@ -552,6 +572,9 @@ pub struct ThreadCompacted {
     pub kept: Vec<u32>,
     /// What stands in their place, in parts: the summary, then the user's own words.
     pub summary: Vec<Text>,
+    /// Those of the parts that are the user's own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<Text>,
     /// Tokens before.
     pub tokens_before: u32,
     /// Tokens after.

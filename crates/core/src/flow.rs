@@ -23,7 +23,7 @@ use crate::phase::PhaseGraph;
 use crate::phase::guard::Verdict;
 use crate::phase::state::Proposal;
 use crate::prompt::{Output, Speaker, ToolSpec};
-use crate::scope::Scope;
+use crate::scope::{Scope, Until};
 use crate::session::Session;
 use crate::signal::BlockNames;
 
@@ -126,6 +126,14 @@ impl FlowSpec {
                 && !self.roles.get(&by.role).is_some_and(|role| role.recipe.asks.contains_key(&by.ask))
             {
                 fault(format!("its compaction asks `{}` for `{}`, which is not there", by.role, by.ask));
+            }
+            if let Some(by) = &role.compaction.by
+                && self.roles.get(&by.role).is_some_and(|by| by.scope != Scope::Fresh || !by.tools.is_empty())
+            {
+                fault(format!("`{}`, who writes its summaries, must be fresh and use no tools", by.role));
+            }
+            if role.graph.is_none() && role.scope.ends_with(Until::Phase) {
+                fault("its memory lasts a phase visit, and it lives by no graph".to_owned());
             }
         }
         for graph in self.graphs.values() {
@@ -292,7 +300,7 @@ impl Default for Compaction {
 /// Who writes a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summariser {
-    /// The role; its scope should be fresh.
+    /// The role; it is fresh and has no tools.
     pub role: RoleName,
     /// What it is asked.
     pub ask: AskName,
@@ -470,6 +478,8 @@ pub struct About {
     pub call: Option<Arc<CallOpened>>,
     /// The tool run.
     pub tool: Option<ToolOpened>,
+    /// The turn it belongs to; nothing for what goes on beside turns.
+    pub turn: Option<TurnId>,
 }
 
 impl<S> View<'_, S> {

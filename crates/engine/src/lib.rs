@@ -28,3 +28,8 @@ pub use engine::{Engine, Message, Opening, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
 pub use report::TurnReport;
+
+/// The page whose example runs here.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct EmbeddingPage;
