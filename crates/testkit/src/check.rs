@@ -7,7 +7,10 @@ use segue_core::ids::{CallId, TurnId};
 use segue_core::session::{Session, State};
 
 /// Checks what must hold whatever was told.
-pub(crate) fn promises(rules: &dyn Rules, journal: &[Recorded], state: &State) {
+///
+/// # Panics
+/// It does not hold.
+pub fn promises(rules: &dyn Rules, journal: &[Recorded], state: &State) {
     the_journal_is_the_only_truth(rules, journal, state);
     threads_are_free_or_used(&state.session);
     waiting_ends(&state.session);
