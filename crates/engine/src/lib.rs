@@ -11,10 +11,12 @@ pub mod count;
 mod dispatch;
 pub mod engine;
 pub mod error;
+mod house;
 pub mod hub;
 pub mod limits;
 mod load;
 pub mod pace;
+mod past;
 mod registry;
 pub mod report;
 mod shelf;
@@ -26,3 +28,8 @@ pub use engine::{Engine, Message, Opening, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
 pub use report::TurnReport;
+
+/// The page whose example runs here.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct EmbeddingPage;

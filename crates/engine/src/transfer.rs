@@ -7,7 +7,7 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Commit, Fork, Record};
+use segue_store::Fork;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -66,7 +66,11 @@ impl Engine {
     ///
     /// # Errors
     /// The lines are no export of this or an older format, or the name is taken. Then nothing is kept.
-    pub async fn import(&self, lines: impl Iterator<Item = String>, name: Option<SessionId>) -> Result<SessionId, Error> {
+    pub async fn import(
+        &self,
+        lines: impl Iterator<Item = String>,
+        name: Option<SessionId>,
+    ) -> Result<SessionId, Error> {
         let parsed = parse(lines)?;
         let session = check_name(name.unwrap_or(parsed.session))?;
         let flow = match parsed.events.first().map(|event| &event.event) {
@@ -75,22 +79,9 @@ impl Engine {
         };
         let rules = self.shared().rules(Some(&flow))?;
         let state = State::fold(&*rules, &parsed.events);
-        let fail = |error| Error::from_store(&session, error);
-        let store = self.store();
-        let claim = store.create(&session).await.map_err(fail)?;
-        let records = parsed.events.iter();
-        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
-        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
-        let commit = Commit {
-            session: session.clone(),
-            epoch: claim.epoch,
-            expected: claim.head,
-            records: records.collect(),
-            bodies: parsed.bodies,
-            summary: Some(summary),
-        };
-        store.append(commit).await.map_err(fail)?;
-        store.release(&session, claim.epoch).await.map_err(fail)?;
+        let epoch = self.write_new(&session, &parsed.events, parsed.bodies, &state, &*rules).await?;
+        // If it cannot be given back now, taking it up claims it again.
+        let _ = self.store().release(&session, epoch).await;
         // Under another name it is a branch of the one exported: taking it up records that.
         self.wake(&session).await?;
         Ok(session)
@@ -136,13 +127,16 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
         if line.trim().is_empty() {
             continue;
         }
-        let line: Line = serde_json::from_str(&line)
-            .map_err(|_| bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned()))?;
+        let line: Line = serde_json::from_str(&line).map_err(|_| {
+            bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned())
+        })?;
         match line {
             Line::Heading { segue, format, session: name } if segue == HEADING && session.is_none() => {
                 if format > codec::FORMAT {
                     let reads = codec::FORMAT;
-                    return Err(bad(format!("it is of format {format}, and this version reads up to {reads}; use a newer one")));
+                    return Err(bad(format!(
+                        "it is of format {format}, and this version reads up to {reads}; use a newer one"
+                    )));
                 }
                 session = Some(name);
             }
@@ -172,6 +166,8 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
     match session {
         Some(session) if !events.is_empty() => Ok(Parsed { session, events, bodies }),
         Some(_) => Err(Error::BadImport { line: count, why: "the file ends before the first event".to_owned() }),
-        None => Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() }),
+        None => {
+            Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() })
+        }
     }
 }

@@ -10,12 +10,8 @@ use segue_store::memory::{MemoryDisk, MemoryStore};
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     let model: Scripted = script.parse().expect("a sound script");
-    let setup = Setup::new(
-        Arc::new(MemoryStore::open(disk)),
-        segue_flows::all(),
-        Models::only(Arc::new(model)),
-        "scripted",
-    );
+    let setup =
+        Setup::new(Arc::new(MemoryStore::open(disk)), segue_flows::all(), Models::only(Arc::new(model)), "scripted");
     Engine::start(setup).await.expect("the engine starts")
 }
 
