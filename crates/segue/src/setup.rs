@@ -16,6 +16,8 @@ pub struct Running {
     pub rehearsal: bool,
     /// The flow of a new session, where the user names none.
     pub flow: segue_core::ids::FlowName,
+    /// What happens to a message that arrives while a turn runs, in a new session.
+    pub busy: segue_core::event::Busy,
 }
 
 /// How an engine is to be started.
@@ -35,7 +37,12 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
         None => (Models::only(Arc::new(Rehearsal::default())), "rehearsal"),
     };
     let engine = Engine::start(Setup::new(Arc::new(store), segue_flows::all(), models, name)).await?;
-    Ok(Running { engine, rehearsal: start.script.is_none(), flow: "chat".into() })
+    Ok(Running {
+        engine,
+        rehearsal: start.script.is_none(),
+        flow: "chat".into(),
+        busy: segue_core::event::Busy::default(),
+    })
 }
 
 fn scripted(path: &std::path::Path) -> anyhow::Result<segue_models::Scripted> {

@@ -18,6 +18,7 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
     let arguments = Arguments {
         flow: arguments.flow.map(FlowName::from),
         otherwise: running.flow.clone(),
+        busy: running.busy,
         session: arguments.session.map(SessionId::from),
         started,
         answers,

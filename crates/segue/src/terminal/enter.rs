@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use segue_core::decide::Catalog;
+use segue_core::event::Busy;
 use segue_core::flow::Rules;
 use segue_core::ids::{FlowName, Millis, Seq, SessionId};
 use segue_core::session::State;
@@ -24,6 +25,8 @@ pub struct Arguments {
     pub flow: Option<FlowName>,
     /// The kind of a new one, if none was.
     pub otherwise: FlowName,
+    /// What happens in a new one to a message that arrives while a turn runs.
+    pub busy: Busy,
     /// The session to go on with, or to begin under that name.
     pub session: Option<SessionId>,
     /// When the program started: what was recorded since is news.
@@ -64,7 +67,7 @@ pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Ent
         }
     }
     let flow = arguments.flow.as_ref().unwrap_or(&arguments.otherwise);
-    let opening = Opening { session: arguments.session.clone(), ..Opening::default() };
+    let opening = Opening { session: arguments.session.clone(), busy: arguments.busy, ..Opening::default() };
     let session = engine.open(flow, opening).await?;
     let (rules, state) = engine.state(&session).await?;
     Ok(Entered { session, rules, state, recalled: Vec::new() })

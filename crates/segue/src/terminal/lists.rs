@@ -79,7 +79,7 @@ fn ago(ms: u64) -> String {
 mod tests {
     use expect_test::expect;
     use segue_core::event::{CallAnswered, CountedBy};
-    use segue_core::ids::CallId;
+    use segue_core::ids::{CallId, TurnId};
     use segue_core::ledger::Account;
     use segue_core::prompt::{Stop, Usage};
 
@@ -103,11 +103,14 @@ mod tests {
         };
         let (mapper, speaker) = ("mapper".into(), "speaker".into());
         let (big, small) = ("big".into(), "small".into());
-        ledger.answered(Account { role: &mapper, model: &big, phase: None }, &answer);
-        ledger.start_turn();
+        ledger.answered(Account { role: &mapper, model: &big, phase: None, turn: None }, &answer);
+        ledger.start_turn(TurnId(2));
         answer.cost_microusd = None;
-        ledger.answered(Account { role: &speaker, model: &small, phase: Some("talk/start") }, &answer);
-        ledger.unknown(Account { role: &speaker, model: &small, phase: None });
+        ledger.answered(
+            Account { role: &speaker, model: &small, phase: Some("talk/start"), turn: Some(TurnId(2)) },
+            &answer,
+        );
+        ledger.unknown(Account { role: &speaker, model: &small, phase: None, turn: None });
         expect![[r#"
                            calls  failed  tokens in  cached  out           cost
             mapper             1       0      1,200   1,000   30        $1.2500

@@ -4,6 +4,7 @@ mod play;
 
 use std::sync::Arc;
 
+use segue_core::event::Busy;
 use segue_core::flow::Rules;
 use segue_engine::{Engine, Message, Opening, Setup};
 use segue_models::{Models, Scripted};
@@ -28,6 +29,7 @@ fn arguments() -> Arguments {
     Arguments {
         flow: None,
         otherwise: "play".into(),
+        busy: Busy::Queue,
         session: Some("stage".into()),
         started: now(),
         answers: Answers::Models,

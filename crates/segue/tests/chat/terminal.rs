@@ -113,7 +113,9 @@ fn what_is_typed_while_a_turn_runs_waits_for_it_and_is_sent_in_order() {
     let end = text.find("answers are.\n\n> one\nyou said one\n\n> two\nyou said two\n\n> thr");
     assert!(end.is_some(), "{text}");
     terminal.enter("ee").ends_with("you said three\n\n>");
-    terminal.press("four\rfive\rsix\r").ends_with("> four\nyou said four\n\n> five\nyou said five\n\n> six\nyou said six\n\n>");
+    terminal
+        .press("four\rfive\rsix\r")
+        .ends_with("> four\nyou said four\n\n> five\nyou said five\n\n> six\nyou said six\n\n>");
 }
 
 #[test]

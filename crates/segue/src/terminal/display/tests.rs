@@ -178,6 +178,7 @@ fn a_memory_that_was_shortened_is_told_of() {
         folded: 8,
         kept: Vec::new(),
         summary: Vec::new(),
+        words: Vec::new(),
         tokens_before: 900,
         tokens_after: 120,
         by: None,
