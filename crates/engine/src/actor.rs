@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::count::Tokens;
-use crate::engine::Shared;
+use crate::engine::{Recovery, Shared};
 use crate::error::Error;
 use crate::limits::{PARKED_TEXT_BYTES_MAX, SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX};
 use crate::load::{load_state, read_events};
@@ -156,7 +156,7 @@ impl Actor {
             let (from, at) = (self.session().id.clone(), self.session().seq);
             let from = from.unwrap_or_else(|| self.session.clone());
             self.insist(Input::Forked { session: self.session.clone(), from, at }).await?.map_err(Lost)?;
-        } else if !self.session().is_idle() {
+        } else if !self.session().is_idle() && self.shared.recovery != Recovery::Never {
             self.insist(Input::Recovered).await?.map_err(Lost)?;
         }
         self.dispatch().await
@@ -167,7 +167,7 @@ impl Actor {
         if let Ok(job) = self.jobs.try_recv() {
             return Some(job);
         }
-        if self.session().is_idle() {
+        if self.session().is_idle() || self.shared.recovery == Recovery::Never {
             return None;
         }
         let wait = self.wake.map(|at| Duration::from_millis(at.since(self.shared.clock.now())));
@@ -360,6 +360,9 @@ impl Actor {
 
     /// Starts what is owed and not under way; stops what is under way and no longer owed.
     async fn dispatch(&mut self) -> Result<(), Lost> {
+        if self.shared.recovery == Recovery::Never {
+            return Ok(());
+        }
         let owed = self.session().owed(self.rules.spec());
         self.wake = None;
         let mut due = Vec::new();

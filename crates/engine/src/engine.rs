@@ -51,10 +51,24 @@ pub struct Setup {
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub chance: Chance,
+    /// When it takes up what an earlier engine left undone.
+    pub recovery: Recovery,
+}
+
+/// When an engine takes up what is owed and was left undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// At once, for every session.
+    #[default]
+    Now,
+    /// For a session that is used, when it is used.
+    OnUse,
+    /// Never: what it is told is recorded, and whatever that leaves owed is for another engine to do.
+    Never,
 }
 
 impl Setup {
-    /// An engine with the machine's clock, no tools, and every role played by `model`.
+    /// An engine with the machine's clock, no tools, and every role played by `model`, that recovers at once.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, flows: Vec<Arc<dyn Rules>>, models: Models, model: &str) -> Self {
         let models = Arc::new(models);
@@ -67,6 +81,7 @@ impl Setup {
             model_limits: BTreeMap::new(),
             clock: Arc::new(SystemClock),
             chance: Chance::unforeseen(),
+            recovery: Recovery::default(),
         }
     }
 }
@@ -89,6 +104,7 @@ pub(crate) struct Shared {
     pub chance: Chance,
     pub hub: Arc<Hub>,
     pub registry: Registry,
+    pub recovery: Recovery,
     closing: AtomicBool,
 }
 
@@ -135,7 +151,7 @@ impl From<&str> for Message {
 }
 
 impl Engine {
-    /// Starts an engine and takes up what an earlier one left undone.
+    /// Starts an engine and takes up what an earlier one left undone, as its setup says.
     ///
     /// # Errors
     /// A flow's data is broken, or the store cannot be read.
@@ -159,10 +175,13 @@ impl Engine {
             chance: setup.chance,
             hub: Arc::new(Hub::default()),
             registry: Registry::default(),
+            recovery: setup.recovery,
             closing: AtomicBool::new(false),
         });
         let engine = Self { shared };
-        engine.recover().await?;
+        if engine.shared.recovery == Recovery::Now {
+            engine.recover().await?;
+        }
         tokio::spawn(keep_house(Arc::downgrade(&engine.shared)));
         Ok(engine)
     }
