@@ -156,3 +156,6 @@ impl Model {
         Self { kind: ModelKind::Rehearsal { pace: Pace::default() }, window_tokens: None, price: None }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use segue_core::prompt::Usage;
 use segue_core::session::Session;
 use segue_engine::{Engine, Subscription, Update};
 
+use crate::print;
 use progress::Progress;
 use voice::Voice;
 
@@ -110,7 +111,7 @@ impl<'e> Follower<'e> {
                     let turn = self.calls.get(&call).and_then(|row| row.turn);
                     if turn.is_some() && turn == ours {
                         self.progress.clear();
-                        self.voice.words(call, attempt, &text)?;
+                        print::out(&self.voice.words(call, attempt, &text))?;
                     }
                 }
                 Update::Event(event) => {
@@ -150,7 +151,7 @@ impl<'e> Follower<'e> {
             match update {
                 Update::Words { call, attempt, text, .. } => {
                     self.progress.clear();
-                    self.voice.words(call, attempt, &text)?;
+                    print::out(&self.voice.words(call, attempt, &text))?;
                 }
                 Update::Event(event) => {
                     self.note(&event);
@@ -173,7 +174,7 @@ impl<'e> Follower<'e> {
                 update = self.updates.next() => return Ok(Some(update?)),
                 _ = stop => {
                     self.progress.clear();
-                    self.voice.break_off()?;
+                    print::out(&self.voice.break_off())?;
                     return Ok(None);
                 }
                 () = tokio::time::sleep(TICK) => {
@@ -189,14 +190,14 @@ impl<'e> Follower<'e> {
     async fn hear(&mut self, call: Option<CallId>, body: segue_core::body::BodyId) -> anyhow::Result<()> {
         let text: String = self.engine.texts(self.session, &[body]).await?.concat();
         self.progress.clear();
-        self.voice.said(call, &text)?;
+        print::out(&self.voice.said(call, &text))?;
         self.said.push(text);
         Ok(())
     }
 
     fn turned(mut self, turn: TurnId, outcome: Outcome) -> anyhow::Result<End> {
         self.progress.clear();
-        self.voice.break_off()?;
+        print::out(&self.voice.break_off())?;
         let calls = self.calls.into_values().filter(|row| row.turn == Some(turn)).collect();
         Ok(End::Turned(Turned { turn, outcome, said: self.said, calls }))
     }

@@ -49,6 +49,9 @@ fn wants_colour() -> bool {
 /// # Errors
 /// It cannot be written to; main knows a reader that went away from a failure.
 pub fn out(text: &str) -> anyhow::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;

@@ -34,11 +34,12 @@ pub async fn run(global: &Global, arguments: Show) -> anyhow::Result<()> {
     let mut timeline = Timeline::new(screen, length(&arguments));
     loop {
         let events = journal.next().await?;
+        let mut page = String::new();
         if events.is_empty() {
-            return Ok(());
+            timeline.finish(&mut page);
+            return print::out(&page);
         }
         let words = journal.words(&events, |event, words| Timeline::ask_words(event, words)).await?;
-        let mut page = String::new();
         events.iter().for_each(|event| timeline.add(event, &words, &mut page));
         print::out(&page)?;
     }

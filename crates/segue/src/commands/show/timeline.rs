@@ -1,7 +1,10 @@
 //! A journal as a story: who said what in which turn, which calls it took, what was refused.
 
+use std::collections::BTreeMap;
+
 use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, CountedBy, Event, Outcome, Recorded};
+use segue_core::ids::MessageId;
 
 use crate::journal::Words;
 use crate::print::text::{one_line, wrapped};
@@ -24,11 +27,13 @@ const NAME_COLUMNS: usize = 12;
 pub struct Timeline {
     screen: Screen,
     length: Length,
+    /// Messages that no turn has taken yet, as they will be shown.
+    waiting: BTreeMap<MessageId, String>,
 }
 
 impl Timeline {
     pub fn new(screen: Screen, length: Length) -> Self {
-        Self { screen, length }
+        Self { screen, length, waiting: BTreeMap::new() }
     }
 
     /// Asks for the words that [`Timeline::add`] will want.
@@ -48,15 +53,21 @@ impl Timeline {
             Event::SessionOpened(_) | Event::SessionRenamed { .. } => {}
             Event::MessageReceived(received) => {
                 let name = format!("{} user", received.message);
-                self.speech(&paint.bold(pad(&name)), received.text, words, out);
+                let mut shown = String::new();
+                self.speech(&paint.bold(pad(&name)), received.text, words, &mut shown);
+                self.waiting.insert(received.message, shown);
             }
             Event::Said(said) => {
                 let name = said.by.as_ref().map_or("segue", |by| by.as_str());
                 self.speech(&paint.name(pad(name)), said.text, words, out);
             }
-            Event::TurnStarted { turn, .. } => {
+            Event::TurnStarted { turn, messages } => {
                 let at = amount::time_of_day(event.at);
                 out.push_str(&format!("\n{} {}\n", paint.bold(turn), paint.dim(format!("· {at}"))));
+                messages
+                    .iter()
+                    .filter_map(|message| self.waiting.remove(message))
+                    .for_each(|shown| out.push_str(&shown));
             }
             Event::TurnEnded { turn, outcome } => match outcome {
                 Outcome::Done => {}
@@ -75,6 +86,14 @@ impl Timeline {
                 self.line(&paint.warn(self.plain(event, words)), out);
             }
             _ => self.line(&self.plain(event, words), out),
+        }
+    }
+
+    /// Writes what is left over: messages that wait for their turn.
+    pub fn finish(self, out: &mut String) {
+        if !self.waiting.is_empty() {
+            out.push_str(&format!("\n{}\n", self.screen.paint.bold("waiting")));
+            self.waiting.into_values().for_each(|shown| out.push_str(&shown));
         }
     }
 
