@@ -23,7 +23,7 @@ pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
 pub(super) const PRICE_KEYS: [&str; 3] = ["input", "output", "cached"];
 pub(super) const FLOW_KEYS: [&str; 1] = ["roles"];
 pub(super) const ROLE_KEYS: [&str; 2] = ["default", "phases"];
-pub(super) const LIMIT_KEYS: [&str; 2] = ["calls_max", "calls_per_minute_max"];
+pub(super) const KEYS_OF_LIMITS: [&str; 2] = ["calls_max", "calls_per_minute_max"];
 
 /// The key of `[models]` that is no model.
 const DEFAULT: &str = "default";
@@ -182,7 +182,7 @@ fn casts(roles: &Table<'_>, flow: Option<&FlowName>, casts: &mut Vec<Cast>) -> R
 fn read_limits(limits: &Table<'_>, config: &mut Config) -> Result<(), Error> {
     for named in limits.names() {
         known_model(limits, &named, config)?;
-        let table = limits.named_table(&named)?.only(&LIMIT_KEYS)?;
+        let table = limits.named_table(&named)?.only(&KEYS_OF_LIMITS)?;
         let calls_max =
             table.number("calls_max", 1)?.unwrap_or(Setting { value: MODEL_CALLS_MAX, origin: Origin::Default });
         let limit = Limits { calls_max, calls_per_minute_max: table.number("calls_per_minute_max", 1)? };

@@ -1,8 +1,8 @@
 use segue_core::flow::Rules;
 
 use super::read::{
-    FLOW_KEYS, LIMIT_KEYS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, SCRIPTED_KEYS, SESSION_KEYS, STORE_KEYS,
-    TOP_KEYS,
+    FLOW_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, SCRIPTED_KEYS, SESSION_KEYS,
+    STORE_KEYS, TOP_KEYS,
 };
 use super::*;
 
@@ -65,7 +65,8 @@ fn every_key_is_on_the_page() {
     for heading in tables {
         assert!(PAGE.contains(&heading), "{heading}");
     }
-    let keys = [&STORE_KEYS[..], &SESSION_KEYS, &MODEL_KEYS, &REHEARSAL_KEYS, &SCRIPTED_KEYS, &ROLE_KEYS, &LIMIT_KEYS];
+    let keys =
+        [&STORE_KEYS[..], &SESSION_KEYS, &MODEL_KEYS, &REHEARSAL_KEYS, &SCRIPTED_KEYS, &ROLE_KEYS, &KEYS_OF_LIMITS];
     for key in keys.concat().iter().chain(&FLOW_KEYS) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
     }
