@@ -48,6 +48,10 @@ pub const HANDOVERS_KEPT_MAX: usize = 64;
 pub const REPAIRS_MAX: u32 = 3;
 /// Timers running at once in one session.
 pub const TIMERS_MAX: usize = 128;
+/// Most tries of one call, whatever ended the earlier ones; a call that kills the process each time ends here.
+pub const TRIES_MAX: u32 = 12;
+/// Longest wait that a vendor may ask for before another try; asked to wait longer, we give up and say so.
+pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
 /// Smallest window we will plan for; a model card that says less is taken to mean this.
 pub const WINDOW_TOKENS_MIN: u32 = 1_024;
 /// Past stands of a phase graph kept for rollback; older ones are in the journal.
@@ -56,3 +60,37 @@ pub const PAST_VISITS_MAX: usize = 64;
 pub const GIVEN_UP_MAX: usize = 64;
 /// Prompts remembered to compare the next one with.
 pub const MARKS_MAX: usize = 512;
+/// The most phases a graph may have.
+pub const PHASES_MAX: usize = 64;
+/// The most gates a graph may have. The search for dead ends looks at every set of open gates that can be met.
+pub const GATES_MAX: usize = 8;
+/// The longest content a block may have. A longer one is shown as text.
+pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
+/// How many blocks of one text are read. Further ones are hidden all the same.
+pub const BLOCKS_MAX: usize = 64;
+/// The longest name a block may have.
+pub const BLOCK_NAME_BYTES_MAX: usize = 40;
+/// How many blanks may stand between a marker's brackets and its name, on either side.
+pub const MARKER_BLANKS_MAX: usize = 3;
+/// How much white space is held back until it is known whether a block follows.
+pub const GAP_BYTES_MAX: usize = 256;
+/// The longest key of a field.
+pub const KEY_CHARS_MAX: usize = 40;
+/// How many items of one list are read.
+pub const LIST_ITEMS_MAX: usize = 256;
+/// How many complaints one reading makes.
+pub const COMPLAINTS_MAX: usize = 32;
+/// How much of a text a complaint cites.
+pub const EXCERPT_CHARS_MAX: usize = 60;
+/// How deep JSON may nest.
+pub const JSON_DEPTH_MAX: usize = 100;
+/// How often, on average, a byte of a longer text may be looked at in a vain search for JSON.
+pub const JSON_LOOKS_MAX: usize = 4;
+/// How far a fence or a quote may be indented beyond its container.
+pub const INDENT_MAX: usize = 3;
+/// The fewest backticks or tildes that make a code fence.
+pub const FENCE_LENGTH_MIN: usize = 3;
+/// Digits in the number of a numbered list item.
+pub const LIST_DIGITS_MAX: u8 = 9;
+/// The longest key without quotes that broken JSON may have.
+pub const BARE_KEY_BYTES_MAX: usize = 64;

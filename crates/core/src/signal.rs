@@ -39,33 +39,14 @@ mod mend;
 mod scan;
 mod visible;
 
+use crate::limits::{
+    BLOCK_BYTES_MAX, BLOCK_NAME_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX, EXCERPT_CHARS_MAX, LIST_ITEMS_MAX,
+};
 use fields::{Fields, Shape};
 use scan::Scanner;
 
-/// The longest content a block may have. A longer one is shown as text.
-pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
-/// How many blocks of one text are read. Further ones are hidden all the same.
-pub const BLOCKS_MAX: usize = 64;
-/// The longest name a block may have.
-pub const BLOCK_NAME_BYTES_MAX: usize = 40;
-/// How many blanks may stand between a marker's brackets and its name, on either side.
-pub const MARKER_BLANKS_MAX: usize = 3;
-/// How much white space is held back until it is known whether a block follows.
-pub const GAP_BYTES_MAX: usize = 256;
-/// The longest key of a field.
-pub const KEY_CHARS_MAX: usize = 40;
-/// How many items of one list are read.
-pub const LIST_ITEMS_MAX: usize = 256;
-/// How many complaints one reading makes.
-pub const COMPLAINTS_MAX: usize = 32;
-/// How much of a text a complaint cites.
-pub const EXCERPT_CHARS_MAX: usize = 60;
-/// How deep JSON may nest.
-pub const JSON_DEPTH_MAX: usize = 100;
 /// Up to about this length a text is searched for JSON to its end, whatever it takes.
 pub const JSON_BYTES_SMALL: usize = 8 * 1024;
-/// How often, on average, a byte of a longer text may be looked at in a vain search for JSON.
-pub const JSON_LOOKS_MAX: usize = 8;
 
 /// The blocks that count as such, in order, each with the shape of its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

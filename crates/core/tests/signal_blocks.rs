@@ -1,22 +1,27 @@
 //! Where blocks begin and end, and what the user sees.
 
 use expect_test::{Expect, expect};
+use segue_core::limits::{BLOCK_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX};
 use segue_core::signal::fields::Shape;
-use segue_core::signal::{BLOCK_BYTES_MAX, BLOCKS_MAX, BlockNames, COMPLAINTS_MAX, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read};
 
 fn names() -> BlockNames {
     BlockNames::new().block("NOTE", Shape::new()).block("Step_Done", Shape::new())
 }
 
-/// The visible text, the blocks and the complaints, a line each; line ends of the visible text are shown as `⏎`.
-fn check(text: &str, expected: Expect) {
-    let reading = read(text, &names());
-    let mut shown = format!("see {}|\n", reading.visible.replace("\r\n", "␍").replace('\n', "⏎"));
-    for block in reading.blocks {
-        shown += &format!("{} {:?}\n", block.name, block.raw);
-    }
-    for complaint in reading.complaints {
-        shown += &format!("! {complaint}\n");
+/// Of each text: the text, what the user sees of it, its blocks, the complaints; line ends are shown as `⏎`.
+fn check(texts: &[&str], expected: Expect) {
+    let marked = |text: &str| text.replace("\r\n", "␍").replace('\n', "⏎");
+    let mut shown = String::new();
+    for text in texts {
+        let reading = read(text, &names());
+        shown += &format!("{}|\n    {}|\n", marked(text), marked(&reading.visible));
+        for block in reading.blocks {
+            shown += &format!("    {} {:?}\n", block.name, block.raw);
+        }
+        for complaint in reading.complaints {
+            shown += &format!("    ! {complaint}\n");
+        }
     }
     expected.assert_eq(&shown);
 }
@@ -24,29 +29,18 @@ fn check(text: &str, expected: Expect) {
 #[test]
 fn a_block_is_taken_out_of_the_text() {
     check(
-        "Fine.\n\n<<<NOTE>>>\na: 1\n<<<END>>>\n",
+        &["Fine.\n\n<<<NOTE>>>\na: 1\n<<<END>>>\n", "<<<NOTE>>>a<<<END>>>", "no block at all\n\n", ""],
         expect![[r#"
-        see Fine.|
-        NOTE "\na: 1\n"
-    "#]],
-    );
-    check(
-        "<<<NOTE>>>a<<<END>>>",
-        expect![[r#"
-        see |
-        NOTE "a"
-    "#]],
-    );
-    check(
-        "no block at all\n\n",
-        expect![[r#"
-        see no block at all⏎⏎|
-    "#]],
-    );
-    check(
-        "",
-        expect![[r#"
-        see |
+        Fine.⏎⏎<<<NOTE>>>⏎a: 1⏎<<<END>>>⏎|
+            Fine.|
+            NOTE "\na: 1\n"
+        <<<NOTE>>>a<<<END>>>|
+            |
+            NOTE "a"
+        no block at all⏎⏎|
+            no block at all⏎⏎|
+        |
+            |
     "#]],
     );
 }
@@ -54,43 +48,31 @@ fn a_block_is_taken_out_of_the_text() {
 #[test]
 fn names_match_in_any_case_and_unknown_ones_are_text() {
     check(
-        "<<<note>>>a<<<End>>>",
+        &[
+            "<<<note>>>a<<<End>>>",
+            "<<< Note >>>a<<<\tEND >>>",
+            "<<<    NOTE>>>a<<<END>>>",
+            "<<<OTHER>>>a<<<END>>>",
+            "<<<NOTES>>>a<<<END>>>",
+            "<<<STEP_DONE>>>3<<<END>>>",
+        ],
         expect![[r#"
-        see |
-        NOTE "a"
-    "#]],
-    );
-    check(
-        "<<< Note >>>a<<<\tEND >>>",
-        expect![[r#"
-        see |
-        NOTE "a"
-    "#]],
-    );
-    check(
-        "<<<    NOTE>>>a<<<END>>>",
-        expect![[r#"
-        see <<<    NOTE>>>a<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<OTHER>>>a<<<END>>>",
-        expect![[r#"
-        see <<<OTHER>>>a<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<NOTES>>>a<<<END>>>",
-        expect![[r#"
-        see <<<NOTES>>>a<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<STEP_DONE>>>3<<<END>>>",
-        expect![[r#"
-        see |
-        STEP_DONE "3"
-    "#]],
+            <<<note>>>a<<<End>>>|
+                |
+                NOTE "a"
+            <<< Note >>>a<<<	END >>>|
+                |
+                NOTE "a"
+            <<<    NOTE>>>a<<<END>>>|
+                <<<    NOTE>>>a<<<END>>>|
+            <<<OTHER>>>a<<<END>>>|
+                <<<OTHER>>>a<<<END>>>|
+            <<<NOTES>>>a<<<END>>>|
+                <<<NOTES>>>a<<<END>>>|
+            <<<STEP_DONE>>>3<<<END>>>|
+                |
+                STEP_DONE "3"
+        "#]],
     );
 }
 
@@ -104,333 +86,248 @@ fn names_that_no_marker_can_have_are_left_out() {
 #[test]
 fn only_whole_markers_count() {
     check(
-        "<<NOTE>>a<<<END>>>",
+        &[
+            "<<NOTE>>a<<<END>>>",
+            "<<<NOTE>>a<<<END>>>",
+            "<<<NOTE a>>>b<<<END>>>",
+            "<<<NO<<<NOTE>>>b<<<END>>>",
+            "<<<<<NOTE>>>>b<<<<END>>>>c",
+            "git: <<<<<<< HEAD\n>>>>>>> theirs <<<",
+        ],
         expect![[r#"
-        see <<NOTE>>a<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<NOTE>>a<<<END>>>",
-        expect![[r#"
-        see <<<NOTE>>a<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<NOTE a>>>b<<<END>>>",
-        expect![[r#"
-        see <<<NOTE a>>>b<<<END>>>|
-    "#]],
-    );
-    check(
-        "<<<NO<<<NOTE>>>b<<<END>>>",
-        expect![[r#"
-        see <<<NO|
-        NOTE "b"
-    "#]],
-    );
-    check(
-        "<<<<<NOTE>>>>b<<<<END>>>>c",
-        expect![[r#"
-        see <<>c|
-        NOTE ">b<"
-    "#]],
-    );
-    check(
-        "git: <<<<<<< HEAD\n>>>>>>> theirs <<<",
-        expect![[r#"
-        see git: <<<<<<< HEAD⏎>>>>>>> theirs <<<|
-    "#]],
+            <<NOTE>>a<<<END>>>|
+                <<NOTE>>a<<<END>>>|
+            <<<NOTE>>a<<<END>>>|
+                <<<NOTE>>a<<<END>>>|
+            <<<NOTE a>>>b<<<END>>>|
+                <<<NOTE a>>>b<<<END>>>|
+            <<<NO<<<NOTE>>>b<<<END>>>|
+                <<<NO|
+                NOTE "b"
+            <<<<<NOTE>>>>b<<<<END>>>>c|
+                <<>c|
+                NOTE ">b<"
+            git: <<<<<<< HEAD⏎>>>>>>> theirs <<<|
+                git: <<<<<<< HEAD⏎>>>>>>> theirs <<<|
+        "#]],
     );
 }
 
 #[test]
 fn the_gap_around_a_block_closes() {
     check(
-        "A\n\n<<<NOTE>>>x<<<END>>>\n\nB",
+        &[
+            "A\n\n<<<NOTE>>>x<<<END>>>\n\nB",
+            "A\n<<<NOTE>>>x<<<END>>>\n\nB",
+            "A\n\n<<<NOTE>>>x<<<END>>>\n    B",
+            "A <<<NOTE>>>x<<<END>>> B",
+            "A<<<NOTE>>>x<<<END>>>  B",
+            "A <<<NOTE>>>x<<<END>>>B",
+            "A\n  <<<NOTE>>>x<<<END>>> B",
+            "A\r\n\r\n<<<NOTE>>>\r\nx\r\n<<<END>>>\r\nB",
+            "A\n\n<<<NOTE>>>x<<<END>>>\n<<<NOTE>>>y<<<END>>>\nB",
+        ],
         expect![[r#"
-        see A⏎⏎B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A\n<<<NOTE>>>x<<<END>>>\n\nB",
-        expect![[r#"
-        see A⏎⏎B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A\n\n<<<NOTE>>>x<<<END>>>\n    B",
-        expect![[r#"
-        see A⏎⏎    B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A <<<NOTE>>>x<<<END>>> B",
-        expect![[r#"
-        see A B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A<<<NOTE>>>x<<<END>>>  B",
-        expect![[r#"
-        see A  B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A <<<NOTE>>>x<<<END>>>B",
-        expect![[r#"
-        see A B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A\n  <<<NOTE>>>x<<<END>>> B",
-        expect![[r#"
-        see A⏎  B|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A\r\n\r\n<<<NOTE>>>\r\nx\r\n<<<END>>>\r\nB",
-        expect![[r#"
-        see A␍␍B|
-        NOTE "\r\nx\r\n"
-    "#]],
-    );
-    check(
-        "A\n\n<<<NOTE>>>x<<<END>>>\n<<<NOTE>>>y<<<END>>>\nB",
-        expect![[r#"
-        see A⏎⏎B|
-        NOTE "x"
-        NOTE "y"
-    "#]],
+            A⏎⏎<<<NOTE>>>x<<<END>>>⏎⏎B|
+                A⏎⏎B|
+                NOTE "x"
+            A⏎<<<NOTE>>>x<<<END>>>⏎⏎B|
+                A⏎⏎B|
+                NOTE "x"
+            A⏎⏎<<<NOTE>>>x<<<END>>>⏎    B|
+                A⏎⏎    B|
+                NOTE "x"
+            A <<<NOTE>>>x<<<END>>> B|
+                A B|
+                NOTE "x"
+            A<<<NOTE>>>x<<<END>>>  B|
+                A  B|
+                NOTE "x"
+            A <<<NOTE>>>x<<<END>>>B|
+                A B|
+                NOTE "x"
+            A⏎  <<<NOTE>>>x<<<END>>> B|
+                A⏎  B|
+                NOTE "x"
+            A␍␍<<<NOTE>>>␍x␍<<<END>>>␍B|
+                A␍␍B|
+                NOTE "\r\nx\r\n"
+            A⏎⏎<<<NOTE>>>x<<<END>>>⏎<<<NOTE>>>y<<<END>>>⏎B|
+                A⏎⏎B|
+                NOTE "x"
+                NOTE "y"
+        "#]],
     );
 }
 
 #[test]
 fn the_gap_is_dropped_at_the_beginning_and_the_end() {
     check(
-        "  \n<<<NOTE>>>x<<<END>>>\n  B\n",
+        &["  \n<<<NOTE>>>x<<<END>>>\n  B\n", "A\n \n<<<NOTE>>>x<<<END>>>  \n\n", "\n<<<NOTE>>>x<<<END>>>\n"],
         expect![[r#"
-        see B⏎|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "A\n \n<<<NOTE>>>x<<<END>>>  \n\n",
-        expect![[r#"
-        see A|
-        NOTE "x"
-    "#]],
-    );
-    check(
-        "\n<<<NOTE>>>x<<<END>>>\n",
-        expect![[r#"
-        see |
-        NOTE "x"
-    "#]],
+              ⏎<<<NOTE>>>x<<<END>>>⏎  B⏎|
+                B⏎|
+                NOTE "x"
+            A⏎ ⏎<<<NOTE>>>x<<<END>>>  ⏎⏎|
+                A|
+                NOTE "x"
+            ⏎<<<NOTE>>>x<<<END>>>⏎|
+                |
+                NOTE "x"
+        "#]],
     );
 }
 
 #[test]
 fn markers_in_a_fence_do_not_count() {
     check(
-        "```\n<<<NOTE>>>x<<<END>>>\n```\n",
+        &[
+            "```\n<<<NOTE>>>x<<<END>>>\n```\n",
+            "~~~ text\n<<<NOTE>>>x<<<END>>>\n~~~~\n<<<NOTE>>>y<<<END>>>",
+            "~~~ <<<NOTE>>>\nx\n<<<END>>>",
+            "````\n```\n<<<NOTE>>>x<<<END>>>\n````\n<<<NOTE>>>y<<<END>>>",
+            "```\n~~~\n``` no end\n<<<NOTE>>>x<<<END>>>\n   ```  \n<<<NOTE>>>y<<<END>>>",
+            "    ```\n<<<NOTE>>>y<<<END>>>",
+            "``\n<<<NOTE>>>y<<<END>>>",
+            "```rust\r\n<<<NOTE>>>x<<<END>>>\r\n```\r\n<<<NOTE>>>y<<<END>>>",
+        ],
         expect![[r#"
-        see ```⏎<<<NOTE>>>x<<<END>>>⏎```⏎|
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "~~~ text\n<<<NOTE>>>x<<<END>>>\n~~~~\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ~~~ text⏎<<<NOTE>>>x<<<END>>>⏎~~~~|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "~~~ <<<NOTE>>>\nx\n<<<END>>>",
-        expect![[r#"
-        see ~~~ <<<NOTE>>>⏎x⏎<<<END>>>|
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "````\n```\n<<<NOTE>>>x<<<END>>>\n````\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ````⏎```⏎<<<NOTE>>>x<<<END>>>⏎````|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "```\n~~~\n``` no end\n<<<NOTE>>>x<<<END>>>\n   ```  \n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ```⏎~~~⏎``` no end⏎<<<NOTE>>>x<<<END>>>⏎   ```|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "    ```\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see     ```|
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "``\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ``|
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "```rust\r\n<<<NOTE>>>x<<<END>>>\r\n```\r\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ```rust␍<<<NOTE>>>x<<<END>>>␍```|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
+            ```⏎<<<NOTE>>>x<<<END>>>⏎```⏎|
+                ```⏎<<<NOTE>>>x<<<END>>>⏎```⏎|
+                ! marker NOTE stands in a code fence and does not count
+            ~~~ text⏎<<<NOTE>>>x<<<END>>>⏎~~~~⏎<<<NOTE>>>y<<<END>>>|
+                ~~~ text⏎<<<NOTE>>>x<<<END>>>⏎~~~~|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+            ~~~ <<<NOTE>>>⏎x⏎<<<END>>>|
+                ~~~ <<<NOTE>>>⏎x⏎<<<END>>>|
+                ! marker NOTE stands in a code fence and does not count
+            ````⏎```⏎<<<NOTE>>>x<<<END>>>⏎````⏎<<<NOTE>>>y<<<END>>>|
+                ````⏎```⏎<<<NOTE>>>x<<<END>>>⏎````|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+            ```⏎~~~⏎``` no end⏎<<<NOTE>>>x<<<END>>>⏎   ```  ⏎<<<NOTE>>>y<<<END>>>|
+                ```⏎~~~⏎``` no end⏎<<<NOTE>>>x<<<END>>>⏎   ```|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+                ```⏎<<<NOTE>>>y<<<END>>>|
+                    ```|
+                NOTE "y"
+            ``⏎<<<NOTE>>>y<<<END>>>|
+                ``|
+                NOTE "y"
+            ```rust␍<<<NOTE>>>x<<<END>>>␍```␍<<<NOTE>>>y<<<END>>>|
+                ```rust␍<<<NOTE>>>x<<<END>>>␍```|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+        "#]],
     );
 }
 
 #[test]
 fn a_fence_may_belong_to_a_list_item() {
     check(
-        "- ```\n  <<<NOTE>>>x<<<END>>>\n  ```\n<<<NOTE>>>y<<<END>>>",
+        &[
+            "- ```\n  <<<NOTE>>>x<<<END>>>\n  ```\n<<<NOTE>>>y<<<END>>>",
+            "10. Do\n\n    ```\n    <<<NOTE>>>x<<<END>>>\n    ```\n\n<<<NOTE>>>y<<<END>>>",
+            "- a\n  - b\n\n       ```\n       <<<NOTE>>>x<<<END>>>\n       ```\n<<<NOTE>>>y<<<END>>>",
+            "- a\n\nText\n    ```\n<<<NOTE>>>y<<<END>>>",
+        ],
         expect![[r#"
-        see - ```⏎  <<<NOTE>>>x<<<END>>>⏎  ```|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "10. Do\n\n    ```\n    <<<NOTE>>>x<<<END>>>\n    ```\n\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see 10. Do⏎⏎    ```⏎    <<<NOTE>>>x<<<END>>>⏎    ```|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "- a\n  - b\n\n       ```\n       <<<NOTE>>>x<<<END>>>\n       ```\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see - a⏎  - b⏎⏎       ```⏎       <<<NOTE>>>x<<<END>>>⏎       ```|
-        NOTE "y"
-        ! marker NOTE stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "- a\n\nText\n    ```\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see - a⏎⏎Text⏎    ```|
-        NOTE "y"
-    "#]],
+            - ```⏎  <<<NOTE>>>x<<<END>>>⏎  ```⏎<<<NOTE>>>y<<<END>>>|
+                - ```⏎  <<<NOTE>>>x<<<END>>>⏎  ```|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+            10. Do⏎⏎    ```⏎    <<<NOTE>>>x<<<END>>>⏎    ```⏎⏎<<<NOTE>>>y<<<END>>>|
+                10. Do⏎⏎    ```⏎    <<<NOTE>>>x<<<END>>>⏎    ```|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+            - a⏎  - b⏎⏎       ```⏎       <<<NOTE>>>x<<<END>>>⏎       ```⏎<<<NOTE>>>y<<<END>>>|
+                - a⏎  - b⏎⏎       ```⏎       <<<NOTE>>>x<<<END>>>⏎       ```|
+                NOTE "y"
+                ! marker NOTE stands in a code fence and does not count
+            - a⏎⏎Text⏎    ```⏎<<<NOTE>>>y<<<END>>>|
+                - a⏎⏎Text⏎    ```|
+                NOTE "y"
+        "#]],
     );
 }
 
 #[test]
 fn markers_in_a_quote_do_not_count() {
     check(
-        "> <<<NOTE>>>x<<<END>>>\n<<<NOTE>>>y<<<END>>>",
+        &[
+            "> <<<NOTE>>>x<<<END>>>\n<<<NOTE>>>y<<<END>>>",
+            "   > > <<<NOTE>>>\n> x\n> <<<END>>>",
+            "> ```\n<<<NOTE>>>y<<<END>>>",
+            "a > <<<NOTE>>>y<<<END>>>",
+        ],
         expect![[r#"
-        see > <<<NOTE>>>x<<<END>>>|
-        NOTE "y"
-        ! marker NOTE stands in a quote and does not count
-    "#]],
-    );
-    check(
-        "   > > <<<NOTE>>>\n> x\n> <<<END>>>",
-        expect![[r#"
-        see    > > <<<NOTE>>>⏎> x⏎> <<<END>>>|
-        ! marker NOTE stands in a quote and does not count
-    "#]],
-    );
-    check(
-        "> ```\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see > ```|
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "a > <<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see a >|
-        NOTE "y"
-    "#]],
+            > <<<NOTE>>>x<<<END>>>⏎<<<NOTE>>>y<<<END>>>|
+                > <<<NOTE>>>x<<<END>>>|
+                NOTE "y"
+                ! marker NOTE stands in a quote and does not count
+               > > <<<NOTE>>>⏎> x⏎> <<<END>>>|
+                   > > <<<NOTE>>>⏎> x⏎> <<<END>>>|
+                ! marker NOTE stands in a quote and does not count
+            > ```⏎<<<NOTE>>>y<<<END>>>|
+                > ```|
+                NOTE "y"
+            a > <<<NOTE>>>y<<<END>>>|
+                a >|
+                NOTE "y"
+        "#]],
     );
 }
 
 #[test]
 fn markers_in_a_code_span_do_not_count() {
     check(
-        "Write `<<<NOTE>>>` first.\n<<<NOTE>>>y<<<END>>>",
+        &[
+            "Write `<<<NOTE>>>` first.\n<<<NOTE>>>y<<<END>>>",
+            "a ``b ` <<<NOTE>>>`` c <<<NOTE>>>y<<<END>>>",
+            "```x``` <<<NOTE>>>y<<<END>>>",
+            "```x <<<NOTE>>>y<<<END>>>",
+            "a stray ` here\n<<<NOTE>>>y<<<END>>>",
+            "`<<<NOTE>>>x<<<END>>>` <<<NOTE>>>y<<<END>>>",
+        ],
         expect![[r#"
-        see Write `<<<NOTE>>>` first.|
-        NOTE "y"
-        ! marker NOTE stands in a code span and does not count
-    "#]],
-    );
-    check(
-        "a ``b ` <<<NOTE>>>`` c <<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see a ``b ` <<<NOTE>>>`` c|
-        NOTE "y"
-        ! marker NOTE stands in a code span and does not count
-    "#]],
-    );
-    check(
-        "```x``` <<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ```x```|
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "```x <<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see ```x <<<NOTE>>>y<<<END>>>|
-        ! marker NOTE stands in a code span and does not count
-    "#]],
-    );
-    check(
-        "a stray ` here\n<<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see a stray ` here|
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "`<<<NOTE>>>x<<<END>>>` <<<NOTE>>>y<<<END>>>",
-        expect![[r#"
-        see `<<<NOTE>>>x<<<END>>>`|
-        NOTE "y"
-        ! marker NOTE stands in a code span and does not count
-    "#]],
+            Write `<<<NOTE>>>` first.⏎<<<NOTE>>>y<<<END>>>|
+                Write `<<<NOTE>>>` first.|
+                NOTE "y"
+                ! marker NOTE stands in a code span and does not count
+            a ``b ` <<<NOTE>>>`` c <<<NOTE>>>y<<<END>>>|
+                a ``b ` <<<NOTE>>>`` c|
+                NOTE "y"
+                ! marker NOTE stands in a code span and does not count
+            ```x``` <<<NOTE>>>y<<<END>>>|
+                ```x```|
+                NOTE "y"
+            ```x <<<NOTE>>>y<<<END>>>|
+                ```x <<<NOTE>>>y<<<END>>>|
+                ! marker NOTE stands in a code span and does not count
+            a stray ` here⏎<<<NOTE>>>y<<<END>>>|
+                a stray ` here|
+                NOTE "y"
+            `<<<NOTE>>>x<<<END>>>` <<<NOTE>>>y<<<END>>>|
+                `<<<NOTE>>>x<<<END>>>`|
+                NOTE "y"
+                ! marker NOTE stands in a code span and does not count
+        "#]],
     );
 }
 
 #[test]
 fn a_marker_may_stand_in_the_middle_of_a_line() {
     check(
-        "Done. <<<NOTE>>>\nx\n<<<END>>> Bye.",
+        &["Done. <<<NOTE>>>\nx\n<<<END>>> Bye.", "- item <<<NOTE>>>x<<<END>>>\n- next"],
         expect![[r#"
-        see Done. Bye.|
-        NOTE "\nx\n"
-    "#]],
-    );
-    check(
-        "- item <<<NOTE>>>x<<<END>>>\n- next",
-        expect![[r#"
-        see - item⏎- next|
-        NOTE "x"
+        Done. <<<NOTE>>>⏎x⏎<<<END>>> Bye.|
+            Done. Bye.|
+            NOTE "\nx\n"
+        - item <<<NOTE>>>x<<<END>>>⏎- next|
+            - item⏎- next|
+            NOTE "x"
     "#]],
     );
 }
@@ -438,43 +335,33 @@ fn a_marker_may_stand_in_the_middle_of_a_line() {
 #[test]
 fn a_block_without_end_is_text() {
     check(
-        "A\n<<<NOTE>>>\nx\n\n",
+        &["A\n<<<NOTE>>>\nx\n\n", "<<<NOTE>>>", "A <<<NOTE>>> x <<<EN", "A <<<NOTE>>>x<<<END>>> \n <<<NOTE>>> y \n"],
         expect![[r#"
-        see A⏎<<<NOTE>>>⏎x⏎⏎|
-        ! block NOTE has no end marker and was taken as text
-    "#]],
-    );
-    check(
-        "<<<NOTE>>>",
-        expect![[r#"
-        see <<<NOTE>>>|
-        ! block NOTE has no end marker and was taken as text
-    "#]],
-    );
-    check(
-        "A <<<NOTE>>> x <<<EN",
-        expect![[r#"
-        see A <<<NOTE>>> x <<<EN|
-        ! block NOTE has no end marker and was taken as text
-    "#]],
-    );
-    check(
-        "A <<<NOTE>>>x<<<END>>> \n <<<NOTE>>> y \n",
-        expect![[r#"
-        see A ⏎ <<<NOTE>>> y ⏎|
-        NOTE "x"
-        ! block NOTE has no end marker and was taken as text
-    "#]],
+            A⏎<<<NOTE>>>⏎x⏎⏎|
+                A⏎<<<NOTE>>>⏎x⏎⏎|
+                ! block NOTE has no end marker and was taken as text
+            <<<NOTE>>>|
+                <<<NOTE>>>|
+                ! block NOTE has no end marker and was taken as text
+            A <<<NOTE>>> x <<<EN|
+                A <<<NOTE>>> x <<<EN|
+                ! block NOTE has no end marker and was taken as text
+            A <<<NOTE>>>x<<<END>>> ⏎ <<<NOTE>>> y ⏎|
+                A ⏎ <<<NOTE>>> y ⏎|
+                NOTE "x"
+                ! block NOTE has no end marker and was taken as text
+        "#]],
     );
 }
 
 #[test]
 fn an_end_without_start_is_text() {
     check(
-        "a <<<END>>> b\n<<<END>>>\n<<<NOTE>>>x<<<END>>><<<END>>>",
+        &["a <<<END>>> b\n<<<END>>>\n<<<NOTE>>>x<<<END>>><<<END>>>"],
         expect![[r#"
-        see a <<<END>>> b⏎<<<END>>>⏎<<<END>>>|
-        NOTE "x"
+        a <<<END>>> b⏎<<<END>>>⏎<<<NOTE>>>x<<<END>>><<<END>>>|
+            a <<<END>>> b⏎<<<END>>>⏎<<<END>>>|
+            NOTE "x"
     "#]],
     );
 }
@@ -482,61 +369,56 @@ fn an_end_without_start_is_text() {
 #[test]
 fn a_start_inside_a_block_is_content() {
     check(
-        "The <<<NOTE>>> block:\n<<<NOTE>>>\nx\n<<<END>>>\nB",
+        &["The <<<NOTE>>> block:\n<<<NOTE>>>\nx\n<<<END>>>\nB", "<<<NOTE>>>\n```\n<<<STEP_DONE>>>\n```\n<<<END>>>"],
         expect![[r#"
-        see The⏎B|
-        NOTE " block:\n<<<NOTE>>>\nx\n"
-        ! start marker NOTE inside block NOTE was taken as its content
-    "#]],
-    );
-    check(
-        "<<<NOTE>>>\n```\n<<<STEP_DONE>>>\n```\n<<<END>>>",
-        expect![[r#"
-        see |
-        NOTE "\n```\n<<<STEP_DONE>>>\n```\n"
-    "#]],
+            The <<<NOTE>>> block:⏎<<<NOTE>>>⏎x⏎<<<END>>>⏎B|
+                The⏎B|
+                NOTE " block:\n<<<NOTE>>>\nx\n"
+                ! start marker NOTE inside block NOTE was taken as its content
+            <<<NOTE>>>⏎```⏎<<<STEP_DONE>>>⏎```⏎<<<END>>>|
+                |
+                NOTE "\n```\n<<<STEP_DONE>>>\n```\n"
+        "#]],
     );
 }
 
 #[test]
 fn an_end_that_begins_its_line_always_ends_the_block() {
     check(
-        "<<<NOTE>>>\n```\nforgotten\n<<<END>>>\nB\n<<<NOTE>>>y<<<END>>>",
+        &[
+            "<<<NOTE>>>\n```\nforgotten\n<<<END>>>\nB\n<<<NOTE>>>y<<<END>>>",
+            "<<<NOTE>>>\n```\nin `<<<END>>>` and <<<END>>> stay\n   <<<END>>>\nB",
+            "<<<NOTE>>>\n> <<<END>>>\n`<<<END>>>`\nx <<<END>>> B",
+        ],
         expect![[r#"
-        see B|
-        NOTE "\n```\nforgotten\n"
-        NOTE "y"
-    "#]],
-    );
-    check(
-        "<<<NOTE>>>\n```\nin `<<<END>>>` and <<<END>>> stay\n   <<<END>>>\nB",
-        expect![[r#"
-        see B|
-        NOTE "\n```\nin `<<<END>>>` and <<<END>>> stay\n   "
-        ! marker END stands in a code fence and does not count
-        ! marker END stands in a code fence and does not count
-    "#]],
-    );
-    check(
-        "<<<NOTE>>>\n> <<<END>>>\n`<<<END>>>`\nx <<<END>>> B",
-        expect![[r#"
-        see B|
-        NOTE "\n> <<<END>>>\n`<<<END>>>`\nx "
-        ! marker END stands in a quote and does not count
-        ! marker END stands in a code span and does not count
-    "#]],
+            <<<NOTE>>>⏎```⏎forgotten⏎<<<END>>>⏎B⏎<<<NOTE>>>y<<<END>>>|
+                B|
+                NOTE "\n```\nforgotten\n"
+                NOTE "y"
+            <<<NOTE>>>⏎```⏎in `<<<END>>>` and <<<END>>> stay⏎   <<<END>>>⏎B|
+                B|
+                NOTE "\n```\nin `<<<END>>>` and <<<END>>> stay\n   "
+                ! marker END stands in a code fence and does not count
+                ! marker END stands in a code fence and does not count
+            <<<NOTE>>>⏎> <<<END>>>⏎`<<<END>>>`⏎x <<<END>>> B|
+                B|
+                NOTE "\n> <<<END>>>\n`<<<END>>>`\nx "
+                ! marker END stands in a quote and does not count
+                ! marker END stands in a code span and does not count
+        "#]],
     );
 }
 
 #[test]
 fn the_same_block_may_come_twice() {
     check(
-        "<<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>",
+        &["<<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>"],
         expect![[r#"
-        see ab|
-        NOTE "1"
-        STEP_DONE "2"
-        NOTE "3"
+        <<<NOTE>>>1<<<END>>>a<<<STEP_DONE>>>2<<<END>>>b<<<NOTE>>>3<<<END>>>|
+            ab|
+            NOTE "1"
+            STEP_DONE "2"
+            NOTE "3"
     "#]],
     );
 }

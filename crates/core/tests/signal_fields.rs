@@ -1,8 +1,10 @@
 //! What is read in a block.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use segue_core::limits::LIST_ITEMS_MAX;
 use segue_core::signal::fields::{FieldValue, Fields, Shape};
-use segue_core::signal::{BlockNames, LIST_ITEMS_MAX, Reading, read};
+use segue_core::signal::{BlockNames, Reading, read};
 
 fn names() -> BlockNames {
     let handover = Shape::new().text("goal").text("problem_summary").list("constraints").list("priorities");
@@ -54,11 +56,12 @@ fn keys_match_in_any_spelling() {
     "#]],
     );
     check(
-        "\n**Shape:** a\n**Key findings**: [b]\n  user_reply:c\n",
+        "\n**Shape:** a\n**Key findings**: [b]\n user_reply:c\n",
         expect![[r#"
-        shape = "a"
-        key_findings = ["[b]\n  user_reply:c"]
-    "#]],
+            shape = "a"
+            key_findings = ["b"]
+            user_reply = "c"
+        "#]],
     );
     check(
         " shape: a\n     gaps: [b]",
@@ -258,8 +261,8 @@ fn words_where_a_list_is_expected_are_one_item() {
     check(
         "\ngaps:\n  time,\n  money\n",
         expect![[r#"
-        gaps = ["time,\n  money"]
-    "#]],
+            gaps = ["time, money"]
+        "#]],
     );
     let fields = inside("NOTE", "\nshape: a, b\n").blocks.remove(0).fields;
     assert_eq!(fields.list("shape"), ["a, b"]);
@@ -319,11 +322,11 @@ fn a_section_that_is_not_indented_is_understood() {
 fn a_section_that_is_none_is_a_complaint() {
     check_in(
         "BATCH",
-        "\nHANDOVER: none\nTYPE: a\n",
+        "\nHANDOVER: []\nTYPE: none\n",
         expect![[r#"
-        handover
-        type = "a"
-    "#]],
+            handover
+            type
+        "#]],
     );
     check_in(
         "BATCH",
@@ -382,9 +385,10 @@ fn a_raw_value_takes_everything_to_the_end() {
         "BATCH",
         "\nHANDOVER:\n  goal: g\n  PROMPT: is outside\n",
         expect![[r#"
-        handover:
-          goal = "g\nPROMPT: is outside"
-    "#]],
+            handover:
+              goal = "g"
+            prompt = "is outside"
+        "#]],
     );
 }
 
@@ -401,4 +405,102 @@ fn the_seed_block_is_understood() {
     assert_eq!(fields.text("resisted_framing"), None);
     assert_eq!(fields.list("Still unclear"), ["budget"]);
     assert_eq!((reading.visible.as_str(), reading.complaints.len()), ("", 0));
+}
+
+fn soup() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "\n",
+        "\r\n",
+        " ",
+        "  ",
+        "\t",
+        "shape:",
+        "gaps: ",
+        "gaps: [",
+        "handover:",
+        "goal: ",
+        "prompt:",
+        "type :",
+        "**",
+        "- ",
+        "1. ",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "\"",
+        "'",
+        "\\",
+        ",",
+        ", ",
+        ":",
+        "none",
+        "null",
+        "a",
+        "é",
+        "😀",
+        "word",
+        "|",
+        "<<<NOTE>>>",
+        "\u{2028}",
+        "\u{0}",
+    ]);
+    prop::collection::vec(part, 0..60).prop_map(|parts| parts.concat())
+}
+
+/// Bytes of all values, and whether any that should be absent is not.
+fn weigh(fields: &Fields) -> (usize, bool) {
+    fields.iter().fold((0, false), |(bytes, empty), (_, value)| match value {
+        FieldValue::Absent => (bytes, empty),
+        FieldValue::Text(text) => (bytes + text.len(), empty || text.trim().is_empty()),
+        FieldValue::List(items) => {
+            let blank = items.is_empty() || items.iter().any(|item| item.trim().is_empty());
+            (bytes + items.iter().map(String::len).sum::<usize>(), empty || blank)
+        }
+        FieldValue::Section(inner) => {
+            let (more, blank) = weigh(inner);
+            (bytes + more, empty || blank || inner.is_empty())
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_content_is_survived_and_nothing_is_made_up(content in soup(), block in prop::sample::select(vec!["NOTE", "BATCH"])) {
+        for block in inside(block, &content).blocks {
+            let (bytes, has_empty) = weigh(&block.fields);
+            prop_assert!(bytes <= block.raw.len());
+            prop_assert!(!has_empty, "{:?}", block.fields);
+        }
+    }
+
+    #[test]
+    fn a_list_written_with_quotes_is_read_back(items in prop::collection::vec("[a-z,'()\\[:-][a-z ,'()\\[\\]:{}-]{0,10}[a-z,'()\\[\\]]", 1..6)) {
+        prop_assume!(items.iter().all(|item| item != "null" && item != "none"));
+        let quoted: Vec<String> = items.iter().map(|item| format!("\"{item}\"")).collect();
+        let fields = inside("NOTE", &format!("\ngaps: [{}]\nshape: x\n", quoted.join(", "))).blocks.remove(0).fields;
+        prop_assert_eq!(fields.list("gaps"), items);
+        prop_assert_eq!(fields.text("shape"), Some("x"));
+    }
+
+    #[test]
+    fn a_list_written_with_bullets_is_read_back(items in prop::collection::vec("[a-z][a-z ,:\"'()\\[\\]{}-]{0,10}[a-z]", 1..6)) {
+        let bullets: Vec<String> = items.iter().map(|item| format!("- {item}")).collect();
+        prop_assume!(items.iter().all(|item| item != "null" && item != "none"));
+        let fields = inside("NOTE", &format!("\ngaps:\n{}\nshape: x\n", bullets.join("\n"))).blocks.remove(0).fields;
+        prop_assert_eq!(fields.list("gaps"), items);
+        prop_assert_eq!(fields.text("shape"), Some("x"));
+    }
+
+    #[test]
+    fn a_raw_value_is_verbatim(prompt in soup()) {
+        prop_assume!(!prompt.trim().is_empty() && !["null", "none"].contains(&prompt.trim()));
+        let fields = inside("BATCH", &format!("\ntype: x\nprompt:\n{prompt}")).blocks.remove(0).fields;
+        let text = fields.text("prompt").unwrap_or_default();
+        prop_assert!(prompt.contains(text));
+        prop_assert_eq!(text.trim(), prompt.trim());
+    }
 }

@@ -1,9 +1,10 @@
 //! Streaming shows what reading shows, however the chunks fall.
 
 use proptest::prelude::*;
+use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::Shape;
 use segue_core::signal::filter::Filter;
-use segue_core::signal::{BLOCK_BYTES_MAX, BlockNames, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read};
 
 fn names() -> BlockNames {
     BlockNames::new().block("NOTE", Shape::new()).block("N", Shape::new()).block("BATCH", Shape::new())
@@ -73,14 +74,41 @@ fn cut(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
     at.windows(2).map(|pair| text[pair[0]..pair[1]].to_owned()).collect()
 }
 
+/// More white space than is held back.
+const WIDE: &str = concat!(
+    "                                                                                                               \n",
+    "                                                                                                               \n",
+    "                                                                                                               \n",
+);
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blocks_near_the_limit_are_no_exception(
+        before in adversarial(),
+        inside in adversarial(),
+        short in 0usize..60,
+        after in adversarial(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let filler = "x".repeat(BLOCK_BYTES_MAX.saturating_sub(short));
+        let text = format!("{before}\n<<<NOTE>>>{filler}{inside}<<<END>>>{after}");
+        let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
+        prop_assert!(shown == read(&text, &names()).visible);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_split_shows_what_reading_shows(
         text in adversarial(),
+        wide in any::<prop::sample::Index>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
+        let text = cut(&text, &[wide]).join(WIDE);
         let chunks = cut(&text, &cuts);
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
         let reading = read(&text, &names());
@@ -100,8 +128,7 @@ proptest! {
         let reading = read(&text, &names());
         let (visible, blocks) = oracle::read(&text);
         prop_assert_eq!(reading.blocks.into_iter().map(|block| block.raw).collect::<Vec<_>>(), blocks);
-        let words = |text: &str| text.chars().filter(|c| !c.is_ascii_whitespace()).collect::<String>();
-        prop_assert_eq!(words(&reading.visible), words(&visible));
+        prop_assert_eq!(reading.visible, visible);
     }
 
     #[test]
@@ -143,10 +170,12 @@ proptest! {
 
 /// The rules once more, without regard to time: whether a marker counts is worked out anew from all that precedes it.
 mod oracle {
+    use std::ops::Range;
+
     const NAMES: [&str; 3] = ["NOTE", "N", "BATCH"];
 
     pub fn read(text: &str) -> (String, Vec<String>) {
-        let (mut visible, mut blocks) = (String::new(), Vec::new());
+        let (mut stretches, mut blocks) = (Vec::new(), Vec::new());
         // Where the present stretch of text or block begins, and whether that is in the middle of a line.
         let (mut start, mut mid_line) = (0, false);
         let mut open: Option<usize> = None;
@@ -157,7 +186,7 @@ mod oracle {
             let counts = !hidden(before, mid_line);
             match (marker, open) {
                 (Some((name, len)), None) if NAMES.contains(&name.as_str()) && counts => {
-                    visible.push_str(before);
+                    stretches.push(start..at);
                     open = Some(at);
                     (start, mid_line) = (at + len, true);
                     at += len;
@@ -171,8 +200,47 @@ mod oracle {
                 _ => at += text[at..].chars().next().map_or(1, char::len_utf8),
             }
         }
-        visible.push_str(&text[open.unwrap_or(start)..]);
-        (visible, blocks)
+        // A last block that was never closed is none, so nothing was parted there.
+        let rest = if open.is_some() { stretches.pop().map_or(0, |last: Range<usize>| last.start) } else { start };
+        stretches.push(rest..text.len());
+        (joined(text, &stretches), blocks)
+    }
+
+    const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
+    fn joined(text: &str, stretches: &[Range<usize>]) -> String {
+        let (mut out, mut gap) = (String::new(), String::new());
+        for (place, stretch) in stretches.iter().enumerate() {
+            let stretch = &text[stretch.clone()];
+            let words = stretch.trim_matches(SPACE);
+            let (before, after) = stretch.split_once(words).unwrap_or_default();
+            let before = if words.is_empty() { stretch } else { before };
+            gap = if place == 0 { before.to_owned() } else { one_gap(&gap, before) };
+            let is_last = place + 1 == stretches.len();
+            if words.is_empty() {
+                out += if is_last && place == 0 { &gap } else { "" };
+                continue;
+            }
+            out += if place == 0 || !out.is_empty() { &gap } else { "" };
+            out += words;
+            gap = after.to_owned();
+            out += if is_last { after } else { "" };
+        }
+        out
+    }
+
+    fn one_gap(before: &str, after: &str) -> String {
+        let lines = |gap: &str| gap.matches('\n').count();
+        match (lines(before), lines(after)) {
+            (0, 0) if before.len() >= after.len() => before.to_owned(),
+            (0, 0) => after.to_owned(),
+            (more, 0) if more > 0 => before.to_owned(),
+            (more, less) if more > less => {
+                let indent = after.split('\n').next_back().unwrap_or("");
+                format!("{}{indent}", before.trim_end_matches([' ', '\t', '\r']))
+            }
+            _ => after.to_owned(),
+        }
     }
 
     fn marker(text: &str) -> Option<(String, usize)> {
@@ -207,9 +275,8 @@ mod oracle {
             let info = rest[length..].trim_matches([' ', '\t', '\r']);
             match fence {
                 Some((open, least, deepest)) => {
-                    if mark == open && length >= least && indent <= deepest && info.is_empty() {
-                        fence = None;
-                    }
+                    let closes = mark == open && length >= least && indent <= deepest && info.is_empty();
+                    fence = fence.filter(|_| !closes);
                 }
                 None if indent <= list + 3 && length >= 3 && (mark == '~' || !info.contains('`')) => {
                     fence = Some((mark, length, list + 3));

@@ -183,7 +183,8 @@ impl Actor {
     async fn handle(&mut self, job: Job) -> Result<(), Lost> {
         let Job { input, done, waiter } = job;
         // What came from a call or a tool was paid for: it is written down, however long that takes.
-        let paid = matches!(input, Input::Answer { .. } | Input::Failure { .. } | Input::ToolResult { .. } | Input::Tick);
+        let paid =
+            matches!(input, Input::Answer { .. } | Input::Failure { .. } | Input::ToolResult { .. } | Input::Tick);
         let result = if paid { self.insist(input).await? } else { self.commit(input, waiter).await };
         match result {
             Err(error @ (Error::TakenOver(_) | Error::InUse { .. })) => {
@@ -206,7 +207,9 @@ impl Actor {
         let mut wait_ms = 50;
         loop {
             match self.commit(input.clone(), None).await {
-                Err(error @ (Error::TakenOver(_) | Error::InUse { .. } | Error::Unreadable { .. })) => return Err(Lost(error)),
+                Err(error @ (Error::TakenOver(_) | Error::InUse { .. } | Error::Unreadable { .. })) => {
+                    return Err(Lost(error));
+                }
                 Err(Error::Store(_)) => {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                     wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
@@ -217,7 +220,11 @@ impl Actor {
     }
 
     /// Decide, append, apply, publish.
-    async fn commit(&mut self, input: Input, waiter: Option<crate::report::Answered>) -> Result<Option<MessageId>, Error> {
+    async fn commit(
+        &mut self,
+        input: Input,
+        waiter: Option<crate::report::Answered>,
+    ) -> Result<Option<MessageId>, Error> {
         let decision = match self.decide(input).await {
             Ok(decision) => decision,
             Err(error) => {
@@ -244,7 +251,8 @@ impl Actor {
         if !self.waiters.is_empty() {
             let shelf = &self.resident.shelf;
             let session = &self.resident.state.session;
-            let words = |text: segue_core::body::Text| shelf.find(text.body).map(|text| text.to_string()).unwrap_or_default();
+            let words =
+                |text: segue_core::body::Text| shelf.find(text.body).map(|text| text.to_string()).unwrap_or_default();
             let report = |turn, outcome: &_, said| TurnReport {
                 turn,
                 outcome: Clone::clone(outcome),
@@ -311,9 +319,7 @@ impl Actor {
         };
         match self.shared.store.append(commit).await {
             Ok(_) => Ok(()),
-            Err(segue_store::Error::Full { what }) => {
-                Err(Error::Store(Arc::new(segue_store::Error::Full { what })))
-            }
+            Err(segue_store::Error::Full { what }) => Err(Error::Store(Arc::new(segue_store::Error::Full { what }))),
             Err(error) => {
                 let error = Error::from_store(&self.session, error);
                 if matches!(error, Error::Store(_)) {

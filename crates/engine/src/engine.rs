@@ -270,12 +270,8 @@ impl Engine {
             summary: Some(summary_of(&decision.state.session, owes)),
         };
         self.shared.store.append(commit).await.map_err(fail)?;
-        let resident = crate::registry::Resident {
-            state: decision.state,
-            shelf,
-            claim: Some(claim.epoch),
-            snapshot_at: Seq(0),
-        };
+        let resident =
+            crate::registry::Resident { state: decision.state, shelf, claim: Some(claim.epoch), snapshot_at: Seq(0) };
         let place = Place::AtRest(Box::new(resident), self.shared.clock.now());
         self.shared.registry.with(|places| places.insert(session.clone(), place));
         self.shared.hub.publish(&session, &decision.events);
@@ -328,25 +324,27 @@ impl Engine {
     /// Brings an input to its session, starting the session's task if it is at rest.
     pub(crate) async fn post(&self, session: &SessionId, mut job: Job) -> Result<(), Error> {
         loop {
-            let sender = self.shared.registry.with(|places| {
+            // Handed over under the same lock under which a session goes to rest: what is in the mailbox is seen there.
+            let handed = self.shared.registry.with(|places| {
                 let rested = match places.remove(session) {
                     Some(Place::AtWork(sender)) if !sender.is_closed() => {
-                        places.insert(session.clone(), Place::AtWork(sender.clone()));
-                        return sender;
+                        let handed = sender.try_send(job).map_err(|refused| (sender.clone(), refused.into_inner()));
+                        places.insert(session.clone(), Place::AtWork(sender));
+                        return handed;
                     }
                     Some(Place::AtWork(_)) | None => None,
                     Some(Place::AtRest(resident, _)) => Some(resident),
                 };
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
+                let handed = sender.try_send(job).map_err(|refused| (sender.clone(), refused.into_inner()));
                 places.insert(session.clone(), Place::AtWork(sender.clone()));
-                tokio::spawn(work(self.shared.clone(), session.clone(), rested, sender.clone(), jobs));
-                sender
+                tokio::spawn(work(self.shared.clone(), session.clone(), rested, sender, jobs));
+                handed
             });
-            match sender.send(job).await {
-                Ok(()) => return Ok(()),
-                // Its task went to rest just now.
-                Err(returned) => job = returned.0,
-            }
+            let Err((sender, returned)) = handed else { return Ok(()) };
+            job = returned;
+            // Its mailbox is full, or its task went to rest just now.
+            let _ = sender.reserve().await;
         }
     }
 

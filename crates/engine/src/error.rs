@@ -96,3 +96,74 @@ impl Error {
         }
     }
 }
+
+impl Error {
+    /// The error's code: short, stable, and the heading of its place in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoSuchSession(_) => "no-such-session",
+            Self::SessionExists(_) => "session-exists",
+            Self::BadSessionName { .. } => "bad-session-name",
+            Self::NoSuchFlow { .. } => "no-such-flow",
+            Self::FaultyFlow { .. } => "faulty-flow",
+            Self::Refused(refusal) => refusal_code(refusal),
+            Self::InUse { .. } => "in-use",
+            Self::TakenOver(_) => "taken-over",
+            Self::Unreadable { source: codec::Error::Newer { .. }, .. } => "newer-format",
+            Self::Unreadable { .. } => "unreadable",
+            Self::NoSuchCall { .. } => "no-such-call",
+            Self::Store(error) => store_code(error),
+            Self::BadImport { .. } => "bad-import",
+            Self::ShuttingDown => "shutting-down",
+        }
+    }
+}
+
+fn refusal_code(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::AlreadyOpen | Refusal::NotOpen => "not-open",
+        Refusal::Closed { .. } => "closed",
+        Refusal::Busy => "busy",
+        Refusal::QueueFull { .. } => "queue-full",
+        Refusal::EmptyMessage => "empty-message",
+        Refusal::MessageTooLong { .. } => "message-too-long",
+        Refusal::ControlCharacter { .. } => "control-character",
+        Refusal::KeyTooLong { .. } => "key-too-long",
+        Refusal::NotOwed { .. } | Refusal::ToolNotOwed { .. } => "not-owed",
+        Refusal::NotHeld { .. } => "not-held",
+        Refusal::NothingRuns => "nothing-runs",
+        Refusal::Phase(_) => "phase",
+        Refusal::NoSuchRole { .. } => "no-such-role",
+        Refusal::TooManySteps { .. } => "too-many-steps",
+    }
+}
+
+fn store_code(error: &segue_store::Error) -> &'static str {
+    use segue_store::Error as Store;
+    match error {
+        Store::Full { .. } => "disk-full",
+        Store::Damaged { .. } => "damaged",
+        Store::Broken { .. } => "store-broken",
+        Store::Newer { .. } => "newer-format",
+        Store::NotAStore { .. } => "not-a-store",
+        _ => "store",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Every code in this file is a heading of the page, and every heading of the page is a code.
+    #[test]
+    fn every_code_has_its_place_on_the_page() {
+        let page = include_str!("../../../docs/errors.md");
+        let headings: std::collections::BTreeSet<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let source = include_str!("error.rs");
+        let (code, _) = source.split_once("#[cfg(test)]").expect("these tests");
+        let (_, code) = code.split_once("pub fn code").expect("the codes begin there");
+        let codes: std::collections::BTreeSet<&str> =
+            code.lines().filter_map(|line| line.split_once("=> \"")?.1.split('"').next()).collect();
+        assert_eq!(codes, headings);
+    }
+}

@@ -130,7 +130,9 @@ fn closed_call(event: &Recorded) -> Option<CallId> {
     use segue_core::event::Event;
     match &event.event {
         Event::CallAnswered(answered) => Some(answered.call),
-        Event::CallFailed { call, .. } | Event::CallCancelled { call, .. } | Event::CallUnknown { call, .. } => Some(*call),
+        Event::CallFailed { call, .. } | Event::CallCancelled { call, .. } | Event::CallUnknown { call, .. } => {
+            Some(*call)
+        }
         _ => None,
     }
 }
@@ -154,16 +156,7 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(hub: Arc<Hub>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let (words, updates) = hub.join(&session);
-        Self {
-            hub,
-            store,
-            session,
-            updates,
-            seen: after,
-            heard: BTreeMap::new(),
-            ready: words.into(),
-            behind: true,
-        }
+        Self { hub, store, session, updates, seen: after, heard: BTreeMap::new(), ready: words.into(), behind: true }
     }
 
     /// The next update. Waits as long as it takes; dropping the future loses nothing.

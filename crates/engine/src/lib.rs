@@ -26,3 +26,8 @@ pub use engine::{Engine, Message, Opening, Recovery, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
 pub use report::TurnReport;
+
+/// The page whose example runs here.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct EmbeddingPage;

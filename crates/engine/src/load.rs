@@ -24,7 +24,11 @@ pub(crate) async fn read_events(
 
 /// The state as it stands in the store, folded from the newest snapshot where that is of use. The second value is the place
 /// of that snapshot.
-pub(crate) async fn load_state(store: &dyn Store, rules: &dyn Rules, session: &SessionId) -> Result<(State, Seq), Error> {
+pub(crate) async fn load_state(
+    store: &dyn Store,
+    rules: &dyn Rules,
+    session: &SessionId,
+) -> Result<(State, Seq), Error> {
     let snapshot = store.snapshot(session).await.map_err(|error| Error::from_store(session, error))?;
     let usable = snapshot.filter(|snapshot| snapshot.format == codec::SNAPSHOT_FORMAT);
     let usable = usable.and_then(|Snapshot { seq, bytes, .. }| {
@@ -44,7 +48,12 @@ pub(crate) async fn load_state(store: &dyn Store, rules: &dyn Rules, session: &S
 }
 
 /// The state right after a given event, folded from the beginning.
-pub(crate) async fn state_at(store: &dyn Store, rules: &dyn Rules, session: &SessionId, at: Seq) -> Result<State, Error> {
+pub(crate) async fn state_at(
+    store: &dyn Store,
+    rules: &dyn Rules,
+    session: &SessionId,
+    at: Seq,
+) -> Result<State, Error> {
     let mut state = State::fresh(rules);
     loop {
         let left = usize::try_from(at.0.saturating_sub(state.session.seq.0)).unwrap_or(usize::MAX);

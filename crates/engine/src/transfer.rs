@@ -66,7 +66,11 @@ impl Engine {
     ///
     /// # Errors
     /// The lines are no export of this or an older format, or the name is taken. Then nothing is kept.
-    pub async fn import(&self, lines: impl Iterator<Item = String>, name: Option<SessionId>) -> Result<SessionId, Error> {
+    pub async fn import(
+        &self,
+        lines: impl Iterator<Item = String>,
+        name: Option<SessionId>,
+    ) -> Result<SessionId, Error> {
         let parsed = parse(lines)?;
         let session = check_name(name.unwrap_or(parsed.session))?;
         let flow = match parsed.events.first().map(|event| &event.event) {
@@ -136,13 +140,16 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
         if line.trim().is_empty() {
             continue;
         }
-        let line: Line = serde_json::from_str(&line)
-            .map_err(|_| bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned()))?;
+        let line: Line = serde_json::from_str(&line).map_err(|_| {
+            bad("this is no line of an exported session; expected JSON as `segue export` writes it".to_owned())
+        })?;
         match line {
             Line::Heading { segue, format, session: name } if segue == HEADING && session.is_none() => {
                 if format > codec::FORMAT {
                     let reads = codec::FORMAT;
-                    return Err(bad(format!("it is of format {format}, and this version reads up to {reads}; use a newer one")));
+                    return Err(bad(format!(
+                        "it is of format {format}, and this version reads up to {reads}; use a newer one"
+                    )));
                 }
                 session = Some(name);
             }
@@ -172,7 +179,9 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
     match session {
         Some(session) if !events.is_empty() => Ok(Parsed { session, events, bodies }),
         Some(_) => Err(Error::BadImport { line: count, why: "the file ends before the first event".to_owned() }),
-        None => Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() }),
+        None => {
+            Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() })
+        }
     }
 }
 

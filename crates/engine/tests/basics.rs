@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use segue_core::decide::Command;
 use segue_core::event::{Event, Outcome};
 use segue_core::ids::{Seq, SessionId};
-use segue_core::decide::Command;
 use segue_engine::{Engine, Message, Opening, Recovery, Setup, Update};
 use segue_models::{Models, Scripted};
 use segue_store::memory::{MemoryDisk, MemoryStore};
@@ -15,13 +15,9 @@ async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
 
 async fn engine_with(disk: &MemoryDisk, script: &str, recovery: Recovery) -> Engine {
     let model: Scripted = script.parse().expect("a sound script");
-    let mut setup = Setup::new(
-        Arc::new(MemoryStore::open(disk)),
-        segue_flows::all(),
-        Models::only(Arc::new(model)),
-        "scripted",
-    );
-    setup.recovery = recovery;
+    let model = Models::only(Arc::new(model));
+    let store = Arc::new(MemoryStore::open(disk));
+    let setup = Setup { recovery, ..Setup::new(store, segue_flows::all(), model, "scripted") };
     Engine::start(setup).await.expect("the engine starts")
 }
 

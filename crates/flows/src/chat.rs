@@ -68,11 +68,7 @@ impl Flow for Chat {
         match (&event.event, view.about.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => vec![Step::Call(CallWish::new(ASSISTANT, "reply"))],
             (Event::CallAnswered(answered), Some(call)) if call.role == ASSISTANT => vec![
-                Step::Say {
-                    text: Speech::Stored(answered.text),
-                    by: Some(call.role.clone()),
-                    call: Some(call.call),
-                },
+                Step::Say { text: Speech::Stored(answered.text), by: Some(call.role.clone()), call: Some(call.call) },
                 Step::EndTurn(Outcome::Done),
             ],
             (Event::CallFailed { next: Next::GiveUp, failure, .. }, Some(call)) if call.role == ASSISTANT => {
@@ -96,9 +92,11 @@ impl Flow for Chat {
             why: why.to_owned(),
         };
         match (name.as_str(), asking.folding) {
-            ("instruction", _) => {
-                template("instruction", fill(include_str!("../prompts/chat/instruction.md"), &()), "who answers, and how")
-            }
+            ("instruction", _) => template(
+                "instruction",
+                fill(include_str!("../prompts/chat/instruction.md"), &()),
+                "who answers, and how",
+            ),
             ("summarise", _) => {
                 #[derive(Serialize)]
                 struct Arguments {
@@ -107,9 +105,11 @@ impl Flow for Chat {
                 let text = fill(include_str!("../prompts/chat/summarise.md"), &Arguments { words: SUMMARY_WORDS });
                 template("summarise", text, "how to shorten")
             }
-            ("folded", Some(folding)) => {
-                template("folded", fill(include_str!("../prompts/chat/folded.md"), &folded(folding)), "what is shortened")
-            }
+            ("folded", Some(folding)) => template(
+                "folded",
+                fill(include_str!("../prompts/chat/folded.md"), &folded(folding)),
+                "what is shortened",
+            ),
             (segue_core::context::COMPACTION, Some(folding)) => {
                 #[derive(Serialize)]
                 struct Arguments<'f> {

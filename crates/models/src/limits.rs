@@ -40,3 +40,41 @@ pub const REHEARSAL_SCHEMA_VALUES_MAX: usize = 2000;
 pub const REHEARSAL_STRING_CHARS_MAX: usize = 10_000;
 /// Bytes filled into the placeholders of one hint; those beyond stay empty.
 pub const REHEARSAL_HINT_BYTES_MAX: usize = 1 << 20;
+/// Longest key of a block template the rehearsal model recognises.
+pub const KEY_BYTES_MAX: usize = 40;
+/// Bytes before a block template in which the rehearsal model looks for when it is due.
+pub const LEAD_BYTES_MAX: usize = 400;
+/// A paragraph shorter than this (“Format:”) says too little; the one before it counts too.
+pub const LEAD_BYTES_MIN: usize = 25;
+/// Longest line the rehearsal model writes into a block.
+pub const REHEARSAL_BLOCKS_LINE_CHARS_MAX: usize = 160;
+/// Longest item the rehearsal model writes into a list.
+pub const ITEM_CHARS_MAX: usize = 60;
+/// Longest quotation of the user in the rehearsal model's prose.
+pub const REHEARSAL_PROSE_QUOTE_CHARS_MAX: usize = 80;
+/// Longest piece of a tool's result that the rehearsal model repeats.
+pub const RESULT_CHARS_MAX: usize = 200;
+/// Points in a summary by the rehearsal model.
+pub const SUMMARY_ITEMS_MAX: usize = 8;
+/// A message of at most this many words can be a greeting.
+pub const GREETING_WORDS_MAX: usize = 3;
+/// Words in what the rehearsal model takes for the topic.
+pub const TOPIC_WORDS_MAX: usize = 6;
+/// Characters in what the rehearsal model takes for the topic.
+pub const TOPIC_CHARS_MAX: usize = 60;
+/// Words the rehearsal model remembers of a message.
+pub const KEYWORDS_MAX: usize = 8;
+/// Longest quotation when the rehearsal model is asked what was said.
+pub const REHEARSAL_RECALL_QUOTE_CHARS_MAX: usize = 200;
+/// Earlier messages the rehearsal model lists when asked for all of them.
+pub const SO_FAR_MAX: usize = 12;
+/// Longest thing the rehearsal model recalls about the user (a name, a colour).
+pub const VALUE_WORDS_MAX: usize = 10;
+/// References and combinations followed in a row; more than this is a circle.
+pub const HOPS_MAX: usize = 32;
+/// Longest line of the conversation that the rehearsal model puts into a JSON field.
+pub const REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX: usize = 120;
+/// Length of `{{name|line}}`.
+pub const TEMPLATE_LINE_CHARS_MAX: usize = 80;
+/// No placeholder is longer than this, so looking for its end takes constant time.
+pub const PLACEHOLDER_BYTES_MAX: usize = 64;

@@ -2,14 +2,12 @@
 //! between the quotes of a JSON string. What a name stands for is the caller's business; a filled-in value is never
 //! searched for placeholders again.
 
+use crate::limits::{PLACEHOLDER_BYTES_MAX, TEMPLATE_LINE_CHARS_MAX};
 use serde_json::Value;
 
 use crate::suggest::did_you_mean;
 use crate::text::shorten;
 
-const LINE_CHARS_MAX: usize = 80;
-/// No placeholder is longer than this, so looking for its end takes constant time.
-const PLACEHOLDER_BYTES_MAX: usize = 64;
 const FILTERS: [&str; 2] = ["json", "line"];
 
 /// Fills in what `value` knows; the rest stays as it is.
@@ -76,7 +74,7 @@ enum Part<'t> {
 fn apply(filter: Option<&str>, found: String) -> Option<String> {
     match filter {
         None => Some(found),
-        Some("line") => Some(shorten(&found, LINE_CHARS_MAX)),
+        Some("line") => Some(shorten(&found, TEMPLATE_LINE_CHARS_MAX)),
         Some("json") => {
             let quoted = Value::String(found).to_string();
             Some(quoted[1..quoted.len() - 1].to_owned())

@@ -41,6 +41,16 @@ pub struct Start<'s> {
     pub recovery: Recovery,
 }
 
+impl Start<'_> {
+    /// A script is for the session it is used with; other sessions that were left undone have no part in it.
+    fn recovery(&self) -> Recovery {
+        match (self.script, self.recovery) {
+            (Some(_), Recovery::Now) => Recovery::OnUse,
+            (_, recovery) => recovery,
+        }
+    }
+}
+
 /// What is configured, and where.
 #[derive(Debug)]
 pub struct Loaded {
@@ -68,7 +78,7 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),
-        recovery: start.recovery,
+        recovery: start.recovery(),
         ..Setup::new(Arc::new(store), flows, Models::new(), SCRIPTED)
     };
     let engine = Engine::start(setup).await?;

@@ -4,6 +4,7 @@
 //! bytes with a place and a time, a body is a text with an address, a summary is one row for lists and for recovery.
 //! It reads no clock; every time comes from the caller.
 
+use crate::limits::{SEQ_MAX, SESSION_ID_BYTES_MAX};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,17 +15,12 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+pub mod limits;
 pub mod memory;
 mod search;
 pub mod sqlite;
 
 pub use error::Error;
-
-/// The longest name a session may have.
-pub const SESSION_ID_BYTES_MAX: usize = 256;
-
-/// The last place a journal has: what every backend can count to.
-const SEQ_MAX: u64 = i64::MAX as u64;
 
 /// Where journals are kept. Every backend passes the same conformance suite.
 ///

@@ -124,16 +124,12 @@ struct Session {
     epoch: Epoch,
     holder: Option<u64>,
     records: Vec<Record>,
-    /// Which bodies it may read, since which record, and whether they were said.
-    uses: BTreeMap<BodyId, Use>,
+    /// Which bodies it may read, and since which record.
+    uses: BTreeMap<BodyId, Seq>,
+    /// Which bodies were said with which record, in order.
+    said: Vec<(Seq, BodyId)>,
     snapshot: Option<Snapshot>,
     summary: Option<Summary>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Use {
-    since: Seq,
-    said_since: Option<Seq>,
 }
 
 impl Session {
@@ -142,9 +138,9 @@ impl Session {
     }
 
     fn note(&mut self, body: &Body, since: Seq) {
-        let used = self.uses.entry(body.id).or_insert(Use { since, said_since: None });
+        self.uses.entry(body.id).or_insert(since);
         if body.kind == BodyKind::Said {
-            used.said_since.get_or_insert(since);
+            self.said.push((since, body.id));
         }
     }
 }
@@ -218,12 +214,8 @@ impl Disk {
     }
 
     fn excerpt(&self, session: &Session, title: &str, needle: &Needle) -> Option<String> {
-        needle.excerpt(title).or_else(|| {
-            let mut said: Vec<(Seq, BodyId)> =
-                session.uses.iter().filter_map(|(id, used)| Some((used.said_since?, *id))).collect();
-            said.sort();
-            said.iter().find_map(|(_, id)| needle.excerpt(self.bodies.get(id)?))
-        })
+        let in_texts = || session.said.iter().find_map(|(_, id)| needle.excerpt(self.bodies.get(id)?));
+        needle.excerpt(title).or_else(in_texts)
     }
 }
 
@@ -350,10 +342,10 @@ impl Store for MemoryStore {
         }
         disk.refuse_if_taken(&fork.to, self.node)?;
         let records = parent.records.iter().take_while(|record| record.seq <= fork.at).cloned().collect();
-        let uses = parent.uses.iter().filter(|(_, used)| used.since <= fork.at).map(|(id, used)| {
-            (*id, Use { since: used.since, said_since: used.said_since.filter(|since| *since <= fork.at) })
-        });
-        let child = Session { records, uses: uses.collect(), summary: Some(fork.summary), ..Session::default() };
+        let uses = parent.uses.iter().filter(|(_, since)| **since <= fork.at).map(|(id, since)| (*id, *since));
+        let said = parent.said.iter().filter(|(since, _)| *since <= fork.at).copied();
+        let (uses, said, summary) = (uses.collect(), said.collect(), Some(fork.summary));
+        let child = Session { records, uses, said, summary, ..Session::default() };
         disk.sessions.insert(fork.to.clone(), child);
         disk.reign(&fork.to, None).map(|_| ())
     }

@@ -4,6 +4,7 @@
 //! happens where the caller is, so that the writer only writes. Who holds a session is known by file locks, which no
 //! dead process can keep.
 
+use crate::limits::READERS_MAX;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,8 +29,6 @@ mod writer;
 use fault::{Trouble, about_file, about_store};
 use node::Node;
 use writer::{Queue, Task, Traces};
-
-const READERS_MAX: usize = 4;
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default)]

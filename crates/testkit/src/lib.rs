@@ -1,7 +1,21 @@
 //! For development only: a stage on which a flow is played step by step, without an engine, a clock or a model.
 
+mod check;
+mod puppet;
 mod stage;
 mod words;
 
+pub use puppet::Puppet;
 pub use stage::{MODEL, Stage};
-pub use words::Words;
+pub use words::{Shelf, Words};
+
+/// The pages of the documentation whose examples run here.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/flows.md")]
+    struct Flows;
+    #[doc = include_str!("../../../docs/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../../../docs/phases.md")]
+    struct Phases;
+}

@@ -1,16 +1,12 @@
 //! What is wrong with a graph, found before anything runs on it. Guards are taken to be passable unless they never can be;
 //! whether a flow ever makes them hold is not decided here.
 
+use crate::limits::{GATES_MAX, PHASES_MAX};
 use std::collections::BTreeSet;
 
 use super::dead_end;
 use super::{Gate, Phase, PhaseGraph, PhaseKind, quoted};
 use crate::ids::PhaseName;
-
-/// The most phases a graph may have.
-pub const PHASES_MAX: usize = 64;
-/// The most gates a graph may have. The search for dead ends looks at every set of open gates that can be met.
-pub const GATES_MAX: usize = 8;
 
 /// One thing that is wrong with a graph, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

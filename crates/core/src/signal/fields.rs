@@ -3,14 +3,21 @@
 //!
 //! - A key is letters, digits, `_`, `-` and blanks (at most [`KEY_CHARS_MAX`]), then a colon, at the beginning of a line,
 //!   perhaps in `**bold**`. Case does not matter, and blanks, `-` and `_` are the same: `Key findings` is `key_findings`.
-//! - A value goes on until the next known key that is not indented deeper (one column of slack is given).
-//! - A section holds fields of its own. They should be indented; where they are not, a key belongs to the section if
-//!   only the section knows it.
+//! - A value goes on until the next known key that is not indented deeper than its own (one column of slack is given).
+//! - A section holds fields of its own. They should be indented, and what follows the section should not; where that
+//!   is not so, a key belongs to whoever knows it.
 //! - A raw value takes everything to the end of the block, whatever it looks like.
 //! - `null`, `none`, `[]` and nothing at all are absent.
 //! - A key given twice: the first one stands.
 
-use super::{Complaint, KEY_CHARS_MAX, complain, excerpt, list};
+use super::{Complaint, complain, excerpt, list};
+use crate::limits::KEY_CHARS_MAX;
+
+/// How many columns deeper than the key before it a key may stand.
+const INDENT_SLACK: usize = 1;
+
+/// An empty list stands for nothing also where no list is expected.
+const NO_ITEMS: &str = "[]";
 
 /// The keys a block or section knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -231,12 +238,6 @@ impl<'a> Frame<'a> {
     fn new(at: String, shape: &'a Shape) -> Self {
         Self { at, shape, fields: Fields::default(), open: None, stray: None }
     }
-
-    /// Whether `key` is a key of this frame, as far as indentation goes too.
-    fn takes(&self, key: &Key<'_>) -> Option<&'a Kind> {
-        let deep_enough = self.open.as_ref().is_none_or(|field| key.indent <= field.indent.saturating_add(1));
-        self.shape.kind(&key.name).filter(|_| deep_enough)
-    }
 }
 
 struct Reader<'a, 'c> {
@@ -248,9 +249,13 @@ struct Reader<'a, 'c> {
 impl<'a> Reader<'a, '_> {
     /// Closes what `key` ends, if it is a known key here, and says what it holds.
     fn enter(&mut self, key: &Key<'a>) -> Option<&'a Kind> {
+        let value_before = self.frames.last().and_then(|frame| frame.open.as_ref());
+        if value_before.is_some_and(|field| key.indent > field.indent.saturating_add(INDENT_SLACK)) {
+            return None;
+        }
         let mut taken = None;
         for (depth, frame) in self.frames.iter().enumerate().rev() {
-            if let Some(kind) = frame.takes(key) {
+            if let Some(kind) = frame.shape.kind(&key.name) {
                 taken = Some((depth, kind));
             }
             let section = depth.checked_sub(1).and_then(|outer| self.frames[outer].open.as_ref());
@@ -318,7 +323,7 @@ impl<'a> Reader<'a, '_> {
         let Some(inner) = self.frames.pop() else { return };
         let Some(field) = self.frames.last_mut().and_then(|frame| frame.open.take()) else { return };
         let said = if is_absent(field.first) { inner.stray.unwrap_or("") } else { field.first };
-        if !is_absent(said) {
+        if !is_absent(said) && said.trim() != NO_ITEMS {
             let text = excerpt(said);
             let at = inner.at;
             let complaint = if inner.fields.is_empty() {
@@ -367,7 +372,7 @@ fn text_of(first: &str, lines: &[&str]) -> FieldValue {
         text.push_str(line.get(shared.min(indent_of(line))..).unwrap_or("").trim_end());
     }
     let text = unquoted(text.trim());
-    if is_absent(text) { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
+    if is_absent(text) || text == NO_ITEMS { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
 }
 
 /// `text` without a pair of double quotes around all of it.
@@ -381,7 +386,7 @@ pub(super) fn unquoted(text: &str) -> &str {
 /// Whether these words stand for nothing.
 pub(super) fn is_absent(text: &str) -> bool {
     let text = text.trim();
-    text.is_empty() || text == "[]" || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
+    text.is_empty() || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
 }
 
 /// A key as it is compared: lower case, words joined by `_`.

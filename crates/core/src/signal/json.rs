@@ -2,9 +2,10 @@
 //! bare text the longest value is taken, for prose is full of small brackets. Only objects and arrays count. It does
 //! not know what the value should look like: the caller does, and says so.
 
+use crate::limits::JSON_LOOKS_MAX;
 use serde_json::Value;
 
-use super::{JSON_BYTES_SMALL, JSON_LOOKS_MAX, mend};
+use super::{JSON_BYTES_SMALL, mend};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -2,12 +2,9 @@
 //! that takes: fences, quotes, list items, runs of backticks. It renders nothing.
 
 use super::Place;
+use crate::limits::{FENCE_LENGTH_MIN, INDENT_MAX, LIST_DIGITS_MAX};
 
 const TAB_COLUMNS: usize = 4;
-/// How far a fence or a quote may be indented beyond its container.
-const INDENT_MAX: usize = 3;
-const FENCE_LENGTH_MIN: usize = 3;
-const LIST_DIGITS_MAX: u8 = 9;
 
 /// The state of the lines read so far.
 #[derive(Debug, Default)]

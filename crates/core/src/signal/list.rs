@@ -1,7 +1,8 @@
 //! Reads the value of a list field: inline in brackets, one item behind each bullet, or plain words as the only item.
 
 use super::fields::{FieldValue, is_absent, unquoted};
-use super::{Complaint, LIST_ITEMS_MAX, complain};
+use super::{Complaint, complain};
+use crate::limits::LIST_ITEMS_MAX;
 
 /// Reads the words behind a key and the lines that follow it as a list.
 pub(super) fn read(first: &str, lines: &[&str], at: &str, complaints: &mut Vec<Complaint>) -> FieldValue {
@@ -146,7 +147,7 @@ fn unescaped(text: &str, quote: char) -> String {
 /// One item for each bullet; lines without one go on with the item before them.
 fn bulleted(text: &str) -> Vec<String> {
     if !text.lines().any(|line| bullet(line).is_some()) {
-        return vec![unquoted(text).to_owned()];
+        return vec![unquoted(&tidy(text)).to_owned()];
     }
     let mut items: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -179,7 +180,7 @@ fn bullet(line: &str) -> Option<&str> {
     (rest.is_empty() || rest.starts_with([' ', '\t'])).then_some(rest)
 }
 
-/// An item without the line ends and the blanks around them.
+/// An item on a single line.
 fn tidy(item: &str) -> String {
     item.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -3,11 +3,9 @@
 //! quotes, Python's words, line ends in strings, and an end that is missing because the reply was cut. What cannot be
 //! JSON is given up at once. It never looks at a byte more than a few times.
 
+use crate::limits::BARE_KEY_BYTES_MAX;
+use crate::limits::JSON_DEPTH_MAX;
 use serde_json::{Map, Number, Value};
-
-use super::JSON_DEPTH_MAX;
-
-const BARE_KEY_BYTES_MAX: usize = 64;
 
 /// A value that was read, and how.
 #[derive(Debug)]
@@ -107,7 +105,11 @@ impl Mender<'_> {
             if self.is_half_a_word() {
                 break;
             }
-            items.push(self.value(depth + 1, Inside::Array)?);
+            let item = self.value(depth + 1, Inside::Array)?;
+            // Of an item that was cut as soon as it began, nothing is known.
+            if !(self.is_cut_short && is_empty(&item)) {
+                items.push(item);
+            }
         }
         Some(Value::Array(items))
     }
@@ -343,6 +345,15 @@ enum Comma {
     Due,
     /// A comma was read, and no entry since.
     Read,
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 fn is_quote(c: char) -> bool {

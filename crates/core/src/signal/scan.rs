@@ -3,7 +3,8 @@
 
 use super::lines::Lines;
 use super::visible::Visible;
-use super::{BLOCK_BYTES_MAX, BLOCKS_MAX, Complaint, MARKER_BLANKS_MAX, Place, complain};
+use super::{Complaint, Place, complain};
+use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_MAX, MARKER_BLANKS_MAX};
 
 /// The name in every end marker.
 pub(super) const END: &str = "END";

@@ -1,7 +1,7 @@
 //! Gathers what the user sees and closes the gaps that removed blocks leave. It holds white space back until it is
 //! known what follows, and nothing else.
 
-use super::GAP_BYTES_MAX;
+use crate::limits::GAP_BYTES_MAX;
 
 /// The visible text on its way out.
 #[derive(Debug, Default)]

@@ -5,19 +5,14 @@ use super::dice::Dice;
 use super::reading::{Reading, alike, telling_words};
 use super::words::{self, CUES, INSTRUCTION_WORDS};
 use crate::limits::REHEARSAL_TEMPLATES_MAX;
+use crate::limits::{ITEM_CHARS_MAX, KEY_BYTES_MAX, LEAD_BYTES_MAX, LEAD_BYTES_MIN, REHEARSAL_BLOCKS_LINE_CHARS_MAX};
 use crate::text::shorten;
 
 const OPEN: &str = "<<<";
 const CLOSE: &str = ">>>";
 const END: &str = "<<<END>>>";
-const KEY_BYTES_MAX: usize = 40;
-const LEAD_BYTES_MAX: usize = 400;
-/// A paragraph shorter than this (“Format:”) says too little; the one before it counts too.
-const LEAD_BYTES_MIN: usize = 25;
-const LINE_CHARS_MAX: usize = 160;
 /// Different wordings in a row; after these they begin again.
 const FORMS: usize = 3;
-const ITEM_CHARS_MAX: usize = 60;
 
 /// The block to send now, filled in, if any is due.
 pub(super) fn due(reading: &Reading, dice: &mut Dice) -> Option<String> {
@@ -203,7 +198,7 @@ fn filled(key: &str, description: &str, index: usize, reading: &Reading, dice: &
     } else {
         words::sentence(&topic, index)
     };
-    plain(&text, LINE_CHARS_MAX)
+    plain(&text, REHEARSAL_BLOCKS_LINE_CHARS_MAX)
 }
 
 /// On one line, and without anything that could be taken for a marker or a list.

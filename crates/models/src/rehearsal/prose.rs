@@ -3,13 +3,9 @@
 use super::dice::Dice;
 use super::reading::{Reading, topic_of};
 use super::{recall, words};
+use crate::limits::{GREETING_WORDS_MAX, REHEARSAL_PROSE_QUOTE_CHARS_MAX, RESULT_CHARS_MAX, SUMMARY_ITEMS_MAX};
 use crate::model::CallFacts;
 use crate::text::shorten;
-
-const QUOTE_CHARS_MAX: usize = 80;
-const RESULT_CHARS_MAX: usize = 200;
-const SUMMARY_ITEMS_MAX: usize = 8;
-const GREETING_WORDS_MAX: usize = 3;
 
 /// What to say, without the mark.
 pub(super) fn compose(reading: &Reading, call: &CallFacts, dice: &mut Dice) -> String {
@@ -43,7 +39,7 @@ fn ordinary(reading: &Reading, dice: &mut Dice) -> String {
     let is_question = reading.last().trim_end().ends_with('?');
     let mut sentences = vec![words::opening(is_question, &topic, dice), words::body(&keyword(dice), dice)];
     if let Some(previous) = reading.previous() {
-        let quote = |text: &str| shorten(text, QUOTE_CHARS_MAX);
+        let quote = |text: &str| shorten(text, REHEARSAL_PROSE_QUOTE_CHARS_MAX);
         sentences.push(words::memory(reading.said_count(), &quote(reading.first()), &quote(previous), dice));
     }
     sentences.push(words::closing(&keyword(dice), dice));

@@ -1,15 +1,12 @@
 //! What the stand-in makes of a prompt: its instructions, what was said to it and by it, what it is about. Reads a bounded
 //! part of every message and understands nothing; it counts words.
 
+use crate::limits::{KEYWORDS_MAX, TOPIC_CHARS_MAX, TOPIC_WORDS_MAX};
 use segue_core::prompt::{Message, Prompt, Speaker};
 
 use super::words::STOP_WORDS;
 use crate::limits::{REHEARSAL_INSTRUCTIONS_BYTES_MAX, REHEARSAL_MESSAGE_BYTES_MAX, REHEARSAL_MESSAGES_MAX};
 use crate::text::{cut, shorten};
-
-const TOPIC_WORDS_MAX: usize = 6;
-const TOPIC_CHARS_MAX: usize = 60;
-const KEYWORDS_MAX: usize = 8;
 
 /// A prompt, read.
 #[derive(Debug, Default)]

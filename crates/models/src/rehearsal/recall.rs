@@ -3,11 +3,8 @@
 
 use super::reading::{Reading, alike, telling_words};
 use super::words;
+use crate::limits::{REHEARSAL_RECALL_QUOTE_CHARS_MAX, SO_FAR_MAX, VALUE_WORDS_MAX};
 use crate::text::shorten;
-
-const QUOTE_CHARS_MAX: usize = 200;
-const SO_FAR_MAX: usize = 12;
-const VALUE_WORDS_MAX: usize = 10;
 
 const FIRST: &[&str] = &[
     "i say first",
@@ -50,7 +47,7 @@ pub(super) fn answer(reading: &Reading) -> Option<String> {
     let asks = |phrases: &[&str]| phrases.iter().any(|phrase| asked.contains(phrase));
     let rest =
         |phrases: &[&str]| phrases.iter().find_map(|phrase| asked.split_once(phrase).map(|(_, rest)| rest.to_owned()));
-    let quote = |text: &str| shorten(text, QUOTE_CHARS_MAX);
+    let quote = |text: &str| shorten(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
 
     if let Some(what) = rest(ABOUT).filter(|what| !what.is_empty()) {
         return Some(about(reading, &what));
@@ -89,16 +86,16 @@ pub(super) fn answer(reading: &Reading) -> Option<String> {
 fn my(reading: &Reading, what: &str) -> String {
     match find_fact(reading, what) {
         Some(value) => words::fact(what, &value),
-        None => words::not_told(&shorten(what, QUOTE_CHARS_MAX)),
+        None => words::not_told(&shorten(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
     }
 }
 
 fn about(reading: &Reading, what: &str) -> String {
     let wanted: Vec<_> = telling_words(what).collect();
     let mentions = |text: &&String| telling_words(text).any(|word| wanted.iter().any(|wanted| alike(wanted, &word)));
-    let what = shorten(what, QUOTE_CHARS_MAX);
+    let what = shorten(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
     match reading.earlier().iter().rev().find(mentions) {
-        Some(text) => words::said_about(&what, &shorten(text, QUOTE_CHARS_MAX)),
+        Some(text) => words::said_about(&what, &shorten(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
         None => words::not_told_about(&what),
     }
 }

@@ -34,9 +34,12 @@ pub async fn a_name_is_taken_once(place: &impl Place) {
 pub async fn an_empty_session_of_the_dead_is_no_obstacle(place: &impl Place) {
     let store = place.open();
     let old = Writing::begin(&store, "a").await.claim;
+    let empty = crate::Snapshot { seq: Seq(0), format: 1, bytes: b"of the dead".to_vec() };
+    store.keep_snapshot(&name("a"), empty).await.expect("kept");
     drop(store);
     let store = place.open();
     let claim = store.create(&name("a")).await.expect("as good as new");
+    assert_eq!(store.snapshot(&name("a")).await, Ok(None), "nothing of the old one comes with it");
     assert!(claim.epoch > old.epoch);
     assert_eq!(store.append(commit(&name("a"), claim, 2)).await, Ok(Seq(2)));
 }

@@ -3,12 +3,11 @@
 //! Each open store has a name and keeps a file of that name locked. The system takes the lock away when the process
 //! ends, however it ends, so a holder whose lock can be had is dead. No clock, no heartbeat.
 
+use crate::limits::NAMES_TRIED_MAX;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-
-const NAMES_TRIED_MAX: usize = 16;
 
 /// One open store among those on the same file.
 #[derive(Debug)]

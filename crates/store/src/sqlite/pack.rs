@@ -1,6 +1,7 @@
 //! How bytes lie on disk: records of one commit framed together, compressed where that helps, sealed with a checksum
 //! where nothing else tells damage. Total: any bytes give a value or say what is wrong with them.
 
+use crate::limits::{COMPRESS_BYTES_MIN, TRUSTED_BYTES_MAX, VALUE_BYTES_MAX};
 use std::cell::RefCell;
 use std::io::Read as _;
 
@@ -14,12 +15,6 @@ const ZSTD: u8 = 1;
 /// Every zstd frame begins with these; they are not written.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_LEVEL: i32 = 1;
-/// Shorter than this, a frame's own header eats what it saves.
-const COMPRESS_BYTES_MIN: usize = 64;
-/// Allocated at once on the word of a length read from disk; more only as bytes really come.
-const TRUSTED_BYTES_MAX: usize = 1 << 20;
-/// The longest value SQLite takes.
-const VALUE_BYTES_MAX: usize = 1_000_000_000;
 const CHECKSUM_BYTES: usize = 8;
 
 /// The records of one commit as one sealed value.

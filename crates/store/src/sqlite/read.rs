@@ -1,5 +1,6 @@
 //! What is read in one transaction: records, texts, snapshots, lists, and the check of everything.
 
+use crate::limits::COMPLAINTS_MAX;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -12,8 +13,6 @@ use super::pack;
 use super::write::{Standing, hash_of, standing};
 use crate::search::Needle;
 use crate::{Cursor, Error, Owes, Page, Query, Record, Report, Row, Snapshot, Summary};
-
-const COMPLAINTS_MAX: u32 = 20;
 
 pub(super) fn records(db: &Connection, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Trouble> {
     let standing = standing(db, session)?;

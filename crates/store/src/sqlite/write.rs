@@ -89,6 +89,8 @@ pub(super) fn clear_name(db: &Connection, session: &SessionId, node: &Node) -> R
     if old.head > Seq(0) || refuse_if_held(&old, session, node).is_err() {
         return Err(Trouble::Refused(Error::Exists { session: session.clone() }));
     }
+    // The key may be given again, and nothing of the old session may come with it.
+    db.execute("DELETE FROM snapshots WHERE session = ?1", [old.key])?;
     db.execute("DELETE FROM sessions WHERE key = ?1", [old.key])?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! Decides what shares a transaction and when the log is checkpointed. What a job does is the job's.
 
+use crate::limits::{COMPANY_JOBS_MIN, GROUP_BYTES_MAX, GROUP_JOBS_MAX, WAL_BYTES_MAX};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,17 +17,11 @@ use super::fault::{Trouble, about_file};
 use super::schema::{BUSY_MS, open_reader};
 use crate::Error;
 
-const GROUP_JOBS_MAX: usize = 512;
-const GROUP_BYTES_MAX: usize = 4 << 20;
-/// From so many jobs in a group on, the writer lets others run once before it commits.
-const COMPANY_JOBS_MIN: usize = 4;
 /// A background checkpoint is asked for after this much was written.
 const CHECKPOINT_BYTES: usize = 2 << 20;
 /// Past this the writer itself begins the log anew, in the same place: under steady load a checkpoint beside it never
 /// catches up, and a log that grows costs more to make durable than one that is overwritten.
 const WAL_BYTES_WANTED: u64 = 8 << 20;
-/// Past this readers are waited for, and the file is cut short.
-const WAL_BYTES_MAX: u64 = 64 << 20;
 /// How long the writer may wait for readers then.
 const TRUNCATE_WAIT_MS: u64 = 250;
 /// How long it may wait after a delete, where the bytes must be gone.

@@ -104,7 +104,7 @@ async fn a_store_of_a_newer_format_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_spoiled_file_gives_whole_data_or_an_error(seed in any::<u64>()) {

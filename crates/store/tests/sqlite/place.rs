@@ -25,6 +25,14 @@ impl File {
     pub fn wal(&self) -> PathBuf {
         self.path().with_extension("db-wal")
     }
+
+    /// Every byte of every file, each as one character.
+    pub fn at_rest(&self) -> String {
+        let folder = self.path().parent().expect("a parent").to_owned();
+        let files = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path());
+        let bytes = files.filter(|path| path.is_file()).flat_map(|path| std::fs::read(path).expect("read"));
+        bytes.map(char::from).collect()
+    }
 }
 
 impl Place for File {
@@ -38,11 +46,6 @@ impl Place for File {
     }
 
     fn contains(&self, marker: &str) -> bool {
-        let folder = self.path().parent().expect("a parent").to_owned();
-        let files = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path());
-        files.filter(|path| path.is_file()).any(|path| {
-            let bytes = std::fs::read(path).expect("read");
-            bytes.windows(marker.len()).any(|window| window == marker.as_bytes())
-        })
+        self.at_rest().contains(marker)
     }
 }

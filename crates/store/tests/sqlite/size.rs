@@ -1,9 +1,11 @@
 //! What a turn costs on disk.
 
+use std::sync::Arc;
+
 use segue_core::body::BodyId;
 use segue_core::ids::{Millis, Seq};
 use segue_store::conformance::{Place, Writing, commit, inner, said, summary};
-use segue_store::{Commit, Record};
+use segue_store::{Commit, Record, Store};
 
 use crate::noise::Noise;
 use crate::place::File;
@@ -17,27 +19,30 @@ const REPLY_CHARS: usize = 900;
 async fn a_turn_takes_little_more_than_its_text() {
     let place = File::new();
     let store = place.open();
-    let mut noise = Noise(42);
-    let mut writers = Vec::new();
+    let mut writers = tokio::task::JoinSet::new();
     for number in 0..SESSIONS {
-        writers.push(Writing::begin(&store, &format!("01920f3e-session-{number:04}")).await);
+        let one = Writing::begin(&store, &format!("01920f3e-session-{number:04}")).await;
+        writers.spawn(converse(store.clone(), one, Noise(42 + number as u64)));
     }
-    for turn in 0..TURNS {
-        for one in &mut writers {
-            for text in [said(&noise.prose(USER_CHARS)), inner(&noise.prose(REPLY_CHARS))] {
-                let id = text.id;
-                let records = (1..=3).map(|step| event(one.claim.head.0 + step, turn, step, id)).collect();
-                let summary = Some(summary("how to tune a violin", turn));
-                let commit = Commit { records, bodies: vec![text], summary, ..commit(&one.session, one.claim, 0) };
-                one.claim.head = store.append(commit).await.expect("in time");
-            }
-        }
-    }
+    writers.join_all().await;
     store.close().await.expect("closes");
     let bytes = std::fs::metadata(place.path()).expect("is there").len();
     let turns = SESSIONS as u64 * TURNS;
     let ratio = (bytes / turns) as f64 / (USER_CHARS + REPLY_CHARS) as f64;
     assert!(ratio < 1.6, "{} bytes a turn, {ratio:.2} times the text", bytes / turns);
+}
+
+/// Two commits a turn: what the user said, what came back.
+async fn converse(store: Arc<dyn Store>, mut one: Writing, mut noise: Noise) {
+    for turn in 0..TURNS {
+        for text in [said(&noise.prose(USER_CHARS)), inner(&noise.prose(REPLY_CHARS))] {
+            let id = text.id;
+            let records = (1..=3).map(|step| event(one.claim.head.0 + step, turn, step, id)).collect();
+            let summary = Some(summary("how to tune a violin", turn));
+            let commit = Commit { records, bodies: vec![text], summary, ..commit(&one.session, one.claim, 0) };
+            one.claim.head = store.append(commit).await.expect("in time");
+        }
+    }
 }
 
 /// About 200 bytes, as events are.

@@ -12,10 +12,10 @@ use segue_store::{Claim, Commit, Error, Fork, Query, Snapshot, Store, Takeover};
 use crate::noise::Noise;
 use crate::place::File;
 
-const OPERATIONS: usize = 120;
+const OPERATIONS: usize = 100;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn two_stores_that_are_asked_the_same_answer_the_same(seed in any::<u64>()) {

@@ -1,9 +1,7 @@
 //! Follows references and merges what `allOf` puts together, so that the maker sees one plain schema.
 
+use crate::limits::HOPS_MAX;
 use serde_json::{Map, Value, json};
-
-/// References and combinations followed in a row; more than this is a circle.
-const HOPS_MAX: usize = 32;
 
 /// The schema without `$ref` and `allOf` at its top; none if it is no object.
 pub(super) fn flatten(schema: &Value, root: &Value) -> Option<Map<String, Value>> {

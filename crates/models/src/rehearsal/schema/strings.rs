@@ -1,13 +1,12 @@
 //! Texts for fields: by their format, by what their name suggests, cut or stretched to the length asked for.
 
+use crate::limits::REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX;
 use serde_json::{Map, Value};
 
 use super::{Maker, Spot, limit};
 use crate::limits::REHEARSAL_STRING_CHARS_MAX;
 use crate::rehearsal::words;
 use crate::text::shorten;
-
-const LINE_CHARS_MAX: usize = 120;
 
 impl Maker<'_> {
     pub(super) fn string(&mut self, fields: &Map<String, Value>, spot: Spot<'_>) -> Value {
@@ -54,7 +53,7 @@ impl Maker<'_> {
             return words::question(&keyword);
         }
         if is(&["message", "request"]) {
-            return shorten(reading.last(), LINE_CHARS_MAX);
+            return shorten(reading.last(), REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX);
         }
         if is(&["reply", "answer", "response"]) {
             return format!("{} {}", words::sentence(&topic, spot.index), words::MARK);

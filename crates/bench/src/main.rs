@@ -1,0 +1,146 @@
+//! Measures the engine with a model that answers at once, beside the limits of the machine it runs on. Knows how turns
+//! are shaped and what they cost; knows nothing of what is said in them.
+
+mod bed;
+mod flows;
+mod looping;
+mod machine;
+mod measure;
+mod model;
+mod plan;
+mod report;
+mod runner;
+mod stats;
+mod text;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use crate::bed::Keeper;
+use crate::flows::Shape;
+use crate::plan::Extent;
+use crate::runner::{Patience, progress};
+
+/// Measures the engine: turns a second, latency, growth, memory, opening; beside plain SQLite on the same disk.
+#[derive(Debug, Parser)]
+#[command(name = "segue-bench", version)]
+struct Arguments {
+    /// A short run: fewer turns, fewer sessions
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON lines for the comparison with other frameworks, and nothing else
+    #[arg(long)]
+    peers: bool,
+    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold; store and
+    /// shape are part of the name); may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Where databases go: must be on the disk to be measured [default: a folder for temporary files]
+    #[arg(long, env = "PEERS_DIR", value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Also write all figures as JSON lines into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Cores that other processes may use before a measurement is waited with, and made again
+    #[arg(long, default_value_t = 0.2)]
+    noise: f64,
+    /// Seconds to wait for a quiet machine before each measurement
+    #[arg(long, default_value_t = 10)]
+    quiet_wait: u64,
+    /// How often a measurement is made again because the machine was not quiet
+    #[arg(long, default_value_t = 1)]
+    retries: usize,
+    /// Run one shape over and over, for a profiler
+    #[arg(long = "loop", value_name = "SHAPE")]
+    looped: Option<Shape>,
+    /// For --loop: how long
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// For --loop: how many sessions at once
+    #[arg(long, default_value_t = 64)]
+    sessions: usize,
+    /// For --loop: turns of a session before a new one takes its place
+    #[arg(long, default_value_t = 20)]
+    turns: usize,
+    /// For --loop: where journals are kept
+    #[arg(long, default_value = "sqlite")]
+    store: Keeper,
+    /// One measurement, in this process
+    #[arg(long, hide = true)]
+    child: Option<String>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(job) = &arguments.child {
+        let job = serde_json::from_str(job).context("no measurement")?;
+        let rows = runtime()?.block_on(measure::run(&job))?;
+        return rows.iter().try_for_each(|row| print(&serde_json::to_string(row)?));
+    }
+    let folder = match &arguments.dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            tempfile::Builder::new().prefix("segue-bench-").tempdir_in(dir)?
+        }
+        None => tempfile::Builder::new().prefix("segue-bench-").tempdir()?,
+    };
+    if let Some(shape) = arguments.looped {
+        let what = looping::Loop {
+            shape,
+            keeper: arguments.store,
+            sessions: arguments.sessions.max(1),
+            turns: arguments.turns.max(1),
+            time: Duration::from_secs(arguments.seconds),
+        };
+        return runtime()?.block_on(looping::run(what, folder.path()));
+    }
+    measure_all(&arguments, folder.path())
+}
+
+fn measure_all(arguments: &Arguments, dir: &std::path::Path) -> Result<()> {
+    let extent = match (arguments.quick, arguments.peers) {
+        (true, _) => Extent::Quick,
+        (false, true) => Extent::Peers,
+        (false, false) => Extent::Full,
+    };
+    let jobs = plan::jobs(extent, &arguments.only, dir);
+    ensure!(!jobs.is_empty(), "no measurement has a name that contains any of {:?}; see --help", arguments.only);
+    if machine::file_system(dir) == "tmpfs" {
+        progress("warning: the folder for databases is in memory, so nothing here is durable; use --dir");
+    }
+    let patience = Patience {
+        noise: arguments.noise,
+        wait: Duration::from_secs(arguments.quiet_wait),
+        retries: arguments.retries,
+    };
+    let mut rows = Vec::new();
+    for (place, job) in jobs.iter().enumerate() {
+        progress(&format!("[{}/{}] {}", place + 1, jobs.len(), job.name()));
+        let new = runner::run(job, patience)?;
+        if arguments.peers {
+            new.iter().try_for_each(|row| print(&serde_json::to_string(row)?))?;
+        }
+        rows.extend(new);
+    }
+    if let Some(file) = &arguments.json {
+        let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if !arguments.peers {
+        print(&format!("segue {} on {}", env!("CARGO_PKG_VERSION"), machine::describe(dir)))?;
+        print(&report::render(&rows, arguments.noise))?;
+    }
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+fn print(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}

@@ -1,0 +1,126 @@
+//! Many sessions at once on one store, and beside them the bare loop with transactions as large as theirs were.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use segue_core::ids::SessionId;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::raw::{Load, Raw};
+use super::{Job, Row, ms_since};
+use crate::bed::{Bed, Ground, Keep, Keeper, Nth};
+use crate::machine::{cpu_ms, rss_mb};
+use crate::stats::{brief, median, range, summary};
+
+/// Turns of one session before the next takes its place.
+const SESSION_TURNS: usize = 20;
+const RAW_TIME: Duration = Duration::from_millis(1_000);
+
+pub async fn measure(job: &Job) -> Result<Vec<Row>> {
+    let ground = Ground::fresh(&job.dir, "conc", Keep::No)?;
+    let bed = Bed::start(job.keeper, job.shape, &ground.file()).await?;
+    let raw = match job.keeper {
+        Keeper::Sqlite => Some(Raw::open(&job.dir)?),
+        Keeper::Memory => None,
+    };
+    let mut crowd = Crowd { job, bed, wave: 0 };
+    let mut tally = Tally::default();
+    let size = if raw.is_some() { Some(crowd.commit_size(&ground).await?) } else { None };
+    for _ in 0..job.reps {
+        let before = raw.as_ref().map(|_| (ground.transactions(), ground.commits()));
+        let (cpu, start) = (cpu_ms(), Instant::now());
+        let times = crowd.run(job.turns).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        tally.cpu_ms += cpu_ms() - cpu;
+        let rate = times.len() as f64 / seconds;
+        tally.rates.push(rate);
+        if let (Some(raw), Some(size), Some((transactions, commits))) = (&raw, size, before) {
+            let commits = (ground.commits()? - commits?) as f64;
+            let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
+            let load = Load { group: (group.round() as usize).max(1), row_bytes: size };
+            let limit = raw.rows_per_s(load, RAW_TIME)? / (commits / times.len() as f64);
+            tally.groups.push(group);
+            tally.raw_rates.push(limit);
+            tally.shares.push(rate / limit);
+            tally.commits_per_turn = commits / times.len() as f64;
+        }
+        tally.times.extend(times);
+    }
+    let rss = rss_mb();
+    crowd.bed.stop().await;
+    let mut fields = tally.fields(job);
+    fields.insert("rss_mb".to_owned(), json!(brief(rss)));
+    fields.insert("row_bytes".to_owned(), json!(size));
+    Ok(vec![job.row("conc", Value::Object(fields))])
+}
+
+struct Crowd<'j> {
+    job: &'j Job,
+    bed: Bed,
+    wave: usize,
+}
+
+impl Crowd<'_> {
+    /// Has every place make `turns` turns; how long each took.
+    async fn run(&mut self, turns: usize) -> Result<Vec<f64>> {
+        self.wave += 1;
+        let mut places = JoinSet::new();
+        for place in 0..self.job.sessions {
+            let (bed, name) = (self.bed.clone(), format!("c{}-{place}", self.wave));
+            places.spawn(async move {
+                let mut times = Vec::with_capacity(turns);
+                for turn in 0..turns {
+                    let session = SessionId::from(format!("{name}-{}", turn / SESSION_TURNS));
+                    let start = Instant::now();
+                    bed.turn(&session, Nth::of(turn % SESSION_TURNS)).await?;
+                    times.push(ms_since(start));
+                }
+                anyhow::Ok(times)
+            });
+        }
+        let mut all = Vec::with_capacity(turns * self.job.sessions);
+        while let Some(times) = places.join_next().await {
+            all.extend(times??);
+        }
+        Ok(all)
+    }
+
+    /// Warms up, and says how many bytes of the file a commit takes.
+    async fn commit_size(&mut self, ground: &Ground) -> Result<usize> {
+        let (commits, bytes) = (ground.commits()?, ground.settled_bytes()?);
+        self.run(SESSION_TURNS).await?;
+        let (commits, bytes) = (ground.commits()? - commits, ground.settled_bytes()? - bytes);
+        Ok((bytes / commits.max(1)) as usize)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    times: Vec<f64>,
+    rates: Vec<f64>,
+    raw_rates: Vec<f64>,
+    shares: Vec<f64>,
+    groups: Vec<f64>,
+    commits_per_turn: f64,
+    cpu_ms: f64,
+}
+
+impl Tally {
+    fn fields(&self, job: &Job) -> Row {
+        let fields = json!({
+            "procs": 1, "sessions": job.sessions, "turns": job.turns, "reps": job.reps,
+            "turns_per_s": brief(median(&self.rates)), "range": range(&self.rates), "lat_ms": summary(&self.times),
+            "cpu_ms": brief(self.cpu_ms / self.times.len() as f64), "errors": 0,
+        });
+        let mut fields = fields.as_object().cloned().unwrap_or_default();
+        if !self.shares.is_empty() {
+            fields.insert("group".to_owned(), json!(brief(median(&self.groups))));
+            fields.insert("commits_per_turn".to_owned(), json!(brief(self.commits_per_turn)));
+            fields.insert("raw_turns_per_s".to_owned(), json!(brief(median(&self.raw_rates))));
+            fields.insert("of_raw".to_owned(), json!(brief(median(&self.shares))));
+            fields.insert("of_raw_range".to_owned(), range(&self.shares));
+        }
+        fields
+    }
+}

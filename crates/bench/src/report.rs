@@ -1,0 +1,315 @@
+//! The rows as tables for people, and the aims: met or missed.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::measure::Row;
+
+/// All tables and aims.
+pub fn render(rows: &[Row], noise: f64) -> String {
+    let mut out = String::new();
+    for table in TABLES {
+        table.render(rows, noise, &mut out);
+    }
+    out.push_str("\naims\n");
+    for aim in AIMS {
+        aim.render(rows, &mut out);
+    }
+    if rows.iter().any(|row| number(row, "others").is_some_and(|others| others > noise)) {
+        let _ = writeln!(out, "\n* other processes used more than {noise} cores during that measurement");
+    }
+    out
+}
+
+struct Table {
+    metric: &'static str,
+    title: &'static str,
+    /// Heading, and the path of the figure.
+    columns: &'static [(&'static str, &'static str)],
+}
+
+const TABLES: &[Table] = &[
+    Table {
+        metric: "turn_ms",
+        title: "one session at a time (ms a turn)",
+        columns: &[
+            ("p50", "median"),
+            ("p99", "p99"),
+            ("first", "first_turn"),
+            ("turns/s", "turns_per_s"),
+            ("cpu ms", "cpu_ms"),
+            ("commits/turn", "commits_per_turn"),
+            ("raw turns/s", "raw_turns_per_s"),
+            ("of raw", "of_raw"),
+        ],
+    },
+    Table {
+        metric: "conc",
+        title: "64 sessions at once (ms a turn)",
+        columns: &[
+            ("p50", "lat_ms.median"),
+            ("p99", "lat_ms.p99"),
+            ("turns/s", "turns_per_s"),
+            ("cpu ms", "cpu_ms"),
+            ("commits/turn", "commits_per_turn"),
+            ("group", "group"),
+            ("row bytes", "row_bytes"),
+            ("raw turns/s", "raw_turns_per_s"),
+            ("of raw", "of_raw"),
+        ],
+    },
+    Table {
+        metric: "grow",
+        title: "one long session: ms of turn N",
+        columns: &[
+            ("10", "ms_at.10"),
+            ("100", "ms_at.100"),
+            ("1000", "ms_at.1000"),
+            ("5000", "ms_at.5000"),
+            ("last/10", "ratio_last_to_10"),
+            ("cpu 10", "cpu_ms_at.10"),
+            ("cpu 100", "cpu_ms_at.100"),
+            ("cpu 1000", "cpu_ms_at.1000"),
+            ("cpu 5000", "cpu_ms_at.5000"),
+            ("last/10", "cpu_ratio_last_to_10"),
+            ("mean cpu", "cpu_ms"),
+        ],
+    },
+    Table {
+        metric: "grow",
+        title: "one long session: bytes a turn",
+        columns: &[
+            ("turns", "turns"),
+            ("new text", "new_text_bytes_per_turn"),
+            ("on disk at 100", "disk_bytes_per_turn.100"),
+            ("at 1000", "disk_bytes_per_turn.1000"),
+            ("at 5000", "disk_bytes_per_turn.5000"),
+            ("disk/text", "disk_to_text"),
+            ("written", "written_bytes_per_turn"),
+            ("RSS grown MB", "rss_grown_mb"),
+        ],
+    },
+    Table {
+        metric: "open",
+        title: "a long session in a fresh engine (ms)",
+        columns: &[
+            ("turns", "turns"),
+            ("store and engine", "open_ms"),
+            ("state ready", "ready_ms"),
+            ("next answer", "answer_ms"),
+        ],
+    },
+    Table {
+        metric: "resume",
+        title: "the same in a fresh process, all of it read (ms)",
+        columns: &[
+            ("messages", "messages"),
+            ("total", "total_ms"),
+            ("open", "open_ms"),
+            ("read", "read_ms"),
+            ("turn", "turn_ms"),
+            ("RSS MB", "rss_mb"),
+        ],
+    },
+    Table {
+        metric: "cold",
+        title: "a fresh process' first turn (ms)",
+        columns: &[
+            ("total", "total_ms"),
+            ("open", "open_ms"),
+            ("first", "first_ms"),
+            ("second", "second_ms"),
+            ("RSS MB", "rss_mb"),
+        ],
+    },
+    Table { metric: "read_all", title: "all messages of a long session (ms)", columns: READ },
+    Table { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ },
+    Table {
+        metric: "list",
+        title: "list of all sessions (ms)",
+        columns: &[("sessions", "sessions"), ("p50", "median"), ("p95", "p95")],
+    },
+    Table {
+        metric: "idle",
+        title: "sessions at rest",
+        columns: &[
+            ("sessions", "sessions"),
+            ("RSS MB", "rss_mb"),
+            ("before", "base_mb"),
+            ("peak", "rss_mb_peak"),
+            ("KB/session", "kb_per_session"),
+            ("threads", "threads"),
+            ("fds", "fds"),
+        ],
+    },
+    Table {
+        metric: "inflight",
+        title: "sessions with calls under way",
+        columns: &[
+            ("sessions", "sessions"),
+            ("RSS MB", "rss_mb"),
+            ("before", "base_mb"),
+            ("KB/session", "kb_per_session"),
+            ("threads", "threads"),
+            ("drain s", "drain_s"),
+            ("errors", "errors"),
+        ],
+    },
+];
+
+const READ: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
+
+impl Table {
+    fn render(&self, rows: &[Row], noise: f64, out: &mut String) {
+        let rows: Vec<&Row> = rows.iter().filter(|row| text(row, "metric") == self.metric).collect();
+        if rows.is_empty() {
+            return;
+        }
+        let mut lines = vec![std::iter::once(String::new()).chain(self.columns.iter().map(|(head, _)| (*head).to_owned())).collect()];
+        for row in rows {
+            let noisy = if number(row, "others").is_some_and(|others| others > noise) { " *" } else { "" };
+            let who = format!("{} {}{noisy}", text(row, "store"), text(row, "shape"));
+            let figures = self.columns.iter().map(|(_, path)| number(row, path).map_or("–".to_owned(), readable));
+            lines.push(std::iter::once(who).chain(figures).collect::<Vec<String>>());
+        }
+        let _ = writeln!(out, "\n{}", self.title);
+        let widths: Vec<usize> = (0..=self.columns.len())
+            .map(|place| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0))
+            .collect();
+        for line in &lines {
+            let _ = write!(out, "  {:<width$}", line[0], width = widths[0]);
+            for (cell, width) in line.iter().zip(&widths).skip(1) {
+                let _ = write!(out, "  {cell:>width$}");
+            }
+            out.push('\n');
+        }
+    }
+}
+
+/// What we want of a figure.
+struct Aim {
+    what: &'static str,
+    metric: &'static str,
+    path: &'static str,
+    bound: Bound,
+    /// Only rows whose figure here is at least this: an aim is about a certain size.
+    about: Option<(&'static str, f64)>,
+}
+
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+    Below(f64),
+}
+
+const AIMS: &[Aim] = &[
+    Aim {
+        what: "64 sessions at half the raw limit or better",
+        metric: "conc",
+        path: "of_raw",
+        bound: Bound::AtLeast(0.5),
+        about: None,
+    },
+    Aim {
+        what: "turn 5,000 within 1.2 of turn 10 (time)",
+        metric: "grow",
+        path: "ratio_last_to_10",
+        bound: Bound::AtMost(1.2),
+        about: Some(("turns", 1_000.0)),
+    },
+    Aim {
+        what: "turn 5,000 within 1.2 of turn 10 (CPU)",
+        metric: "grow",
+        path: "cpu_ratio_last_to_10",
+        bound: Bound::AtMost(1.2),
+        about: Some(("turns", 1_000.0)),
+    },
+    Aim {
+        what: "disk within 2 of the new text",
+        metric: "grow",
+        path: "disk_to_text",
+        bound: Bound::AtMost(2.0),
+        about: None,
+    },
+    Aim {
+        what: "10,000 sessions at rest under 50 MB",
+        metric: "idle",
+        path: "rss_mb",
+        bound: Bound::Below(50.0),
+        about: None,
+    },
+    Aim {
+        what: "a 5,000-turn session opens under 10 ms",
+        metric: "open",
+        path: "ready_ms",
+        bound: Bound::Below(10.0),
+        about: None,
+    },
+];
+
+impl Aim {
+    fn render(&self, rows: &[Row], out: &mut String) {
+        let about = |row: &&Row| self.about.is_none_or(|(path, least)| number(row, path).is_some_and(|size| size >= least));
+        for row in rows.iter().filter(|row| text(row, "metric") == self.metric).filter(about) {
+            let Some(figure) = number(row, self.path) else { continue };
+            let (met, bound) = match self.bound {
+                Bound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
+                Bound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
+                Bound::Below(bound) => (figure < bound, format!("< {bound}")),
+            };
+            let verdict = if met { "met" } else { "missed" };
+            let who = format!("{} {}", text(row, "store"), text(row, "shape"));
+            let _ = writeln!(out, "  {verdict:<6}  {:<45} {who:<14} {:>8} ({bound})", self.what, readable(figure));
+        }
+    }
+}
+
+fn text<'r>(row: &'r Row, name: &str) -> &'r str {
+    row.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The figure at a path whose parts are joined by dots.
+fn number(row: &Row, path: &str) -> Option<f64> {
+    let mut parts = path.split('.');
+    let first = row.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))?.as_f64()
+}
+
+fn readable(figure: f64) -> String {
+    match figure.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{figure:.0}"),
+        size if size >= 10.0 => format!("{figure:.1}"),
+        size if size >= 1.0 => format!("{figure:.2}"),
+        _ => format!("{figure:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(value: Value) -> Row {
+        value.as_object().cloned().expect("an object")
+    }
+
+    #[test]
+    fn an_aim_is_met_or_missed_and_says_by_how_much() {
+        let grown = json!({"metric": "grow", "store": "sqlite", "shape": "single", "turns": 5000, "disk_to_text": 2.5,
+            "ratio_last_to_10": 1.1, "others": 0.5});
+        let text = render(&[row(grown)], 0.2);
+        assert!(text.contains("met     turn 5,000 within 1.2 of turn 10 (time)"), "{text}");
+        assert!(text.contains("2.50 (≤ 2)") && text.contains("missed  disk"), "{text}");
+        assert!(text.contains("sqlite single *"), "{text}");
+    }
+
+    #[test]
+    fn a_figure_that_was_not_taken_is_a_dash() {
+        let turns = json!({"metric": "turn_ms", "store": "memory", "shape": "fanout", "median": 0.1234});
+        let text = render(&[row(turns)], 0.2);
+        assert!(text.contains("0.123") && text.contains('–'), "{text}");
+    }
+}

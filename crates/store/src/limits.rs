@@ -1,0 +1,25 @@
+//! Every limit of this crate, in one place.
+/// The longest name a session may have.
+pub const SESSION_ID_BYTES_MAX: usize = 256;
+/// The last place a journal has: what every backend can count to.
+pub const SEQ_MAX: u64 = i64::MAX as u64;
+/// Connections that read at once.
+pub const READERS_MAX: usize = 4;
+/// Names tried for a new process before giving up.
+pub const NAMES_TRIED_MAX: usize = 16;
+/// Shorter than this, a frame's own header eats what it saves.
+pub const COMPRESS_BYTES_MIN: usize = 64;
+/// Allocated at once on the word of a length read from disk; more only as bytes really come.
+pub const TRUSTED_BYTES_MAX: usize = 1 << 20;
+/// The longest value SQLite takes.
+pub const VALUE_BYTES_MAX: usize = 1_000_000_000;
+/// Complaints taken from one integrity check.
+pub const COMPLAINTS_MAX: u32 = 20;
+/// Commits written in one transaction.
+pub const GROUP_JOBS_MAX: usize = 512;
+/// Bytes written in one transaction.
+pub const GROUP_BYTES_MAX: usize = 4 << 20;
+/// From so many jobs in a group on, the writer lets others run once before it commits.
+pub const COMPANY_JOBS_MIN: usize = 4;
+/// Past this readers are waited for, and the file is cut short.
+pub const WAL_BYTES_MAX: u64 = 64 << 20;
