@@ -15,7 +15,7 @@ use segue_core::session::Session;
 use segue_store::{Owes, Summary};
 use tokio::sync::mpsc;
 
-use crate::engine::Shared;
+use crate::engine::{Recovery, Shared};
 use crate::error::Error;
 use crate::limits::{PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
@@ -142,7 +142,7 @@ impl Actor {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
             let at = self.session().seq;
             self.insist(Input::Forked { session: self.session.clone(), from, at }).await?.map_err(Lost)?;
-        } else if known == Known::FromStore && !self.session().is_idle() {
+        } else if known == Known::FromStore && !self.session().is_idle() && self.shared.recovery != Recovery::Never {
             self.insist(Input::Recovered).await?.map_err(Lost)?;
         }
         self.dispatch().await
@@ -156,7 +156,7 @@ impl Actor {
         if let Ok(job) = self.jobs.try_recv() {
             return Some(job);
         }
-        if self.session().is_idle() && self.doubt.is_none() {
+        if (self.session().is_idle() && self.doubt.is_none()) || self.shared.recovery == Recovery::Never {
             return None;
         }
         let now = self.shared.clock.now();

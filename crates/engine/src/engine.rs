@@ -54,10 +54,24 @@ pub struct Setup {
     pub chance: Chance,
     /// Counts tokens.
     pub count: Arc<dyn Count + Send + Sync>,
+    /// When it takes up what an earlier engine left undone.
+    pub recovery: Recovery,
+}
+
+/// When an engine takes up what is owed and was left undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// At once, for every session.
+    #[default]
+    Now,
+    /// For a session that is used, when it is used.
+    OnUse,
+    /// Never: what it is told is recorded, and whatever that leaves owed is for another engine to do.
+    Never,
 }
 
 impl Setup {
-    /// An engine with the machine's clock, no tools, and every role played by `model`.
+    /// An engine with the machine's clock, no tools, and every role played by `model`, that recovers at once.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, flows: Vec<Arc<dyn Rules>>, models: Models, model: &str) -> Self {
         let models = Arc::new(models);
@@ -71,6 +85,7 @@ impl Setup {
             clock: Arc::new(SystemClock),
             chance: Chance::unforeseen(),
             count: Arc::new(Tokens),
+            recovery: Recovery::default(),
         }
     }
 }
@@ -94,6 +109,7 @@ pub(crate) struct Shared {
     pub count: Arc<dyn Count + Send + Sync>,
     pub hub: Arc<Hub>,
     pub registry: Registry,
+    pub recovery: Recovery,
     pub closing: AtomicBool,
 }
 
@@ -140,7 +156,7 @@ impl From<&str> for Message {
 }
 
 impl Engine {
-    /// Starts an engine and takes up what an earlier one left undone.
+    /// Starts an engine and takes up what an earlier one left undone, as its setup says.
     ///
     /// # Errors
     /// A flow's data is broken, or the store cannot be read.
@@ -165,10 +181,13 @@ impl Engine {
             count: setup.count,
             hub: Arc::new(Hub::default()),
             registry: Registry::default(),
+            recovery: setup.recovery,
             closing: AtomicBool::new(false),
         });
         let engine = Self { shared };
-        engine.take_up_owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
+        if engine.shared.recovery == Recovery::Now {
+            engine.take_up_owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
+        }
         tokio::spawn(keep_house(Arc::downgrade(&engine.shared)));
         Ok(engine)
     }

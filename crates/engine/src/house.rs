@@ -9,7 +9,7 @@ use segue_core::decide::Input;
 use segue_core::ids::Millis;
 use segue_store::Owes;
 
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, Recovery, Shared};
 use crate::limits::{ADOPT_MS, PARKED_CLAIM_MS_MAX, PARKED_SESSIONS_MAX};
 use crate::registry::{Job, Place};
 
@@ -27,7 +27,8 @@ pub(crate) async fn keep_house(shared: Weak<Shared>) {
         let since = Millis(engine.shared().clock.now().0.saturating_sub(PARKED_CLAIM_MS_MAX));
         engine.shared().give_back(since, PARKED_SESSIONS_MAX).await;
         engine.shared().registry.forget_oldest(PARKED_SESSIONS_MAX);
-        if looked.elapsed() >= Duration::from_millis(ADOPT_MS) {
+        let adopts = engine.shared().recovery == Recovery::Now;
+        if adopts && looked.elapsed() >= Duration::from_millis(ADOPT_MS) {
             looked = tokio::time::Instant::now();
             // A store that cannot be read now is asked again next time.
             let _ = engine.take_up_owing().await;

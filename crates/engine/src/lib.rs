@@ -24,7 +24,7 @@ pub mod tools;
 pub mod transfer;
 
 pub use casting::Casting;
-pub use engine::{Engine, Message, Opening, Setup};
+pub use engine::{Engine, Message, Opening, Recovery, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
 pub use report::TurnReport;

@@ -154,7 +154,7 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
                 if seq != due {
                     return Err(bad(format!("event {seq} where {due} was due; lines are missing or out of order")));
                 }
-                let bytes = serde_json::to_vec(&event).map_err(|error| bad(error.to_string()))?;
+                let bytes = event_bytes(event);
                 let recorded = codec::decode(seq, at, &bytes).map_err(|error| bad(error.to_string()))?;
                 if let Some((missing, _)) = recorded.event.bodies().into_iter().find(|(id, _)| !known.contains(id)) {
                     return Err(bad(format!("event {seq} names the text {missing}, which is not in the file")));
@@ -170,4 +170,16 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
             Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() })
         }
     }
+}
+
+/// An event as the codec knows it: the mark of its format, if it has one, comes first, wherever it stood in the file.
+fn event_bytes(mut event: Value) -> Vec<u8> {
+    let mark = event.as_object_mut().and_then(|fields| fields.remove("v"));
+    let rest = event.to_string();
+    let bytes = match (mark, rest.strip_prefix('{')) {
+        (Some(mark), Some("}")) => format!("{{\"v\":{mark}}}"),
+        (Some(mark), Some(rest)) => format!("{{\"v\":{mark},{rest}"),
+        (Some(_), None) | (None, _) => rest,
+    };
+    bytes.into_bytes()
 }

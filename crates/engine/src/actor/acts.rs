@@ -11,12 +11,16 @@ use tokio::task::JoinHandle;
 
 use super::{Actor, Lost};
 use crate::dispatch::{CallErrand, make_call, run_tool};
+use crate::engine::Recovery;
 use crate::error::Error;
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 
 impl Actor {
     /// Starts what is owed and not under way; stops what is under way and no longer owed.
     pub(super) async fn dispatch(&mut self) -> Result<(), Lost> {
+        if self.shared.recovery == Recovery::Never {
+            return Ok(());
+        }
         let owed = self.session().owed(self.rules.spec());
         self.wake = None;
         let mut due = Vec::new();
