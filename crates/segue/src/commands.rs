@@ -5,12 +5,12 @@ mod completions;
 mod config;
 mod delete;
 mod doctor;
-mod explain;
+pub mod explain;
 mod flows;
 mod operate;
-mod phase;
+pub mod phase;
 mod send;
-mod sessions;
+pub mod sessions;
 mod show;
 mod transfer;
 

@@ -18,3 +18,21 @@ pub const TABLE_WIDTH_MIN: usize = 40;
 pub const PLAIN_WIDTH_MAX: usize = 100;
 /// Characters of a text that a timeline shows without `--full`.
 pub const SHORT_TEXT_CHARS_MAX: usize = 200;
+/// Lines kept for the next conversation's arrow keys.
+pub const HISTORY_LINES_MAX: usize = 1_000;
+/// Bytes of a message that is still kept there.
+pub const HISTORY_MESSAGE_BYTES_MAX: usize = 4_096;
+/// Characters of a word that mixes letters and digits before it is taken for a key.
+pub const SECRET_WORD_CHARS_MIN: usize = 24;
+/// Most bytes of one message that is typed or piped in; the engine's own limit is lower and says so in its own words.
+pub const DRAFT_BYTES_MAX: usize = 16 << 20;
+/// Exchanges shown when a conversation is taken up again.
+pub const RECAP_EXCHANGES_MAX: usize = 3;
+/// Events looked through for them.
+pub const RECAP_EVENTS_MAX: u64 = 1_024;
+/// Columns of a message that is shown shortened.
+pub const RECAP_COLUMNS_MAX: usize = 240;
+/// Sessions listed in a conversation.
+pub const SESSIONS_LISTED_MAX: usize = 20;
+/// Columns of the narrowest terminal a conversation is fitted to.
+pub const COLUMNS_MIN: usize = 20;

@@ -59,11 +59,6 @@ pub struct Loaded {
     pub store: Setting<PathBuf>,
 }
 
-/// Starts an engine as configured, and takes up what was left undone.
-pub async fn start(global: &Global) -> anyhow::Result<Running> {
-    start_with(global, Start::default()).await
-}
-
 /// Starts an engine as configured.
 pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Running> {
     let Loaded { config, store } = load(global)?;

@@ -1,6 +1,7 @@
 //! A conversation in the terminal.
 
 use segue_core::ids::{FlowName, SessionId};
+use segue_engine::Recovery;
 
 use crate::cli::{Chat, Global};
 use crate::setup::{Start, start_with};
@@ -8,7 +9,8 @@ use crate::terminal::{Answers, Arguments, Screen, now, talk};
 
 pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
     let started = now();
-    let start = Start { script: arguments.script.as_deref(), ..Start::default() };
+    // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
+    let start = Start { script: arguments.script.as_deref(), recovery: Recovery::OnUse };
     let running = start_with(global, start).await?;
     let answers = match &arguments.script {
         Some(script) => Answers::Script(script.display().to_string()),

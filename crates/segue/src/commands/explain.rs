@@ -1,8 +1,8 @@
 //! What a model was shown in a call, and why: the receipt as a table, the exact prompt, or what changed since the call
 //! before.
 
-mod find;
-mod receipt;
+pub mod find;
+pub mod receipt;
 
 use anyhow::bail;
 use segue_core::ids::{CallId, SessionId};

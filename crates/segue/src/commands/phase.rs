@@ -1,6 +1,6 @@
 //! Where a session's phase graphs stand, what is allowed, and how a person moves them. The graph decides.
 
-mod conditions;
+pub mod conditions;
 
 use anyhow::bail;
 use segue_core::decide::Command;
@@ -71,7 +71,7 @@ async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Resul
 }
 
 /// Every graph of the session that stands somewhere: those attached to it and to its roles, and those of agents seen.
-fn keys(spec: &FlowSpec, session: &Session) -> Vec<PhaseKey> {
+pub fn keys(spec: &FlowSpec, session: &Session) -> Vec<PhaseKey> {
     let mut keys: Vec<PhaseKey> = Vec::new();
     for graph in spec.graphs.values() {
         let key = |owner: Owner| PhaseKey { graph: graph.name.clone(), owner };
@@ -90,13 +90,14 @@ fn keys(spec: &FlowSpec, session: &Session) -> Vec<PhaseKey> {
 }
 
 /// One graph, and where it stands.
-struct Standing<'g> {
-    key: PhaseKey,
-    graph: &'g PhaseGraph,
-    stand: Stand,
+pub struct Standing<'g> {
+    pub key: PhaseKey,
+    pub graph: &'g PhaseGraph,
+    pub stand: Stand,
 }
 
-fn page(key: &PhaseKey, stand: &Stand, may: &[PhaseName], paint: Paint) -> String {
+/// Where one graph stands and what may be entered, for people.
+pub fn page(key: &PhaseKey, stand: &Stand, may: &[PhaseName], paint: Paint) -> String {
     let now = &stand.now;
     let since = amount::moment(now.since);
     let turns = amount::several(u64::from(now.turns), "turn");

@@ -27,6 +27,15 @@ pub async fn run(global: &Global, arguments: Sessions) -> anyhow::Result<()> {
         return show_none(global, &arguments);
     }
     let screen = Screen::here();
+    print::out(&listing(&page.rows).render(screen.width, screen.paint))?;
+    if page.next.is_some() {
+        print::out(&screen.paint.dim(format!("the newest {}; `--limit` shows more\n", arguments.limit)))?;
+    }
+    Ok(())
+}
+
+/// Sessions as a table.
+pub fn listing(rows: &[Row]) -> Table {
     let mut table = Table::new([
         ("session", Column::Left),
         ("flow", Column::Left),
@@ -35,7 +44,7 @@ pub async fn run(global: &Global, arguments: Sessions) -> anyhow::Result<()> {
         ("changed", Column::Left),
         ("title", Column::Cut),
     ]);
-    for Row { session, summary, excerpt, .. } in &page.rows {
+    for Row { session, summary, excerpt, .. } in rows {
         let title = match excerpt {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
@@ -50,11 +59,7 @@ pub async fn run(global: &Global, arguments: Sessions) -> anyhow::Result<()> {
             title,
         ]);
     }
-    print::out(&table.render(screen.width, screen.paint))?;
-    if page.next.is_some() {
-        print::out(&screen.paint.dim(format!("the newest {}; `--limit` shows more\n", arguments.limit)))?;
-    }
-    Ok(())
+    table
 }
 
 fn show_none(global: &Global, arguments: &Sessions) -> anyhow::Result<()> {

@@ -10,12 +10,15 @@ use segue_core::ids::{CallId, PhaseName};
 use segue_store::Query;
 
 use super::journal;
-use super::limits::SESSIONS_LISTED_MAX;
-use super::lists::{cost, sessions};
 use super::phases::{meant, standing};
 use super::slash::{Place, Slash, help};
-use super::talk::{After, Talk, now};
-use super::why::why;
+use super::spent::cost;
+use super::talk::{After, Talk};
+use crate::commands::explain::find::find;
+use crate::commands::explain::receipt;
+use crate::commands::sessions::listing;
+use crate::limits::SESSIONS_LISTED_MAX;
+use crate::print::table::Table;
 
 impl Talk<'_> {
     /// Does what a command says.
@@ -24,8 +27,12 @@ impl Talk<'_> {
     /// It could not be done, and why.
     pub(super) async fn obey(&mut self, slash: Slash) -> anyhow::Result<After> {
         match slash {
-            Slash::Help => self.screen.print(&help())?,
-            Slash::Phase => self.screen.print(&standing(&*self.rules, &self.state))?,
+            Slash::Help => self.screen.print(&help(self.screen.page().width))?,
+            Slash::Phase => {
+                let paint = self.screen.paint();
+                let text = standing(self.engine, &self.session, &*self.rules, &self.state, paint).await?;
+                self.screen.print_styled(&text)?;
+            }
             Slash::Propose(Place { to, of }) => {
                 let phase = self.phase_meant(Some(&to), of.as_deref())?;
                 return self.command(Command::Propose { phase, to, reason: None }).await;
@@ -54,10 +61,10 @@ impl Talk<'_> {
                 self.screen.note(&format!("— titled “{}” —", self.state.session.title))?;
                 return Ok(after);
             }
-            Slash::Cost => self.screen.print(&cost(&self.state.session.ledger))?,
+            Slash::Cost => self.print_table(&cost(&self.state.session.ledger))?,
             Slash::Sessions => {
                 let page = self.engine.list(&Query::newest(SESSIONS_LISTED_MAX)).await?;
-                self.screen.print(&sessions(&page.rows, &self.session, now()))?;
+                self.print_table(&listing(&page.rows))?;
             }
             Slash::Export(path) => self.export(&path).await?,
             Slash::Quit => return Ok(After::Leave),
@@ -89,16 +96,23 @@ impl Talk<'_> {
     }
 
     async fn why(&mut self, call: Option<CallId>) -> anyhow::Result<()> {
-        let head = self.state.session.seq;
-        match (journal::call(self.engine, &self.session, head, call).await?, call) {
-            (Some(made), _) => {
-                let text = why(&made, self.screen.style(), self.screen.columns());
-                self.screen.print_styled(&text)?;
-            }
-            (None, Some(call)) => bail!("there is no call {call}; the last is {}", self.state.session.last.call),
-            (None, None) => bail!("nothing was answered yet"),
-        }
+        let call = match call {
+            Some(call) => call,
+            None => match journal::last_heard(self.engine, &self.session, self.state.session.seq).await? {
+                Some(call) => call,
+                None => bail!("nothing was answered yet"),
+            },
+        };
+        let found = find(self.engine, &self.session, call).await?;
+        let role = self.rules.spec().roles.get(&found.opened.1.role);
+        let text = receipt::render(&self.session, &found, role, self.screen.page());
+        self.screen.print_styled(&text)?;
         Ok(())
+    }
+
+    fn print_table(&mut self, table: &Table) -> std::io::Result<()> {
+        let page = self.screen.page();
+        self.screen.print_styled(&table.render(page.width, page.paint))
     }
 
     async fn export(&mut self, path: &Path) -> anyhow::Result<()> {

@@ -9,8 +9,9 @@ use segue_core::ids::{CallId, Millis};
 use segue_core::phase::state::How;
 use segue_core::session::Session;
 
-use super::progress::{call_label, seconds, speaker};
+use super::progress::{call_label, speaker};
 use super::screen::{Screen, Seen};
+use crate::print::amount::duration;
 
 /// What is seen of a session.
 #[derive(Debug)]
@@ -308,7 +309,7 @@ fn line(before: &Session, recorded: &Recorded) -> Option<String> {
 }
 
 fn retry_line(label: &str, attempt: u32, now: Millis, at: Millis, why: &str) -> String {
-    format!("{label}: try {} in {}: {why}", attempt.saturating_add(1), seconds(at.since(now)))
+    format!("{label}: try {} in {}: {why}", attempt.saturating_add(1), duration(at.since(now)))
 }
 
 /// How a person decides about a call whose end is not known.

@@ -1,7 +1,7 @@
 //! When a message is complete. A piece is what comes with one press of the enter key: a line, or a pasted text of many
 //! lines, which is taken as it is.
 
-use super::limits::DRAFT_BYTES_MAX;
+use crate::limits::DRAFT_BYTES_MAX;
 
 const FENCE: &str = "```";
 const QUOTES: &str = "\"\"\"";

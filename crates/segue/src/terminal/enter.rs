@@ -11,9 +11,12 @@ use segue_core::flow::Rules;
 use segue_core::ids::{FlowName, Millis, Seq, SessionId};
 use segue_core::session::State;
 use segue_engine::{Engine, Error, Opening};
+use segue_store::Owes;
 
 use super::recap::{Recalled, recap, tail};
 use super::screen::{Screen, Seen};
+use crate::commands::REHEARSAL_NOTE;
+use crate::suggest::listed;
 
 /// Models named in the heading.
 const MODELS_NAMED: usize = 3;
@@ -52,6 +55,8 @@ pub struct Entered {
     pub rules: Arc<dyn Rules>,
     pub state: State,
     pub recalled: Vec<Recalled>,
+    /// Others that were left in the middle of a turn; told only to those who begin a new one without naming it.
+    pub unfinished: Vec<SessionId>,
 }
 
 /// Opens the session, or takes it up.
@@ -67,10 +72,16 @@ pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Ent
         }
     }
     let flow = arguments.flow.as_ref().unwrap_or(&arguments.otherwise);
+    let unfinished = if arguments.session.is_none() { unfinished(engine).await? } else { Vec::new() };
     let opening = Opening { session: arguments.session.clone(), busy: arguments.busy, ..Opening::default() };
     let session = engine.open(flow, opening).await?;
     let (rules, state) = engine.state(&session).await?;
-    Ok(Entered { session, rules, state, recalled: Vec::new() })
+    Ok(Entered { session, rules, state, recalled: Vec::new(), unfinished })
+}
+
+async fn unfinished(engine: &Engine) -> Result<Vec<SessionId>, Error> {
+    let owing = engine.store().owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
+    Ok(owing.into_iter().filter(|(_, owes)| *owes == Owes::Now).map(|(session, _)| session).collect())
 }
 
 async fn take_up(
@@ -98,7 +109,7 @@ async fn take_up(
     // What an earlier process left undone may have gone on already: that is shown as it would have been live.
     let state = if stood == state.session.seq { state } else { engine.state_at(session, stood).await?.1 };
     let recalled = recap(engine, session, &events[..old], &state.session).await?;
-    Ok(Entered { session: session.clone(), rules, state, recalled })
+    Ok(Entered { session: session.clone(), rules, state, recalled, unfinished: Vec::new() })
 }
 
 impl Entered {
@@ -114,20 +125,20 @@ impl Entered {
                 Answers::Rehearsal => "rehearsal (a stand-in)".to_owned(),
                 Answers::Script(file) => format!("script {file}"),
             };
-            let style = screen.style();
             let title = match self.state.session.title.as_str() {
                 "" => String::new(),
                 title => format!(" · {title}"),
             };
             let heading =
-                format!("{}{title}\nflow {flow} · {model}", style.strong(&format!("segue · {}", self.session)));
+                format!("{}{title}\nflow {flow} · {model}", screen.paint().bold(format!("segue · {}", self.session)));
             screen.print_styled(&heading)?;
         }
         if arguments.answers == Answers::Rehearsal {
-            screen.warning(
-                "No model is configured, so a stand-in answers (rehearsal): it understands nothing.\n\
-                 Name a model in segue.toml to talk to a real one; `segue doctor` says how things stand.",
-            )?;
+            screen.warning(REHEARSAL_NOTE)?;
+        }
+        if let Some(first) = self.unfinished.first() {
+            let names = listed(self.unfinished.iter().map(SessionId::as_str));
+            screen.note(&format!("Unfinished: {names}. `segue chat --session {first}` goes on with it."))?;
         }
         screen.note("/help lists the commands, Ctrl-D leaves.")?;
         screen.blank()

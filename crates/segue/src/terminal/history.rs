@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::limits::{HISTORY_MESSAGE_BYTES_MAX, SECRET_WORD_CHARS_MIN};
+use crate::limits::{HISTORY_MESSAGE_BYTES_MAX, SECRET_WORD_CHARS_MIN};
 
 /// The file that lines are kept in: in the user's folder for data, if there is one.
 #[must_use]

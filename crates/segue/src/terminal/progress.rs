@@ -4,6 +4,8 @@ use segue_core::event::CallOpened;
 use segue_core::ids::Millis;
 use segue_core::session::{CallStatus, OpenCall, Session};
 
+use crate::print::amount::duration;
+
 const FRAMES: &[&str] = &["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 /// Who speaks in a call: the individual if there is one, else the role.
@@ -49,16 +51,10 @@ fn asked(open: &OpenCall, now: Millis) -> Option<String> {
         CallStatus::Due if open.attempt > 1 => Some(format!("{purpose}{label} (try {})", open.attempt)),
         CallStatus::Due => Some(format!("{purpose}{label}")),
         CallStatus::Waiting(until) => {
-            Some(format!("{purpose}{label} (try {} in {})", open.attempt, seconds(until.since(now))))
+            Some(format!("{purpose}{label} (try {} in {})", open.attempt, duration(until.since(now))))
         }
         CallStatus::Held => None,
     }
-}
-
-/// A time as people say it: tenths while it is short.
-#[must_use]
-pub fn seconds(ms: u64) -> String {
-    if ms < 10_000 { format!("{}.{} s", ms / 1_000, ms % 1_000 / 100) } else { format!("{} s", ms / 1_000) }
 }
 
 #[cfg(test)]
@@ -68,10 +64,5 @@ mod tests {
     #[test]
     fn nothing_is_waited_for_in_a_session_at_rest() {
         assert_eq!(line(&Session::default(), Millis(0), Millis(0), 0), "");
-    }
-
-    #[test]
-    fn short_times_have_tenths() {
-        assert_eq!([0, 1_234, 9_999, 10_000].map(seconds), ["0.0 s", "1.2 s", "9.9 s", "10 s"]);
     }
 }

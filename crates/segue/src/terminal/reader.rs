@@ -15,9 +15,9 @@ use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
 use tokio::sync::mpsc as channel;
 
-use super::limits::{DRAFT_BYTES_MAX, HISTORY_LINES_MAX};
 use super::slash::completions;
-use super::style::Style;
+use crate::limits::{DRAFT_BYTES_MAX, HISTORY_LINES_MAX};
+use crate::print::paint::Paint;
 
 /// What comes when one asks for a piece.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Reader {
     ///
     /// # Errors
     /// There is no terminal that can be used.
-    pub fn of_keys(style: Style, history: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub fn of_keys(paint: Paint, history: Option<PathBuf>) -> anyhow::Result<Self> {
         let config = Config::builder().max_history_size(HISTORY_LINES_MAX)?.history_ignore_dups(true)?.build();
         let mut editor: Editor<Slashes, DefaultHistory> = Editor::with_config(config)?;
         let words = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ impl Reader {
             for request in requests {
                 match request {
                     Request::Read(prompt) => {
-                        let styled = style.prompt(&prompt);
+                        let styled = paint.name(&prompt);
                         words.store(false, Ordering::Relaxed);
                         let piece = piece_of(editor.readline(&(prompt, styled)), &words);
                         if pieces.send(piece).is_err() {

@@ -8,8 +8,8 @@ use segue_core::ids::{Seq, SessionId};
 use segue_core::session::Session;
 use segue_engine::{Engine, Error};
 
-use super::limits::{RECAP_CHARS_MAX, RECAP_EVENTS_MAX, RECAP_EXCHANGES_MAX};
-use super::table::shortened;
+use crate::limits::{RECAP_COLUMNS_MAX, RECAP_EVENTS_MAX, RECAP_EXCHANGES_MAX};
+use crate::print::text::{fitted, one_line};
 
 /// A line of the recap.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +73,8 @@ fn last_exchanges(events: &[Recorded], then: &Session) -> Vec<(Who, BodyId)> {
 
 fn recalled(who: Who, text: &Arc<str>) -> Recalled {
     match who {
-        Who::User => Recalled::User(shortened(text, RECAP_CHARS_MAX)),
-        Who::Reply => Recalled::Reply(shortened(text, RECAP_CHARS_MAX)),
+        Who::User => Recalled::User(fitted(&one_line(text), RECAP_COLUMNS_MAX)),
+        Who::Reply => Recalled::Reply(fitted(&one_line(text), RECAP_COLUMNS_MAX)),
         Who::Running => Recalled::Running(text.to_string()),
     }
 }

@@ -3,11 +3,13 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar;
 
-use super::limits::COLUMNS_MIN;
 use super::modes;
-use super::style::Style;
+use crate::limits::{COLUMNS_MIN, PLAIN_WIDTH_MAX};
+use crate::print;
+use crate::print::paint::Paint;
+use crate::print::text::{fitted, harmless};
 
 /// Who looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
     seen: Seen,
-    style: Style,
+    paint: Paint,
     size: fn() -> Size,
     spins: Spins,
     line: Line,
@@ -71,7 +73,7 @@ impl Screen {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
             seen: if live { Seen::Live } else { Seen::Piped },
-            style: if live { Style::of_terminal() } else { Style::Plain },
+            paint: if live { print::Screen::here().paint } else { Paint::new(false) },
             size: modes::size,
             spins: if live && io::stderr().is_terminal() { Spins::Yes } else { Spins::No },
             line: Line::Empty,
@@ -84,10 +86,18 @@ impl Screen {
         self.seen
     }
 
-    /// How texts are set off.
+    /// Its colours.
     #[must_use]
-    pub fn style(&self) -> Style {
-        self.style
+    pub fn paint(&self) -> Paint {
+        self.paint
+    }
+
+    /// What a page that is printed on it must know.
+    #[must_use]
+    pub fn page(&self) -> print::Screen {
+        let is_terminal = self.seen == Seen::Live;
+        let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
+        print::Screen { paint: self.paint, width, is_terminal }
     }
 
     /// Words of a reply, as they come.
@@ -133,7 +143,7 @@ impl Screen {
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         match self.seen {
             Seen::Live => {
-                let text = self.style.quiet(&visible(text));
+                let text = self.paint.dim(&visible(text));
                 self.beside(&text)
             }
             Seen::Piped => Ok(()),
@@ -145,7 +155,7 @@ impl Screen {
     /// # Errors
     /// Nobody reads any more.
     pub fn warning(&mut self, text: &str) -> io::Result<()> {
-        let text = self.style.warning(&visible(text));
+        let text = self.paint.warn(&visible(text));
         self.beside(&text)
     }
 
@@ -154,7 +164,7 @@ impl Screen {
     /// # Errors
     /// Nobody reads any more.
     pub fn error(&mut self, text: &str) -> io::Result<()> {
-        let text = self.style.wrong(&visible(text));
+        let text = self.paint.bad(&visible(text));
         self.beside(&text)
     }
 
@@ -195,9 +205,9 @@ impl Screen {
         if text.is_empty() {
             return self.clear_spinner();
         }
-        let text = cut_to_columns(&visible(text), self.columns() - 1);
+        let text = fitted(&visible(text), self.columns() - 1);
         // What cannot be shown beside the conversation is not worth ending it for.
-        let _ = write!(self.err, "{CLEAR_LINE}{}", self.style.quiet(&text));
+        let _ = write!(self.err, "{CLEAR_LINE}{}", self.paint.dim(&text));
         let _ = self.err.flush();
         self.line = Line::Spinner;
     }
@@ -252,19 +262,9 @@ impl Screen {
     }
 }
 
-/// The text with a visible mark for each control character but tab and line break.
+/// The text as it may be shown: harmless, with line breaks of one kind.
 fn visible(text: &str) -> String {
-    text.chars().filter(|c| *c != '\r').map(picture).collect()
-}
-
-/// A control character's picture; any other character is its own.
-fn picture(c: char) -> char {
-    match u32::from(c) {
-        _ if !c.is_control() || c == '\n' || c == '\t' => c,
-        code @ 0..0x20 => char::from_u32(0x2400 + code).unwrap_or('␦'),
-        0x7f => '␡',
-        _ => '␦',
-    }
+    harmless(&text.replace('\r', ""))
 }
 
 /// Rows that a text takes from the start of a line to the cursor behind it.
@@ -284,20 +284,6 @@ fn rows(text: &str, columns: usize) -> usize {
         }
     }
     rows
-}
-
-fn cut_to_columns(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let mut cut = String::new();
-    for c in text.chars() {
-        if cut.width() + c.width().unwrap_or(0) + 1 > columns {
-            break;
-        }
-        cut.push(c);
-    }
-    cut + "…"
 }
 
 #[cfg(test)]
@@ -353,7 +339,7 @@ pub mod tests {
                 out: Box::new(glass.clone()),
                 err: Box::new(glass.clone()),
                 seen: Seen::Live,
-                style: Style::Coloured,
+                paint: Paint::new(true),
                 size,
                 spins: Spins::Yes,
                 line: Line::Empty,
@@ -364,7 +350,7 @@ pub mod tests {
         /// A file that replies are written to.
         pub fn piped() -> (Self, Screen) {
             let (glass, screen) = Self::new();
-            (glass, Screen { seen: Seen::Piped, style: Style::Plain, spins: Spins::No, ..screen })
+            (glass, Screen { seen: Seen::Piped, paint: Paint::new(false), spins: Spins::No, ..screen })
         }
 
         /// What can be read on it, without empty lines at the end.
@@ -417,7 +403,9 @@ pub mod tests {
     fn a_models_words_cannot_steer_the_terminal() {
         let (glass, mut screen) = Glass::new();
         screen.words("a\x1b[2Jb\x07\u{9b}c\r\nd").expect("written");
-        assert_eq!(glass.text(), "a␛[2Jb␇␦c\nd");
+        // This terminal shows nothing for what was harmful; the mark in its place takes a column all the same.
+        assert_eq!(glass.text(), "a[2Jbc\nd");
+        assert_eq!(visible("\x1b[2J"), "\u{fffd}[2J");
         let (glass, mut screen) = Glass::piped();
         screen.note("only for people").expect("written");
         screen.spin("only for people");

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use segue_core::ids::{CallId, PhaseName, RoleName, SessionId};
 
 use super::draft::{Form, Written};
-use super::table::{Column, table};
+use crate::print::paint::Paint;
+use crate::print::table::{Column, Table};
+use crate::suggest::nearest;
 
 /// What the user wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,32 +143,20 @@ fn unknown(name: &str) -> String {
     format!("there is no command /{name}; {meant} (to say something that begins with a slash, write //{name})")
 }
 
-/// How alike two names must be for one to be taken for the other.
-const SIMILAR_ENOUGH: f64 = 0.75;
-
-/// The known name most like the one given.
-pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let given = given.to_lowercase();
-    known
-        .map(|name| (strsim::jaro_winkler(&given, &name.to_lowercase()), name))
-        .filter(|(likeness, _)| *likeness >= SIMILAR_ENOUGH)
-        .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, name)| name)
-}
-
 /// The commands that begin with what was written so far, for the tab key.
 pub fn completions(written: &str) -> Vec<String> {
     let Some(begun) = written.strip_prefix('/') else { return Vec::new() };
     COMMANDS.iter().filter(|(name, ..)| name.starts_with(begun)).map(|(name, ..)| format!("/{name}")).collect()
 }
 
-/// What `/help` says.
-pub fn help() -> String {
-    let rows = COMMANDS.iter().map(|(name, follows, about)| {
+/// What `/help` says, in lines of at most so many columns.
+pub fn help(columns: usize) -> String {
+    let mut commands = Table::new([("", Column::Left), ("", Column::Wrap)]);
+    for (name, follows, about) in COMMANDS {
         let written = if follows.is_empty() { format!("/{name}") } else { format!("/{name} {follows}") };
-        vec![written, (*about).to_owned()]
-    });
-    let commands = table(&[Column::Text, Column::Text], rows);
+        commands.row([written, (*about).to_owned()]);
+    }
+    let commands = commands.render(columns, Paint::new(false));
     format!(
         "{commands}\n\
          A line that ends in \\ goes on in the next one. ``` or \"\"\" opens a block, which ends where it is closed.\n\
@@ -233,7 +223,7 @@ mod tests {
         for (name, follows, _) in COMMANDS {
             let follows = follows.replace(['[', ']'], "").replace("CALL", "c1").replace('N', "1");
             assert!(matches!(wish(&format!("/{name} {follows}")), Ok(Wish::Do(_))), "/{name} {follows}");
-            assert!(help().contains(&format!("/{name}")));
+            assert!(help(80).contains(&format!("/{name}")));
         }
     }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
 use segue_core::decide::{Command, Refusal};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::{Audience, Rules};
@@ -25,6 +24,7 @@ use super::recap::Recalled;
 use super::screen::{Screen, Seen};
 use super::signals::{Farewells, Interrupts};
 use super::slash::{self, Wish};
+use crate::Quiet;
 
 const PROMPT: &str = "> ";
 const PROMPT_CONTINUED: &str = "… ";
@@ -45,8 +45,8 @@ pub struct Talk<'e> {
     farewells: Farewells,
     /// Messages sent from here and not seen coming back yet.
     sent: BTreeSet<MessageId>,
-    /// What went wrong, for whoever looks at the exit code.
-    wrong: u32,
+    /// For whoever looks at the exit code.
+    went: Went,
     frame: usize,
 }
 
@@ -57,6 +57,13 @@ pub enum Until {
     Message(MessageId),
     /// This event was seen.
     Event(Seq),
+}
+
+/// Whether all that was wanted was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Went {
+    Well,
+    Wrong,
 }
 
 /// Whether the conversation goes on.
@@ -74,7 +81,7 @@ pub async fn talk(engine: &Engine, arguments: Arguments, screen: Screen) -> anyh
     let entered = enter(engine, &arguments).await?;
     let modes = Modes::remember(screen.seen());
     let reader = match screen.seen() {
-        Seen::Live => Reader::of_keys(screen.style(), history::path())?,
+        Seen::Live => Reader::of_keys(screen.paint(), history::path())?,
         Seen::Piped => Reader::of_lines(io::BufReader::new(io::stdin())),
     };
     converse(engine, &arguments, entered, screen, (reader, modes)).await
@@ -125,7 +132,7 @@ impl<'e> Talk<'e> {
             modes,
             farewells: Farewells::listen()?,
             sent: BTreeSet::new(),
-            wrong: 0,
+            went: Went::Well,
             frame: 0,
         })
     }
@@ -144,10 +151,9 @@ impl<'e> Talk<'e> {
             };
         }
         self.screen.end_line()?;
-        match (self.screen.seen(), self.wrong) {
-            (Seen::Live, _) | (_, 0) => Ok(()),
-            (Seen::Piped, 1) => bail!("something went wrong; see above"),
-            (Seen::Piped, times) => bail!("something went wrong {times} times; see above"),
+        match (self.screen.seen(), self.went) {
+            (Seen::Live, _) | (Seen::Piped, Went::Well) => Ok(()),
+            (Seen::Piped, Went::Wrong) => Err(Quiet(1).into()),
         }
     }
 
@@ -257,7 +263,7 @@ impl<'e> Talk<'e> {
 
     /// Tells what went wrong, and goes on.
     pub(super) fn complain(&mut self, why: &str) -> io::Result<()> {
-        self.wrong += 1;
+        self.went = Went::Wrong;
         self.screen.error(why)
     }
 
@@ -369,7 +375,7 @@ impl<'e> Talk<'e> {
             }
             Event::TurnEnded { outcome, .. } => {
                 if self.display.turn_ended(&mut self.screen, outcome)? == Ending::Failed {
-                    self.wrong += 1;
+                    self.went = Went::Wrong;
                 }
                 self.screen.blank()?;
             }

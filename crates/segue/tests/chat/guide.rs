@@ -17,11 +17,13 @@ fn blocks(kind: &str) -> Vec<String> {
     blocks
 }
 
-/// Figures that depend on the words of a prompt, or on the machine, are not what the guide is about.
+/// What depends on the words of a prompt, on the machine or on the day is not what the guide is about.
 fn without_figures(text: &str) -> String {
-    let plain = |line: &str| match ["(memory) ", "prompt: ", "answer: "].iter().any(|start| line.starts_with(start)) {
-        true => line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect(),
-        false => line.to_owned(),
+    let figures = |line: &str| line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
+    let plain = |line: &str| match line.split_once(' ').map(|(start, _)| start) {
+        Some("answer") => "answer    …".to_owned(),
+        Some("digest") => "digest    …".to_owned(),
+        Some(_) | None => figures(line),
     };
     text.lines().map(|line| plain(line) + "\n").collect()
 }

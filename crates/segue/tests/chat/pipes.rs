@@ -34,7 +34,7 @@ fn commands_answer_in_a_pipe_too() {
     let out = stage.pipe(&["--session", "tea"], b"hello\n/why\n/cost\n/export copy.jsonl\n/quit\nnot read\n");
     let text = out.out();
     assert!(out.is_fine() && out.err().is_empty(), "{}", out.err());
-    assert!(text.contains("c1 · assistant on scripted"), "{text}");
+    assert!(text.contains("c1 · assistant asked reply on scripted"), "{text}");
     assert!(text.contains("instruction  instruction"), "{text}");
     assert!(text.contains("written to copy.jsonl") && !text.contains("not read"), "{text}");
     assert!(stage.read("copy.jsonl").contains("\"session\":\"tea\""));
@@ -69,7 +69,7 @@ fn bad_input_is_refused_clearly_and_nothing_else_is_lost() {
 fn a_flow_or_name_or_scenario_that_cannot_be_used_is_refused() {
     let stage = Stage::new(ECHO);
     for (arguments, why) in [
-        (["--flow", "nothing"], "there is no flow `nothing`; there are `chat`"),
+        (["--flow", "nothing"], "there is no flow `nothing`; there are "),
         (["--session", "a b"], "`a b` cannot name a session"),
         (["--script", "missing.toml"], "cannot read the scenario missing.toml"),
     ] {
@@ -86,5 +86,5 @@ fn a_flow_or_name_or_scenario_that_cannot_be_used_is_refused() {
 fn a_stand_in_says_that_it_is_one() {
     let out = Stage::new("").run(&["chat", "--store", "store.db"], b"hello\n");
     assert!(out.is_fine() && !out.out().is_empty());
-    assert!(out.err().starts_with("No model is configured, so a stand-in answers (rehearsal)"), "{}", out.err());
+    assert!(out.err().starts_with("no model is configured: a rehearsal model answers"), "{}", out.err());
 }
