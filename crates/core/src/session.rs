@@ -108,7 +108,7 @@ pub struct Session {
     /// How often a slot was reset by hand.
     #[serde(with = "pairs")]
     pub resets: BTreeMap<Slot, u32>,
-    /// The last prompt of each slot, to compare the next one with.
+    /// The last prompt of each slot, to compare that of the next thread there with.
     #[serde(with = "pairs")]
     pub marks: BTreeMap<Slot, Mark>,
     /// Where each phase graph stands.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, Text};
+use crate::context::Mark;
 use crate::ids::{CallId, FragmentName, Millis, ThreadId};
 use crate::prompt::{Speaker, ToolCall};
 use crate::scope::{Slot, Tag};
@@ -36,6 +37,8 @@ pub struct Thread {
     pub compactions: u32,
     /// What its first entry is.
     pub first: First,
+    /// Its last prompt, to compare the next one with.
+    pub mark: Option<Mark>,
 }
 
 /// What the first entry of a thread is.
@@ -141,6 +144,7 @@ impl Thread {
             used: at,
             compactions: 0,
             first: First::Said,
+            mark: None,
         }
     }
 

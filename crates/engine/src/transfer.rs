@@ -7,7 +7,7 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Commit, Fork, Record};
+use segue_store::Fork;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,22 +79,9 @@ impl Engine {
         };
         let rules = self.shared().rules(Some(&flow))?;
         let state = State::fold(&*rules, &parsed.events);
-        let fail = |error| Error::from_store(&session, error);
-        let store = self.store();
-        let claim = store.create(&session).await.map_err(fail)?;
-        let records = parsed.events.iter();
-        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
-        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
-        let commit = Commit {
-            session: session.clone(),
-            epoch: claim.epoch,
-            expected: claim.head,
-            records: records.collect(),
-            bodies: parsed.bodies,
-            summary: Some(summary),
-        };
-        store.append(commit).await.map_err(fail)?;
-        store.release(&session, claim.epoch).await.map_err(fail)?;
+        let epoch = self.write_new(&session, &parsed.events, parsed.bodies, &state, &*rules).await?;
+        // If it cannot be given back now, taking it up claims it again.
+        let _ = self.store().release(&session, epoch).await;
         // Under another name it is a branch of the one exported: taking it up records that.
         self.wake(&session).await?;
         Ok(session)

@@ -6,27 +6,53 @@ use segue_core::flow::Rules;
 use segue_core::ids::{CallId, TurnId};
 use segue_core::session::{Session, State};
 
-/// Checks what must hold whatever was told.
-pub(crate) fn promises(rules: &dyn Rules, journal: &[Recorded], state: &State) {
-    the_journal_is_the_only_truth(rules, journal, state);
+/// Checks what must hold whatever was told: `state` is what the journal led to.
+///
+/// # Panics
+/// It does not hold.
+pub fn promises(rules: &dyn Rules, journal: &[Recorded], state: &State) {
+    the_state_is_the_fold_of_the_journal(rules, journal, state);
+    step(rules, journal, &State::fresh(rules), journal.len(), state);
+}
+
+/// Checks what must hold after one input: `state` is what `before` and the `new` events at the journal's end led to.
+pub(crate) fn step(rules: &dyn Rules, journal: &[Recorded], before: &State, new: usize, state: &State) {
+    events_survive_being_written_down(journal, new);
+    a_snapshot_and_what_follows_give_the_state(rules, before, &journal[journal.len() - new..], state);
+    if journal.len() / FOLDED_EVERY != (journal.len() - new) / FOLDED_EVERY {
+        the_state_is_the_fold_of_the_journal(rules, journal, state);
+    }
     threads_are_free_or_used(&state.session);
     waiting_ends(&state.session);
     turns_own_what_is_theirs(&state.session);
 }
 
-fn the_journal_is_the_only_truth(rules: &dyn Rules, journal: &[Recorded], state: &State) {
-    for (place, recorded) in journal.iter().enumerate() {
+/// After how many events the whole journal is folded once more.
+const FOLDED_EVERY: usize = 32;
+
+fn events_survive_being_written_down(journal: &[Recorded], new: usize) {
+    for (place, recorded) in journal.iter().enumerate().skip(journal.len() - new) {
         assert_eq!(recorded.seq.0, place as u64 + 1, "the journal has no gap");
         let written = codec::encode(&recorded.event);
         let read = codec::decode(recorded.seq, recorded.at, &written).expect("what is written can be read");
         assert_eq!(&read, recorded, "an event survives being written down");
     }
+}
+
+/// Checks that a state follows from its journal.
+pub(crate) fn the_state_is_the_fold_of_the_journal(rules: &dyn Rules, journal: &[Recorded], state: &State) {
     let folded = State::fold(rules, journal);
     assert_eq!(folded.session, state.session, "the state is the fold of the journal");
     assert_eq!(rules.save(&folded.flow), rules.save(&state.flow), "so is the flow's");
-    let snapshot = codec::encode_snapshot(rules, state).expect("a state can be written down");
-    let opened = codec::decode_snapshot(rules, &snapshot).expect("and read again");
-    assert_eq!(opened.session, state.session, "a snapshot is the state");
+}
+
+fn a_snapshot_and_what_follows_give_the_state(rules: &dyn Rules, before: &State, new: &[Recorded], state: &State) {
+    let snapshot = codec::encode_snapshot(rules, before).expect("a state can be written down");
+    let mut opened = codec::decode_snapshot(rules, &snapshot).expect("and read again");
+    assert_eq!(opened.session, before.session, "a snapshot is the state");
+    new.iter().for_each(|event| opened.apply(rules, event));
+    assert_eq!(opened.session, state.session, "a snapshot and what follows it give the state");
+    assert_eq!(rules.save(&opened.flow), rules.save(&state.flow), "so it is with the flow's");
 }
 
 fn threads_are_free_or_used(session: &Session) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::body::Text;
+use segue_core::body::{BodyId, Text};
 use segue_core::codec;
 use segue_core::decide::{Catalog, Command, Decision, Env, Input, Refusal, Undecided, decide};
 use segue_core::event::{Busy, Event, Recorded, SessionOpened};
@@ -149,8 +149,9 @@ impl Stage {
         let thrifty = thrifty.expect("the same arguments give the same decision");
         assert_eq!(thrifty.events, decision.events, "it does not matter when the texts were fetched");
         assert_eq!(thrifty.bodies, decision.bodies, "nor for what is stored");
+        let before = self.state.clone();
         self.take(&decision);
-        check::promises(&*self.rules, &self.journal, &self.state);
+        check::step(&*self.rules, &self.journal, &before, decision.events.len(), &self.state);
         Ok(decision)
     }
 
@@ -174,7 +175,7 @@ impl Stage {
         self.checked = Checked::AtTheEnd;
         play(self);
         self.checked = Checked::AfterEachInput;
-        check::promises(&*self.rules, &self.journal, &self.state);
+        self.check();
         self
     }
 
@@ -251,6 +252,15 @@ impl Stage {
         self
     }
 
+    /// A stored text, as it is.
+    ///
+    /// # Panics
+    /// It was never stored.
+    #[must_use]
+    pub fn body(&self, id: BodyId) -> Arc<str> {
+        self.shelf.find(id).expect("what an event names is stored")
+    }
+
     /// All texts that were stored.
     #[must_use]
     pub fn shelf(&self) -> &Shelf {
@@ -260,6 +270,13 @@ impl Stage {
     /// Someone at the controls.
     pub fn command(&mut self, command: Command) -> &mut Self {
         self.give(Input::Operator(command))
+    }
+
+    /// Checks that the state follows from the journal and keeps all promises.
+    pub fn check(&self) {
+        check::the_state_is_the_fold_of_the_journal(&*self.rules, &self.journal, &self.state);
+        let fresh = State::fresh(&*self.rules);
+        check::step(&*self.rules, &self.journal, &fresh, self.journal.len(), &self.state);
     }
 
     /// The process dies and another takes over: all it has is the journal.
@@ -352,21 +369,34 @@ impl Stage {
     }
 
     /// What a past call was sent, rebuilt from the journal alone.
+    ///
+    /// # Panics
+    /// It was never opened.
     #[must_use]
     pub fn rebuilt(&self, call: CallId) -> Prompt {
+        let mut all = self.rebuild(|opened| opened == call);
+        all.remove(&call).unwrap_or_else(|| panic!("{call} was never opened"))
+    }
+
+    /// What every call was sent, rebuilt from the journal alone.
+    #[must_use]
+    pub fn all_rebuilt(&self) -> BTreeMap<CallId, Prompt> {
+        self.rebuild(|_| true)
+    }
+
+    fn rebuild(&self, wanted: impl Fn(CallId) -> bool) -> BTreeMap<CallId, Prompt> {
         let mut state = State::fresh(&*self.rules);
+        let mut prompts = BTreeMap::new();
         for event in &self.journal {
             state.apply(&*self.rules, event);
-            if matches!(&event.event, Event::CallOpened(opened) if opened.call == call) {
-                return state
-                    .session
-                    .plan(call)
-                    .expect("it is open now")
-                    .fill(&self.shelf)
-                    .expect("every text is stored");
+            if let Event::CallOpened(opened) = &event.event
+                && wanted(opened.call)
+            {
+                let plan = state.session.plan(opened.call).expect("it is open now");
+                prompts.insert(opened.call, plan.fill(&self.shelf).expect("every text is stored"));
             }
         }
-        panic!("{call} was never opened")
+        prompts
     }
 
     /// What was said to the user last.

@@ -289,7 +289,7 @@ impl<'a> Draft<'a> {
         piece
     }
 
-    /// How the prompt relates to the last one of its slot.
+    /// How the prompt relates to the last one of its thread, or for a new thread to the last one of its slot.
     fn prefix(&self, thread: &ThreadUse, slot: &Slot, shown: &Shown<'_>) -> crate::context::Prefix {
         let stood = self.session().threads.get(&thread.thread());
         let next = Mark {
@@ -302,7 +302,8 @@ impl<'a> Draft<'a> {
             asked: Asked::InPassing,
             tools: shown.tools,
         };
-        prefix(self.session().marks.get(slot), &next)
+        let before = stood.map_or_else(|| self.session().marks.get(slot), |thread| thread.mark.as_ref());
+        prefix(before, &next)
     }
 
     /// The fingerprint of everything a model is sent: equal prompts have equal ones, and only those.

@@ -187,7 +187,11 @@ impl Session {
                 asked: Asked::InPassing,
                 tools: opened.tools,
             };
-            self.marks.insert(thread.slot.clone(), mark);
+            thread.mark = Some(mark.clone());
+            // A late round of a thread that was left behind says nothing about the one that took its place.
+            if thread.tag.fresh.is_some() || self.slots.get(&thread.slot) == Some(&thread_id) {
+                self.marks.insert(thread.slot.clone(), mark);
+            }
         }
         if let Some(thread) = opened.compacts.and_then(|thread| self.threads.get_mut(&thread)) {
             thread.busy = Some(opened.call);
@@ -226,9 +230,8 @@ impl Session {
                 let words = words.filter_map(|piece| piece.text).collect();
                 thread.push(Entry { pinned, words, ..Entry::asked(opened.call, parts) });
             }
-            if let Some(mark) = self.marks.get_mut(&thread.slot).filter(|mark| mark.call == opened.call) {
-                mark.asked = Asked::ForGood;
-            }
+            let marks = thread.mark.iter_mut().chain(self.marks.get_mut(&thread.slot));
+            marks.filter(|mark| mark.call == opened.call).for_each(|mark| mark.asked = Asked::ForGood);
             thread.push(Entry {
                 call: opened.call,
                 speaker: Speaker::Assistant,
