@@ -39,9 +39,10 @@ struct Live {
     words: BTreeMap<CallId, (u32, String)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Channel {
-    updates: broadcast::Sender<Update>,
+    /// There from when somebody first listens: its buffer is large.
+    updates: Option<broadcast::Sender<Update>>,
     live: Live,
 }
 
@@ -64,9 +65,9 @@ impl Hub {
                 if let Some(call) = closed_call(event) {
                     channel.live.words.remove(&call);
                 }
-                if channel.updates.receiver_count() > 0 {
+                if let Some(updates) = channel.listened_to() {
                     // Nobody listening any more is no failure.
-                    let _ = channel.updates.send(Update::Event(Box::new(event.clone())));
+                    let _ = updates.send(Update::Event(Box::new(event.clone())));
                 }
             }
         });
@@ -76,7 +77,7 @@ impl Hub {
     pub fn words(&self, session: &SessionId, call: CallId, attempt: u32, text: &str) {
         self.with(|channels| {
             // Words are kept even while nobody listens: somebody may join in the middle.
-            let channel = channels.entry(session.clone()).or_insert_with(Channel::new);
+            let channel = channels.entry(session.clone()).or_default();
             let (of_attempt, so_far) = channel.live.words.entry(call).or_insert_with(|| (attempt, String::new()));
             if *of_attempt != attempt {
                 *of_attempt = attempt;
@@ -84,14 +85,16 @@ impl Hub {
             }
             let at = so_far.len();
             so_far.push_str(text);
-            let _ = channel.updates.send(Update::Words { call, attempt, at, text: text.into() });
+            if let Some(updates) = channel.listened_to() {
+                let _ = updates.send(Update::Words { call, attempt, at, text: text.into() });
+            }
         });
     }
 
     /// Forgets a session nobody listens to.
     pub fn tidy(&self, session: &SessionId) {
         self.with(|channels| {
-            if channels.get(session).is_some_and(|channel| channel.updates.receiver_count() == 0) {
+            if channels.get(session).is_some_and(|channel| channel.listened_to().is_none()) {
                 channels.remove(session);
             }
         });
@@ -100,15 +103,17 @@ impl Hub {
     /// The words so far, and the updates from this moment on.
     fn join(&self, session: &SessionId) -> (Vec<Update>, broadcast::Receiver<Update>) {
         self.with(|channels| {
-            let channel = channels.entry(session.clone()).or_insert_with(Channel::new);
-            (channel.live.updates(), channel.updates.subscribe())
+            let channel = channels.entry(session.clone()).or_default();
+            let updates = channel.updates.get_or_insert_with(|| broadcast::channel(UPDATES_BUFFERED_MAX).0);
+            (channel.live.updates(), updates.subscribe())
         })
     }
 }
 
 impl Channel {
-    fn new() -> Self {
-        Self { updates: broadcast::channel(UPDATES_BUFFERED_MAX).0, live: Live::default() }
+    /// Where updates go, if anybody listens.
+    fn listened_to(&self) -> Option<&broadcast::Sender<Update>> {
+        self.updates.as_ref().filter(|updates| updates.receiver_count() > 0)
     }
 }
 
