@@ -93,6 +93,7 @@ async fn start(world: &Arc<World>, plan: &Plan, clock: RuntimeClock, dice: &mut 
         .fold(Models::new(), |models, name| models.with_card(name, model.clone(), card));
     let models = Arc::new(models.with("cat", model));
     let setup = Setup {
+        recovery: segue_engine::Recovery::Now,
         store: store.clone(),
         flows: vec![tuned(plan.flow, Dice::new(plan.seed))],
         casting: Casting::new(models.clone(), "sim".into()),
