@@ -11,6 +11,7 @@ mod lookup;
 mod print;
 mod setup;
 mod suggest;
+mod terminal;
 
 use std::process::ExitCode;
 
