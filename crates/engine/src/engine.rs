@@ -15,7 +15,7 @@ use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelN
 use segue_core::limits::SESSION_ID_BYTES_MAX;
 use segue_core::session::State;
 use segue_models::Models;
-use segue_store::{Commit, Page, Query, Store};
+use segue_store::{Commit, Owes, Page, Query, Store};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{flow_of, owes, summary_of, work};
@@ -274,6 +274,9 @@ impl Engine {
     ) -> Result<Epoch, Error> {
         let store = &*self.shared.store;
         let fail = |error| Error::from_store(session, error);
+        // Under another name it is a branch, and that is still to be recorded.
+        let is_branch = state.session.id.as_ref().is_some_and(|id| id != session);
+        let owes = if is_branch { Owes::Now } else { owes(&state.session, rules.spec()) };
         let claim = store.create(session).await.map_err(fail)?;
         let commit = Commit {
             session: session.clone(),
@@ -281,7 +284,7 @@ impl Engine {
             expected: claim.head,
             records: records(events),
             bodies,
-            summary: Some(summary_of(&state.session, owes(&state.session, rules.spec()))),
+            summary: Some(summary_of(&state.session, owes)),
         };
         let Err(error) = store.append(commit).await else { return Ok(claim.epoch) };
         // It may have taken effect nevertheless; if not, the name is free again.

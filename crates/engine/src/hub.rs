@@ -10,7 +10,7 @@ use segue_core::event::Recorded;
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_store::Store;
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use crate::error::Error;
 use crate::limits::{CALLS_OVER_MAX, FOLLOW_POLL_MS, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
@@ -212,7 +212,7 @@ impl Subscription {
         loop {
             // Events first: words belong to calls that were recorded before.
             let update = match self.missed.pop_front() {
-                Some(event) => Some(Update::Event(Box::new(event))),
+                Some(event) => Some(self.words_or(event)),
                 None if self.behind => {
                     self.catch_up().await?;
                     continue;
@@ -251,7 +251,30 @@ impl Subscription {
         let events = read_events(&*self.store, &self.session, self.seen, READ_EVENTS_MAX).await?;
         self.behind = events.len() == READ_EVENTS_MAX;
         self.missed = events.into();
-        Ok(())
+        // Words are told before the event that makes an end of them is recorded, so those of these events are there by now.
+        loop {
+            match self.updates.try_recv() {
+                Ok(update) => self.ready.push_back(update),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => self.rejoin(),
+            }
+        }
+    }
+
+    /// An event from the store, or words that came before it and have not been given out.
+    fn words_or(&mut self, event: Recorded) -> Update {
+        let words = over(&event).and_then(|(ended, last)| {
+            let before = |update: &Update| matches!(update, Update::Words { call, attempt, .. } if *call == ended && *attempt <= last);
+            let place = self.ready.iter().position(before)?;
+            self.ready.remove(place)
+        });
+        match words {
+            Some(words) => {
+                self.missed.push_front(event);
+                words
+            }
+            None => Update::Event(Box::new(event)),
+        }
     }
 
     /// Gives out an update unless it, or a part of it, was given out before.

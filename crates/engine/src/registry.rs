@@ -1,7 +1,7 @@
 //! Which sessions are at work, which are at rest, and the way an input finds its session. A session at work has a task; one
 //! at rest has none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::decide::Input;
@@ -126,8 +126,8 @@ impl Registry {
         matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk))
     }
 
-    /// The sessions at work, with the way to each.
-    pub fn at_work(&self) -> Vec<(SessionId, Desk)> {
+    /// The sessions at work, by name, with the way to each.
+    pub fn at_work(&self) -> BTreeMap<SessionId, Desk> {
         self.with(|places| {
             let at_work = places.iter().filter_map(|(session, place)| match place {
                 Place::AtWork(desk) if !desk.jobs.is_closed() => Some((session.clone(), desk.clone())),

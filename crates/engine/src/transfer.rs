@@ -7,11 +7,11 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::Fork;
+use segue_store::{Fork, Owes};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::actor::{owes, summary_of};
+use crate::actor::summary_of;
 use crate::engine::{Engine, check_name};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -96,12 +96,13 @@ impl Engine {
             Some(to) => check_name(to)?,
             None => SessionId::from(self.shared().chance.name()),
         };
-        let (rules, state) = match at {
+        let (_, state) = match at {
             Some(at) => self.state_at(from, at).await?,
             None => self.state(from).await?,
         };
         let at = at.unwrap_or(state.session.seq);
-        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
+        // That it is a branch is still to be recorded, by whoever takes it up first.
+        let summary = summary_of(&state.session, Owes::Now);
         let fork = Fork { from: from.clone(), at, to: to.clone(), summary };
         self.store().fork(fork).await.map_err(|error| Error::from_store(from, error))?;
         self.wake(&to).await?;

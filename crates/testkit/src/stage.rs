@@ -1,5 +1,6 @@
 //! A session held in the hand: inputs go in one by one, and after each the promises of core are checked.
 
+use crate::limits::FETCHES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,8 +19,6 @@ use crate::words::{Shelf, Words};
 /// The model that answers where a test names none.
 pub const MODEL: &str = "plain";
 
-/// Rounds of fetching texts before one decision.
-const FETCHES_MAX: u32 = 64;
 
 /// A session held in the hand.
 pub struct Stage {

@@ -40,13 +40,13 @@ fn a_session_is_shown_turn_by_turn() {
 
         t1 · TT:TT:TT
           m1 user      hello there
-          c1 assistant asked reply on scripted, th1 new: nothing was remembered here yet; 68 tokens
+          c1 assistant asked reply on scripted, th1 new: nothing was remembered here yet; N tokens
           c1 answered in N ms: 40 in, 5 out · ?
           assistant    You said: hello there
 
         t2 · TT:TT:TT
           m2 user      and again
-          c2 assistant asked reply on scripted, th1 continued (2 messages); 87 tokens
+          c2 assistant asked reply on scripted, th1 continued (2 messages); N tokens
           c2 answered in N ms: 40 in, 5 out · ?
           assistant    You said: and again
     "#]]
@@ -94,11 +94,11 @@ fn a_receipt_says_what_was_shown_and_why() {
         thread    th1 goes on, since nothing that ends the memory of assistant has changed (its memory: the
                   whole session)
         prefix    extends the prompt of c1, so all of that can be cached
-        window    87 of 128,000 tokens (0 %); the answer may take 4,096
+        window N of N tokens (0 %); the answer may take N
         answer    40 in, 5 out by the vendor's count · ? · N ms
 
         FRAGMENT     LAYER         TOKENS  SOURCE                     WHY
-        instruction  instruction       58  template chat/instruction  who answers, and how (since c1)
+        instruction instruction N template chat/instruction who answers, and how (since c1)
         (thread)     conversation      19  thread th1                 what it carried: 2 messages
         message      words              2  message m2                 what the user said"#]]
     .assert_eq(&receipt);

@@ -118,7 +118,8 @@ impl Run {
     }
 }
 
-/// The text with every moment, duration and file size replaced by a stand-in as wide.
+/// The text with every moment, duration, file size and length of a prompt replaced by a stand-in: what depends on the
+/// clock, the disk, or the wording of a flow.
 pub fn redacted(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(redacted_line).collect();
     lines.join("\n")
@@ -163,15 +164,21 @@ fn matched<'t>(text: &'t str, form: &str) -> Option<&'t str> {
     Some(if open_end { rest.trim_start_matches(|c: char| c.is_ascii_digit()) } else { rest })
 }
 
-/// `12 ms` and `1.2 s` as `N ms`, `45.1 KB` as `N KB`.
+/// `12 ms` and `1.2 s` as `N ms`, `45.1 KB` as `N KB`, `68 tokens` as `N tokens`; and how long an instruction is.
 fn amounts(line: &str) -> String {
+    if line.starts_with("window ") || line.starts_with("instruction ") {
+        let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit() || c == ',');
+        let words = line.split_whitespace().map(|word| if is_number(word) { "N" } else { word });
+        return words.collect::<Vec<_>>().join(" ");
+    }
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     for place in 1..words.len() {
         let unit = words[place].trim_end_matches([',', ':', ';']).to_owned();
-        let number = words[place - 1].chars().all(|c| c.is_ascii_digit() || c == '.') && !words[place - 1].is_empty();
-        if number && ["ms", "s", "KB"].contains(&unit.as_str()) {
+        let digit = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
+        let number = words[place - 1].chars().all(digit) && !words[place - 1].is_empty();
+        if number && ["ms", "s", "KB", "tokens"].contains(&unit.as_str()) {
             words[place - 1] = "N".to_owned();
-            words[place] = words[place].replacen(&unit, if unit == "KB" { "KB" } else { "ms" }, 1);
+            words[place] = words[place].replacen(&unit, if unit == "s" { "ms" } else { &unit }, 1);
         }
     }
     words.join(" ")

@@ -80,12 +80,13 @@ fn a_closed_session_takes_no_message_and_can_be_forked() {
         place.read("a.jsonl")
     );
     place.write("closed.jsonl", &closed);
-    place.ok(&["import", "closed.jsonl", "--name", "z"]);
+    place.ok(&["delete", "a", "--yes"]);
+    place.ok(&["import", "closed.jsonl"]);
     assert_eq!(
-        place.fails(&["send", "--session", "z", "--script", "echo.toml", "more"]),
+        place.fails(&["send", "--session", "a", "--script", "echo.toml", "more"]),
         "error: the session is closed (all is said); fork it to go on from here\n"
     );
-    assert!(place.ok(&["show", "z"]).contains("closed: all is said"));
-    place.ok(&["fork", "z", "--at", "t1", "--name", "on"]);
+    assert!(place.ok(&["show", "a"]).contains("closed: all is said"));
+    place.ok(&["fork", "a", "--name", "on"]);
     assert_eq!(place.ok(&["send", "--session", "on", "--script", "echo.toml", "more"]), "You said: more\n");
 }
