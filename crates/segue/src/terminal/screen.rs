@@ -143,7 +143,7 @@ impl Screen {
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         match self.seen {
             Seen::Live => {
-                let text = self.paint.dim(&visible(text));
+                let text = self.paint.dim(visible(text));
                 self.beside(&text)
             }
             Seen::Piped => Ok(()),
@@ -155,7 +155,7 @@ impl Screen {
     /// # Errors
     /// Nobody reads any more.
     pub fn warning(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint.warn(&visible(text));
+        let text = self.paint.warn(visible(text));
         self.beside(&text)
     }
 
@@ -164,7 +164,7 @@ impl Screen {
     /// # Errors
     /// Nobody reads any more.
     pub fn error(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint.bad(&visible(text));
+        let text = self.paint.bad(visible(text));
         self.beside(&text)
     }
 
