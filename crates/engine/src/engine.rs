@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use segue_core::body::BodyId;
 use segue_core::codec;
 use segue_core::decide::{Command, Env, Input, Undecided, decide};
@@ -497,7 +498,8 @@ impl Shared {
 
     /// Gives back the claims of sessions that have rested since before `since`, and lets go of all but the `most` newest.
     async fn give_back(&self, since: segue_core::ids::Millis, most: usize) {
-        for (session, mut resident, at) in self.registry.leaving(since, most) {
+        // All at once, so that the store can write them together.
+        let leaving = self.registry.leaving(since, most).into_iter().map(|(session, mut resident, at)| async move {
             if let Some(epoch) = resident.claim.take() {
                 // If it cannot be given back it is free once this process ends.
                 let _ = self.store.release(&session, epoch).await;
@@ -508,7 +510,8 @@ impl Shared {
                     places.entry(session).or_insert(Place::AtRest(resident, at));
                 });
             }
-        }
+        });
+        join_all(leaving).await;
     }
 }
 
