@@ -130,16 +130,13 @@ impl Bench {
             return Vec::new();
         }
         let tokens: BTreeMap<_, _> = answers.texts.iter().map(|(role, text)| (role, text.tokens)).collect();
-        vec![
-            Step::Note { kind: "map".to_owned(), value: json!(tokens) },
-            Step::Call(CallWish::new(SPEAKER, "reply")),
-        ]
+        vec![Step::Note { kind: "map".to_owned(), value: json!(tokens) }, Step::Call(CallWish::new(SPEAKER, "reply"))]
     }
 }
 
 fn lasting(name: &str) -> RoleSpec {
-    let mut role = RoleSpec::new(name, Scope::session())
-        .opens_with(FragmentSpec::stable("instruction", Layer::Instruction));
+    let mut role =
+        RoleSpec::new(name, Scope::session()).opens_with(FragmentSpec::stable("instruction", Layer::Instruction));
     role.compaction = Compaction {
         by: Some(Summariser { role: SUMMARISER.into(), ask: "summarise".into() }),
         tokens_max: SUMMARY_TOKENS,

@@ -39,8 +39,14 @@ pub fn threads() -> usize {
 /// Seconds of CPU that all processes have used since the machine started.
 pub fn busy_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks: Vec<f64> =
-        stat.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+    let ticks: Vec<f64> = stat
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|tick| tick.parse().ok())
+        .collect();
     // Waiting for the disk and idling are no work.
     [0, 1, 2, 5, 6, 7].iter().filter_map(|place| ticks.get(*place)).sum::<f64>() / TICKS
 }

@@ -70,7 +70,10 @@ mod tests {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
             jobs(Extent::Quick, &only, Path::new("x")).iter().map(Job::name).collect()
         };
-        assert_eq!(names(&["cold", "conc.sqlite.fan"]), ["conc.sqlite.fanout", "cold.sqlite.single", "cold.sqlite.fanout"]);
+        assert_eq!(
+            names(&["cold", "conc.sqlite.fan"]),
+            ["conc.sqlite.fanout", "cold.sqlite.single", "cold.sqlite.fanout"]
+        );
         assert!(names(&[]).len() > 20);
         assert_eq!(names(&["nothing of that name"]), [""; 0]);
     }

@@ -166,7 +166,9 @@ impl Table {
         if rows.is_empty() {
             return;
         }
-        let mut lines = vec![std::iter::once(String::new()).chain(self.columns.iter().map(|(head, _)| (*head).to_owned())).collect()];
+        let mut lines = vec![
+            std::iter::once(String::new()).chain(self.columns.iter().map(|(head, _)| (*head).to_owned())).collect(),
+        ];
         for row in rows {
             let noisy = if number(row, "others").is_some_and(|others| others > noise) { " *" } else { "" };
             let who = format!("{} {}{noisy}", text(row, "store"), text(row, "shape"));
@@ -250,7 +252,8 @@ const AIMS: &[Aim] = &[
 
 impl Aim {
     fn render(&self, rows: &[Row], out: &mut String) {
-        let about = |row: &&Row| self.about.is_none_or(|(path, least)| number(row, path).is_some_and(|size| size >= least));
+        let about =
+            |row: &&Row| self.about.is_none_or(|(path, least)| number(row, path).is_some_and(|size| size >= least));
         for row in rows.iter().filter(|row| text(row, "metric") == self.metric).filter(about) {
             let Some(figure) = number(row, self.path) else { continue };
             let (met, bound) = match self.bound {

@@ -55,8 +55,7 @@ fn prose(bytes: usize) -> String {
 
 /// The word of that number: two or three syllables.
 fn word(number: u64) -> String {
-    const HEADS: [&str; 16] =
-        ["k", "r", "t", "m", "s", "l", "n", "d", "v", "p", "st", "gr", "ch", "b", "f", "w"];
+    const HEADS: [&str; 16] = ["k", "r", "t", "m", "s", "l", "n", "d", "v", "p", "st", "gr", "ch", "b", "f", "w"];
     const TAILS: [&str; 16] =
         ["a", "e", "i", "o", "u", "an", "er", "in", "on", "us", "al", "ent", "ing", "ar", "est", "ow"];
     let syllable = |bits: u64| {

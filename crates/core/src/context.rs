@@ -328,40 +328,97 @@ pub struct Mark {
     pub thread: ThreadId,
     /// How often that thread had been compacted.
     pub compactions: u32,
+    /// What the thread held then.
+    pub carried: Carried,
     /// Its opening fragments.
     pub opening: Vec<(FragmentName, Text)>,
-    /// Its own fragments; empty once the answer made them part of the thread.
+    /// Its own fragments.
     pub ask: Vec<(FragmentName, Text)>,
+    /// Whether they are part of the thread by now.
+    pub asked: Asked,
+    /// The tools it was offered; vendors put them before all messages.
+    pub tools: Option<BodyId>,
+}
+
+/// Whether what a call asked has become part of its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Not yet, or never: only an answer makes it so.
+    #[default]
+    InPassing,
+    /// It was answered.
+    ForGood,
 }
 
 /// The name under which a compaction shows up as the cause of a broken prefix.
 pub const COMPACTION: &str = "compaction";
+/// The name under which other tools show up as the cause of a broken prefix.
+pub const TOOLS: &str = "tools";
+/// The name under which a left-behind thread shows up as the cause of a broken prefix, where nothing took its place.
+pub const THREAD: &str = "thread";
 
-/// Compares the prompt that `next` describes with the one before it.
+/// Compares the prompt that `next` describes with the one before it. It extends that one if the messages of that one are
+/// the first of its own, and the tools are the same.
 #[must_use]
 pub fn prefix(before: Option<&Mark>, next: &Mark) -> Prefix {
     let Some(before) = before else { return Prefix::First };
     let from = before.call;
-    if before.thread == next.thread {
-        if before.compactions == next.compactions {
-            return Prefix::Extends(from);
-        }
-        let kept = next.opening.iter().map(|(_, text)| text.tokens).sum();
-        return Prefix::Broken { from, kept, by: COMPACTION.into() };
+    if before.tools != next.tools {
+        return Prefix::Broken { from, kept: 0, by: TOOLS.into() };
     }
-    let pieces = |mark: &Mark| mark.opening.iter().chain(&mark.ask).cloned().collect::<Vec<_>>();
-    let (old, new) = (pieces(before), pieces(next));
-    let mut kept = 0;
+    let difference =
+        if before.thread == next.thread { within_thread(before, next) } else { across_threads(before, next) };
+    match difference {
+        Some((kept, by)) => Prefix::Broken { from, kept, by },
+        None => Prefix::Extends(from),
+    }
+}
+
+fn within_thread(before: &Mark, next: &Mark) -> Option<(u32, FragmentName)> {
+    if before.compactions != next.compactions {
+        return Some((tokens(&next.opening), COMPACTION.into()));
+    }
+    match before.asked {
+        Asked::ForGood => None,
+        Asked::InPassing => difference(&before.ask, &next.ask, next.carried.tokens),
+    }
+}
+
+fn across_threads(before: &Mark, next: &Mark) -> Option<(u32, FragmentName)> {
+    let kept = tokens(&next.opening);
+    if let Some((name, _)) = next.opening.first().filter(|_| before.opening.is_empty()) {
+        return Some((0, name.clone()));
+    }
+    difference(&before.opening, &next.opening, 0).or_else(|| {
+        if before.carried.entries == 0 {
+            return difference(&before.ask, &next.ask, kept);
+        }
+        Some((kept, next.ask.first().map_or_else(|| THREAD.into(), |(name, _)| name.clone())))
+    })
+}
+
+fn tokens(pieces: &[(FragmentName, Text)]) -> u32 {
+    pieces.iter().map(|(_, text)| text.tokens).sum()
+}
+
+/// The first fragment in which a message differs from the one in its place before, and the tokens up to it. There is no
+/// difference where no message stood before.
+fn difference(
+    old: &[(FragmentName, Text)],
+    new: &[(FragmentName, Text)],
+    mut kept: u32,
+) -> Option<(u32, FragmentName)> {
+    if old.is_empty() {
+        return None;
+    }
     for (place, (name, text)) in new.iter().enumerate() {
         match old.get(place) {
             Some((_, stood)) if stood.body == text.body => kept += text.tokens,
-            _ => return Prefix::Broken { from, kept, by: name.clone() },
+            _ => return Some((kept, name.clone())),
         }
     }
-    match old.get(new.len()) {
-        Some((name, _)) => Prefix::Broken { from, kept, by: name.clone() },
-        None => Prefix::Extends(from),
-    }
+    old.get(new.len()).map(|(name, _)| (kept, name.clone()))
 }
 
 /// Fits a rendered text to its fragment's budget. The answer's text is what is sent; the number is what it was cut from.
@@ -433,8 +490,11 @@ mod tests {
             call: CallId(call),
             thread: ThreadId(thread),
             compactions: 0,
+            carried: Carried::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
             ask: Vec::new(),
+            asked: Asked::InPassing,
+            tools: None,
         }
     }
 
@@ -451,10 +511,21 @@ mod tests {
     #[test]
     fn a_thread_extends_itself_until_it_is_compacted() {
         let first = mark(1, 1, &[("role", "you map")]);
-        let mut next = Mark { call: CallId(2), ..first.clone() };
+        let mut next = Mark { call: CallId(2), ask: vec![("task".into(), text("go on"))], ..first.clone() };
         assert_eq!(prefix(Some(&first), &next), Prefix::Extends(CallId(1)));
+        let unanswered = Mark { ask: vec![("task".into(), text("go"))], ..first.clone() };
+        assert_eq!(prefix(Some(&unanswered), &next), Prefix::Broken { from: CallId(1), kept: 0, by: "task".into() });
+        let answered = Mark { asked: Asked::ForGood, ..unanswered };
+        assert_eq!(prefix(Some(&answered), &next), Prefix::Extends(CallId(1)));
         next.compactions = 1;
         assert_eq!(prefix(Some(&first), &next), Prefix::Broken { from: CallId(1), kept: 2, by: COMPACTION.into() });
+    }
+
+    #[test]
+    fn other_tools_break_the_prefix_before_its_first_word() {
+        let first = mark(1, 1, &[("role", "you map")]);
+        let next = Mark { call: CallId(2), tools: Some(BodyId::of("[]")), ..first.clone() };
+        assert_eq!(prefix(Some(&first), &next), Prefix::Broken { from: CallId(1), kept: 0, by: TOOLS.into() });
     }
 
     #[test]

@@ -300,7 +300,7 @@ pub enum Refusal {
 /// The input is refused, or texts are needed first.
 pub fn decide(rules: &dyn Rules, state: &State, input: Input, env: Env<'_>) -> Result<Decision, Undecided> {
     let mut draft = Draft::new(rules, state, env);
-    draft.take_in(input).map_err(Undecided::Refused)?;
-    draft.run().map_err(Undecided::Refused)?;
-    draft.finish()
+    let decided = draft.take_in(input).and_then(|()| draft.run());
+    // Without the texts a flow may have been misled: only a decision taken with all of them counts.
+    draft.finish(decided)
 }

@@ -3,6 +3,7 @@
 //! This is format 1. The format is a promise: what is written here can be read for ever (`codec` brings old ones up to date).
 
 mod bodies;
+mod call;
 mod line;
 
 use std::fmt;
@@ -11,18 +12,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{BodyId, Text};
-use crate::context::Receipt;
+use crate::body::Text;
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, AskName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName,
-    Seq, SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, PhaseName, RoleName, Seq, SessionId,
+    ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
 };
 use crate::phase::guard::Proposer;
 use crate::phase::ruling::Refusal;
 use crate::phase::state::{Grant, Transition};
-use crate::prompt::{Failure, Stop, ToolCall, Usage};
+use crate::prompt::{Failure, Usage};
 use crate::scope::Slot;
+
+pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next};
 
 /// An event with its place and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -137,12 +139,19 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// An answer came after its call had been given up. It is kept, and changes nothing.
+    /// An answer came after its call had been given up or cancelled. It is kept and paid for, and changes nothing else.
     CallAnsweredLate {
         /// Which.
         call: CallId,
         /// What it said.
         text: Text,
+        /// Tokens.
+        usage: Usage,
+        /// Whose figures those are.
+        counted_by: CountedBy,
+        /// What it cost in millionths of a dollar, where the price is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_microusd: Option<u64>,
     },
     /// What a role remembered here is left behind at its next call.
     ThreadReset {
@@ -199,6 +208,9 @@ pub enum Event {
         name: String,
         /// When it fires.
         at: Millis,
+        /// The turn it was set in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
     },
     /// A timer fired.
     TimerFired {
@@ -280,6 +292,13 @@ pub struct MessageReceived {
     /// What the client calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<IdempotencyKey>,
+    /// What was to happen to it if a turn ran.
+    #[serde(default, skip_serializing_if = "is_queued")]
+    pub busy: Busy,
+}
+
+fn is_queued(busy: &Busy) -> bool {
+    *busy == Busy::Queue
 }
 
 /// A message between agents.
@@ -347,200 +366,6 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// A model call that is owed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallOpened {
-    /// Its number.
-    pub call: CallId,
-    /// In which turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<TurnId>,
-    /// Who speaks.
-    pub role: RoleName,
-    /// What the role is asked.
-    pub ask: AskName,
-    /// Which individual speaks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentName>,
-    /// With whom.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<AgentName>,
-    /// Which model answers.
-    pub model: ModelName,
-    /// Which sample of it.
-    #[serde(default, skip_serializing_if = "is_first_sample")]
-    pub sample: u16,
-    /// The phase of the role's graph.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<PhaseName>,
-    /// The call whose tool results this one brings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<CallId>,
-    /// The thread whose folding it writes the summary for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compacts: Option<ThreadId>,
-    /// The flow's own note on the call, given back with its answer.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub note: Value,
-    /// The tools it may use, as JSON.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<BodyId>,
-    /// The form its answer must have, as JSON; plain text if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<BodyId>,
-    /// The longest answer it may give.
-    pub reply_tokens_max: u32,
-    /// What it is shown and why.
-    pub receipt: Receipt,
-}
-
-fn is_first_sample(sample: &u16) -> bool {
-    *sample == 0
-}
-
-/// A call that waits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallDeferred {
-    /// Its number among the deferred.
-    pub deferred: u32,
-    /// In which turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<TurnId>,
-    /// What is wanted.
-    pub wish: CallWish,
-    /// The call it waits for.
-    pub waits_for: CallId,
-    /// How often its thread was compacted for it.
-    #[serde(default, skip_serializing_if = "is_none_yet")]
-    pub compactions: u32,
-}
-
-fn is_none_yet(times: &u32) -> bool {
-    *times == 0
-}
-
-/// A call as a flow wishes it. There is no way to name a thread in it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallWish {
-    /// Who speaks.
-    pub role: RoleName,
-    /// What the role is asked.
-    pub ask: AskName,
-    /// Which individual speaks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentName>,
-    /// With whom.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<AgentName>,
-    /// On which model; nothing means the one configured for the role in its phase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelName>,
-    /// Which of several samples of that model.
-    #[serde(default)]
-    pub sample: u16,
-    /// The flow's own note, given back with the answer.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub note: Value,
-}
-
-impl CallWish {
-    /// A call of `role` to answer `ask`, on the role's own model.
-    #[must_use]
-    pub fn new(role: &str, ask: &str) -> Self {
-        Self { role: role.into(), ask: ask.into(), agent: None, peer: None, model: None, sample: 0, note: Value::Null }
-    }
-
-    /// The same by this individual.
-    #[must_use]
-    pub fn by(mut self, agent: &AgentName) -> Self {
-        self.agent = Some(agent.clone());
-        self
-    }
-
-    /// The same, talking with this one.
-    #[must_use]
-    pub fn with(mut self, peer: &AgentName) -> Self {
-        self.peer = Some(peer.clone());
-        self
-    }
-
-    /// The same on this model.
-    #[must_use]
-    pub fn on(mut self, model: &ModelName) -> Self {
-        self.model = Some(model.clone());
-        self
-    }
-
-    /// The same with a note.
-    #[must_use]
-    pub fn note(mut self, note: Value) -> Self {
-        self.note = note;
-        self
-    }
-}
-
-/// A model's answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallAnswered {
-    /// Which call.
-    pub call: CallId,
-    /// Which try.
-    #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
-    pub attempt: u32,
-    /// What it said.
-    pub text: Text,
-    /// What it thought aloud.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Text>,
-    /// What it wants run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
-    /// Why it stopped.
-    pub stop: Stop,
-    /// Tokens.
-    pub usage: Usage,
-    /// Whose figures those are.
-    pub counted_by: CountedBy,
-    /// What it cost in millionths of a dollar, where the price is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_microusd: Option<u64>,
-    /// How long it took.
-    pub ms: u64,
-}
-
-fn first_attempt() -> u32 {
-    1
-}
-
-fn is_first_attempt(attempt: &u32) -> bool {
-    *attempt == 1
-}
-
-/// Whose figures a usage is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CountedBy {
-    /// The vendor's.
-    Vendor,
-    /// Our own count.
-    Us,
-}
-
-/// What follows a try that brought no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Next {
-    /// Another try, not before this moment.
-    Retry {
-        /// When.
-        at: Millis,
-    },
-    /// A person decides.
-    Ask,
-    /// The call has failed.
-    GiveUp,
-}
-
 /// A thread that was shortened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCompacted {
@@ -552,6 +377,9 @@ pub struct ThreadCompacted {
     pub kept: Vec<u32>,
     /// What stands in their place, in parts: the summary, then the user's own words.
     pub summary: Vec<Text>,
+    /// Those of the parts that are the user's own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<Text>,
     /// Tokens before.
     pub tokens_before: u32,
     /// Tokens after.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::event::CallAnswered;
-use crate::ids::{ModelName, RoleName};
+use crate::ids::{ModelName, RoleName, TurnId};
+use crate::prompt::Usage;
 
 /// What a session has spent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -14,6 +15,8 @@ pub struct Ledger {
     pub total: Tally,
     /// In the turn that runs, or in the last one.
     pub turn: Tally,
+    /// Which turn that is.
+    pub turn_id: Option<TurnId>,
     /// By role.
     pub roles: BTreeMap<RoleName, Tally>,
     /// By model.
@@ -31,6 +34,8 @@ pub struct Tally {
     pub failed: u32,
     /// Tries that were in flight when the process died: maybe billed.
     pub unknown: u32,
+    /// Answers that came too late to be used, and were paid for.
+    pub late: u32,
     /// Tokens sent.
     pub input: u64,
     /// Tokens received.
@@ -39,7 +44,7 @@ pub struct Tally {
     pub cached: u64,
     /// Cost of the calls whose price is known, in millionths of a dollar.
     pub cost_microusd: u64,
-    /// Answered calls whose price is not known.
+    /// Answers, late ones among them, whose price is not known.
     pub unpriced: u32,
 }
 
@@ -52,10 +57,14 @@ impl Tally {
 
     fn answered(&mut self, answer: &CallAnswered) {
         self.answered += 1;
-        self.input += u64::from(answer.usage.input);
-        self.output += u64::from(answer.usage.output);
-        self.cached += u64::from(answer.usage.cached);
-        match answer.cost_microusd {
+        self.spent(answer.usage, answer.cost_microusd);
+    }
+
+    fn spent(&mut self, usage: Usage, cost_microusd: Option<u64>) {
+        self.input += u64::from(usage.input);
+        self.output += u64::from(usage.output);
+        self.cached += u64::from(usage.cached);
+        match cost_microusd {
             Some(cost) => self.cost_microusd = self.cost_microusd.saturating_add(cost),
             None => self.unpriced += 1,
         }
@@ -71,6 +80,8 @@ pub struct Account<'a> {
     pub model: &'a ModelName,
     /// The phase, as `graph/phase`.
     pub phase: Option<&'a str>,
+    /// The turn.
+    pub turn: Option<TurnId>,
 }
 
 impl Ledger {
@@ -89,14 +100,25 @@ impl Ledger {
         self.each(account, |tally| tally.unknown += 1);
     }
 
+    /// Enters an answer that came too late to be used.
+    pub fn answered_late(&mut self, account: Account<'_>, usage: Usage, cost_microusd: Option<u64>) {
+        self.each(account, |tally| {
+            tally.late += 1;
+            tally.spent(usage, cost_microusd);
+        });
+    }
+
     /// Starts the account of a new turn.
-    pub fn start_turn(&mut self) {
+    pub fn start_turn(&mut self, turn: TurnId) {
         self.turn = Tally::default();
+        self.turn_id = Some(turn);
     }
 
     fn each(&mut self, account: Account<'_>, enter: impl Fn(&mut Tally)) {
         enter(&mut self.total);
-        enter(&mut self.turn);
+        if account.turn.is_some() && account.turn == self.turn_id {
+            enter(&mut self.turn);
+        }
         enter(self.roles.entry(account.role.clone()).or_default());
         enter(self.models.entry(account.model.clone()).or_default());
         if let Some(phase) = account.phase {

@@ -48,6 +48,10 @@ pub const HANDOVERS_KEPT_MAX: usize = 64;
 pub const REPAIRS_MAX: u32 = 3;
 /// Timers running at once in one session.
 pub const TIMERS_MAX: usize = 128;
+/// Most tries of one call, whatever ended the earlier ones; a call that kills the process each time ends here.
+pub const TRIES_MAX: u32 = 12;
+/// Longest wait that a vendor may ask for before another try; asked to wait longer, we give up and say so.
+pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
 /// Smallest window we will plan for; a model card that says less is taken to mean this.
 pub const WINDOW_TOKENS_MIN: u32 = 1_024;
 /// Past stands of a phase graph kept for rollback; older ones are in the journal.

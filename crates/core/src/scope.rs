@@ -111,6 +111,15 @@ impl Scope {
         self
     }
 
+    /// Whether a change in `until` ends a thread of this scope. A fresh scope knows no ends.
+    #[must_use]
+    pub fn ends_with(&self, until: Until) -> bool {
+        match self {
+            Self::Fresh => false,
+            Self::Kept(kept) => kept.until.contains(&until),
+        }
+    }
+
     /// The same scope, with threads left behind once they are older than `ms`. A fresh scope stays fresh.
     #[must_use]
     pub fn aged(mut self, ms: u64) -> Self {

@@ -16,8 +16,8 @@ use crate::event::{Busy, CallDeferred, CallOpened, CallWish, MessagePosted, Owne
 use crate::flow::{FlowSpec, FlowState, Rules};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, GraphName, HandoverKind, IdempotencyKey, MessageId, Millis, RoleName, Seq, SessionId,
-    ThreadId, TimerId, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, GraphName, HandoverKind, IdempotencyKey, MessageId, Millis, ModelName, RoleName, Seq,
+    SessionId, ThreadId, TimerId, ToolRunId, TurnId, WorkName,
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
@@ -93,7 +93,7 @@ pub struct Session {
     /// Calls that wait for another.
     pub deferred: BTreeMap<u32, CallDeferred>,
     /// Calls given up whose answer may still come.
-    pub given_up: VecDeque<CallId>,
+    pub given_up: VecDeque<GivenUp>,
     /// Answers that wait for their tools.
     pub rounds: BTreeMap<CallId, Round>,
     /// Tool runs that are owed.
@@ -108,7 +108,7 @@ pub struct Session {
     /// How often a slot was reset by hand.
     #[serde(with = "pairs")]
     pub resets: BTreeMap<Slot, u32>,
-    /// The last prompt of each slot, to compare the next one with.
+    /// The last prompt of each slot, to compare that of the next thread there with.
     #[serde(with = "pairs")]
     pub marks: BTreeMap<Slot, Mark>,
     /// Where each phase graph stands.
@@ -158,6 +158,9 @@ pub struct Waiting {
     pub message: MessageId,
     /// What it says.
     pub text: Text,
+    /// What was to happen to it if a turn ran.
+    #[serde(default)]
+    pub busy: Busy,
 }
 
 /// The turn that runs.
@@ -190,6 +193,23 @@ pub struct OpenCall {
     pub round: u32,
     /// The graph whose phase it was opened in, for the ledger: `graph/phase`.
     pub account: Option<String>,
+}
+
+/// A call that was given up or cancelled, as far as its late answer needs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// Which.
+    pub call: CallId,
+    /// In which turn.
+    pub turn: Option<TurnId>,
+    /// Who would have spoken.
+    pub role: RoleName,
+    /// On which model.
+    pub model: ModelName,
+    /// In which phase, for the ledger.
+    pub account: Option<String>,
+    /// Tokens of its prompt.
+    pub tokens: u32,
 }
 
 /// How an owed call stands.
@@ -228,6 +248,9 @@ pub struct Timer {
     pub name: String,
     /// When it fires.
     pub at: Millis,
+    /// The turn it was set in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
 }
 
 /// Where a phase graph stands, and where it stood before.
@@ -290,17 +313,20 @@ impl Session {
             return None;
         }
         let timers = self.timers.values().map(|timer| timer.at);
-        let deadlines = self
-            .phases
-            .iter()
-            .filter_map(|(key, stand)| crate::phase::limit::deadline(spec.graphs.get(&key.graph)?, &stand.now));
+        // A phase does not run out in the middle of a turn, nor where no way leads out: to look would change nothing.
+        let deadlines = self.phases.iter().filter(|_| self.turn.is_none()).filter_map(|(key, stand)| {
+            let graph = spec.graphs.get(&key.graph)?;
+            let at = crate::phase::limit::deadline(graph, &stand.now)?;
+            crate::phase::limit::expiry(graph, &stand.now, at).map(|_| at)
+        });
         timers.chain(deadlines).min()
     }
 
     /// Whether nothing is owed at once and no turn runs: such a session needs no task.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && self.queue.is_empty()
+        let nobody_waits = self.queue.is_empty() || self.closed.is_some();
+        self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && nobody_waits
     }
 
     /// Calls that wait for a person's decision.
@@ -324,7 +350,7 @@ impl Session {
     #[must_use]
     pub fn stand(&self, graph: &PhaseGraph, key: &PhaseKey) -> Stand {
         self.phases.get(key).cloned().unwrap_or_else(|| Stand {
-            now: PhaseState::begin(graph, self.opened),
+            now: PhaseState::begin(graph, self.at),
             past: VecDeque::new(),
             handed: BTreeSet::new(),
             counted: None,

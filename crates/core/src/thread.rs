@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, Text};
+use crate::context::Mark;
 use crate::ids::{CallId, FragmentName, Millis, ThreadId};
 use crate::prompt::{Speaker, ToolCall};
 use crate::scope::{Slot, Tag};
@@ -36,6 +37,21 @@ pub struct Thread {
     pub used: Millis,
     /// How often it was compacted.
     pub compactions: u32,
+    /// What its first entry is.
+    pub first: First,
+    /// Its last prompt, to compare the next one with.
+    pub mark: Option<Mark>,
+}
+
+/// What the first entry of a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum First {
+    /// A message like any other.
+    #[default]
+    Said,
+    /// What stands in the place of messages that were folded.
+    Summary,
 }
 
 /// One message of a thread.
@@ -56,12 +72,19 @@ pub struct Entry {
     /// Kept by compaction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// The part that is the user's own words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub words: Option<Text>,
+    /// The parts that are the user's own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<Text>,
 }
 
 impl Entry {
+    /// What is put to a model in a call.
+    #[must_use]
+    pub fn asked(call: CallId, parts: Vec<Text>) -> Self {
+        let (tool_calls, words) = (Vec::new(), Vec::new());
+        Self { call, speaker: Speaker::User, parts, tool_calls, answers: None, pinned: false, words }
+    }
+
     /// Its tokens, and a few for the frame that vendors put around a message.
     #[must_use]
     pub fn tokens(&self) -> u32 {
@@ -74,6 +97,7 @@ impl Entry {
     #[must_use]
     pub fn digest(&self) -> BodyId {
         let mut bytes = vec![self.speaker as u8];
+        bytes.extend((self.parts.len() as u64).to_be_bytes());
         for part in &self.parts {
             bytes.extend(part.body.0);
         }
@@ -106,8 +130,9 @@ impl Thread {
         by: CallId,
         opening: Vec<(FragmentName, Text)>,
     ) -> Self {
-        let tokens = opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + MESSAGE_FRAME_TOKENS;
-        let mut thread = Self {
+        let tokens = opening_tokens(&opening);
+        let digest = Self::opening_digest(&opening);
+        Self {
             id,
             slot,
             tag,
@@ -116,13 +141,13 @@ impl Thread {
             opening,
             entries: imbl::Vector::new(),
             tokens,
-            digest: BodyId::of(""),
+            digest,
             busy: None,
             used: at,
             compactions: 0,
-        };
-        thread.digest = thread.opening_digest();
-        thread
+            first: First::Said,
+            mark: None,
+        }
     }
 
     /// Adds what was said.
@@ -136,9 +161,10 @@ impl Thread {
     /// Puts `summary` in the place of the entries that are not `kept`.
     pub fn fold(&mut self, summary: Option<Entry>, kept: &[usize]) {
         let stood = std::mem::take(&mut self.entries);
-        self.tokens = self.opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + MESSAGE_FRAME_TOKENS;
-        self.digest = self.opening_digest();
+        self.tokens = opening_tokens(&self.opening);
+        self.digest = Self::opening_digest(&self.opening);
         self.compactions += 1;
+        self.first = if summary.is_some() { First::Summary } else { First::Said };
         summary.into_iter().for_each(|summary| self.push(summary));
         for place in kept {
             if let Some(entry) = stood.get(*place) {
@@ -147,7 +173,14 @@ impl Thread {
         }
     }
 
-    fn opening_digest(&self) -> BodyId {
-        self.opening.iter().fold(BodyId::of("opening"), |digest, (_, text)| digest.chain(text.body))
+    /// Fingerprint of a thread in which nothing was said yet.
+    #[must_use]
+    pub fn opening_digest(opening: &[(FragmentName, Text)]) -> BodyId {
+        opening.iter().fold(BodyId::of("opening"), |digest, (_, text)| digest.chain(text.body))
     }
+}
+
+fn opening_tokens(opening: &[(FragmentName, Text)]) -> u32 {
+    let frame = if opening.is_empty() { 0 } else { MESSAGE_FRAME_TOKENS };
+    opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + frame
 }

@@ -1,27 +1,29 @@
 //! One session at work: decide, commit, apply, publish, dispatch, and again. The only loop there is.
 
-use std::collections::BTreeMap;
+mod acts;
+mod take_up;
+mod write;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::codec;
-use segue_core::decide::{Decision, Env, Input, Undecided, decide};
-use segue_core::event::Event;
-use segue_core::flow::{Lookup, Rules};
-use segue_core::ids::{CallId, Epoch, FlowName, MessageId, Millis, SessionId, ToolRunId};
-use segue_core::session::{Act, Session};
-use segue_store::{Commit, Owes, Record, Snapshot, Summary, Takeover};
+use segue_core::decide::Input;
+use segue_core::flow::Rules;
+use segue_core::ids::{CallId, Epoch, Millis, SessionId, ToolRunId};
+use segue_core::session::Session;
+use segue_store::{Owes, Summary};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 
-use crate::count::Tokens;
-use crate::engine::Shared;
+use crate::engine::{Recovery, Shared};
 use crate::error::Error;
-use crate::limits::{PARKED_TEXT_BYTES_MAX, SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX};
-use crate::load::{load_state, read_events};
-use crate::registry::{Job, Place, Resident};
-use crate::report::{TurnReport, Waiters};
-use crate::shelf::Shelf;
+use crate::limits::{PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
+use crate::registry::{Desk, Job, Place, Registry, Resident};
+use crate::report::Waiters;
+use acts::Flight;
+pub(crate) use take_up::flow_of;
+use take_up::{Known, take_up};
+use write::Doubt;
 
 pub(crate) struct Actor {
     shared: Arc<Shared>,
@@ -29,13 +31,18 @@ pub(crate) struct Actor {
     rules: Arc<dyn Rules>,
     resident: Box<Resident>,
     epoch: Epoch,
+    desk: Desk,
     jobs: mpsc::Receiver<Job>,
-    sender: mpsc::Sender<Job>,
+    /// What came in while something could not be written.
+    backlog: VecDeque<Job>,
     waiters: Waiters,
     calls: BTreeMap<(CallId, u32), Flight>,
     tools: BTreeMap<ToolRunId, Flight>,
     wake: Option<Millis>,
+    /// What the store believes is owed, as far as we know.
     owes: Option<Owes>,
+    /// A commit of which nobody knows whether it took effect.
+    doubt: Option<Doubt>,
 }
 
 /// Why an actor ends other than by going to rest.
@@ -46,29 +53,48 @@ pub(crate) async fn work(
     shared: Arc<Shared>,
     session: SessionId,
     rested: Option<Box<Resident>>,
-    sender: mpsc::Sender<Job>,
+    desk: Desk,
+    jobs: mpsc::Receiver<Job>,
+) {
+    let stopping = desk.clone();
+    tokio::select! {
+        biased;
+        // Whoever stops it has taken it out of the registry.
+        () = stopping.stopped() => {}
+        () = begin(shared, session, rested, desk, jobs) => {}
+    }
+}
+
+async fn begin(
+    shared: Arc<Shared>,
+    session: SessionId,
+    rested: Option<Box<Resident>>,
+    desk: Desk,
     mut jobs: mpsc::Receiver<Job>,
 ) {
     match take_up(&shared, &session, rested).await {
-        Ok((rules, resident, epoch)) => {
+        Ok((known, rules, resident, epoch)) => {
+            let waiters = Waiters::of(&resident.state.session);
             let actor = Actor {
                 shared,
                 session,
                 rules,
                 resident,
                 epoch,
+                desk,
                 jobs,
-                sender,
-                waiters: Waiters::default(),
+                backlog: VecDeque::new(),
+                waiters,
                 calls: BTreeMap::new(),
                 tools: BTreeMap::new(),
                 wake: None,
                 owes: None,
+                doubt: None,
             };
-            actor.run().await;
+            actor.run(known).await;
         }
         Err(error) => {
-            shared.registry.with(|places| places.remove(&session));
+            leave(&shared, &session, &desk, &error);
             jobs.close();
             while let Some(job) = jobs.recv().await {
                 job.fail(&error);
@@ -77,56 +103,17 @@ pub(crate) async fn work(
     }
 }
 
-async fn take_up(
-    shared: &Shared,
-    session: &SessionId,
-    rested: Option<Box<Resident>>,
-) -> Result<(Arc<dyn Rules>, Box<Resident>, Epoch), Error> {
-    if let Some(resident) = rested {
-        let flow = resident.state.session.flow.clone();
-        let rules = shared.rules(flow.as_ref())?;
-        let epoch = match resident.claim {
-            Some(epoch) => epoch,
-            None => {
-                let claim = shared.store.claim(session, Takeover::IfDead).await;
-                let claim = claim.map_err(|error| Error::from_store(session, error))?;
-                if claim.head != resident.state.session.seq {
-                    return load(shared, session, claim.epoch).await;
-                }
-                claim.epoch
-            }
-        };
-        return Ok((rules, resident, epoch));
+/// Takes a session's task out of the registry. One that could not be read or written just now is tried again.
+fn leave(shared: &Shared, session: &SessionId, desk: &Desk, error: &Error) {
+    shared.registry.leave(session, desk);
+    if error.is_passing() {
+        shared.registry.set_alarm(shared.clock.now().after(WRITE_RETRY_MS_MAX), session);
     }
-    let claim = shared.store.claim(session, Takeover::IfDead).await;
-    let claim = claim.map_err(|error| Error::from_store(session, error))?;
-    load(shared, session, claim.epoch).await
-}
-
-async fn load(
-    shared: &Shared,
-    session: &SessionId,
-    epoch: Epoch,
-) -> Result<(Arc<dyn Rules>, Box<Resident>, Epoch), Error> {
-    let flow = flow_of(shared, session).await?;
-    let rules = shared.rules(flow.as_ref())?;
-    let (state, snapshot_at) = load_state(&*shared.store, &*rules, session).await?;
-    let resident = Resident { state, shelf: Shelf::default(), claim: Some(epoch), snapshot_at };
-    Ok((rules, Box::new(resident), epoch))
-}
-
-/// The flow a session was opened with: its first event says so.
-pub(crate) async fn flow_of(shared: &Shared, session: &SessionId) -> Result<Option<FlowName>, Error> {
-    let first = read_events(&*shared.store, session, segue_core::ids::Seq(0), 1).await?;
-    Ok(first.first().and_then(|event| match &event.event {
-        Event::SessionOpened(opened) => Some(opened.flow.clone()),
-        _ => None,
-    }))
 }
 
 impl Actor {
-    async fn run(mut self) {
-        if let Err(Lost(error)) = self.resume().await {
+    async fn run(mut self, known: Known) {
+        if let Err(Lost(error)) = self.resume(known).await {
             return self.lose(&error).await;
         }
         loop {
@@ -151,12 +138,11 @@ impl Actor {
     }
 
     /// Takes up what a fork or a dead process left.
-    async fn resume(&mut self) -> Result<(), Lost> {
-        if self.session().id.as_ref().is_some_and(|id| *id != self.session) {
-            let (from, at) = (self.session().id.clone(), self.session().seq);
-            let from = from.unwrap_or_else(|| self.session.clone());
+    async fn resume(&mut self, known: Known) -> Result<(), Lost> {
+        if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
+            let at = self.session().seq;
             self.insist(Input::Forked { session: self.session.clone(), from, at }).await?.map_err(Lost)?;
-        } else if !self.session().is_idle() {
+        } else if known == Known::FromStore && !self.session().is_idle() && self.shared.recovery != Recovery::Never {
             self.insist(Input::Recovered).await?.map_err(Lost)?;
         }
         self.dispatch().await
@@ -164,15 +150,23 @@ impl Actor {
 
     /// The next thing to do; nothing if the session can go to rest.
     async fn next_job(&mut self) -> Option<Job> {
+        if let Some(job) = self.backlog.pop_front() {
+            return Some(job);
+        }
         if let Ok(job) = self.jobs.try_recv() {
             return Some(job);
         }
-        if self.session().is_idle() {
+        if (self.session().is_idle() && self.doubt.is_none()) || self.shared.recovery == Recovery::Never {
             return None;
         }
-        let wait = self.wake.map(|at| Duration::from_millis(at.since(self.shared.clock.now())));
-        match wait {
-            Some(wait) => match tokio::time::timeout(wait, self.jobs.recv()).await {
+        let now = self.shared.clock.now();
+        let wait_ms = match (self.wake, &self.doubt) {
+            (_, Some(_)) => Some(WRITE_RETRY_MS_MAX),
+            (Some(at), None) => Some(at.since(now)),
+            (None, None) => None,
+        };
+        match wait_ms {
+            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.jobs.recv()).await {
                 Ok(job) => job,
                 Err(_) => Some(Job::quiet(Input::Tick)),
             },
@@ -182,260 +176,31 @@ impl Actor {
 
     async fn handle(&mut self, job: Job) -> Result<(), Lost> {
         let Job { input, done, waiter } = job;
+        let is_tick = matches!(input, Input::Tick);
+        let before = self.session().seq;
         // What came from a call or a tool was paid for: it is written down, however long that takes.
         let paid =
             matches!(input, Input::Answer { .. } | Input::Failure { .. } | Input::ToolResult { .. } | Input::Tick);
         let result = if paid { self.insist(input).await? } else { self.commit(input, waiter).await };
-        match result {
-            Err(error @ (Error::TakenOver(_) | Error::InUse { .. })) => {
-                if let Some(done) = done {
-                    let _ = done.send(Err(error.clone()));
-                }
-                Err(Lost(error))
-            }
-            result => {
-                if let Some(done) = done {
-                    let _ = done.send(result);
-                }
-                self.dispatch().await
-            }
+        let lost = result.as_ref().err().filter(|error| error.ends_work()).cloned();
+        if let Some(done) = done {
+            // Whoever asked may have gone away.
+            let _ = done.send(result);
         }
-    }
-
-    /// Commits an input that must not be lost: what the store does not take now, it is offered again.
-    async fn insist(&mut self, input: Input) -> Result<Result<Option<MessageId>, Error>, Lost> {
-        let mut wait_ms = 50;
-        loop {
-            match self.commit(input.clone(), None).await {
-                Err(error @ (Error::TakenOver(_) | Error::InUse { .. } | Error::Unreadable { .. })) => {
-                    return Err(Lost(error));
-                }
-                Err(Error::Store(_)) => {
-                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                    wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
-                }
-                result => return Ok(result),
-            }
+        if let Some(error) = lost {
+            return Err(Lost(error));
         }
-    }
-
-    /// Decide, append, apply, publish.
-    async fn commit(
-        &mut self,
-        input: Input,
-        waiter: Option<crate::report::Answered>,
-    ) -> Result<Option<MessageId>, Error> {
-        let decision = match self.decide(input).await {
-            Ok(decision) => decision,
-            Err(error) => {
-                if let Some(waiter) = waiter {
-                    let _ = waiter.send(Err(error.clone()));
-                }
-                return Err(error);
-            }
-        };
-        if !decision.events.is_empty()
-            && let Err(error) = self.append(&decision).await
-        {
-            if let Some(waiter) = waiter {
-                let _ = waiter.send(Err(error.clone()));
-            }
-            return Err(error);
-        }
-        if let Some((message, waiter)) = decision.message.zip(waiter) {
-            self.wait_for(message, waiter, decision.events.is_empty()).await;
-        }
-        self.resident.shelf.put_all(&decision.bodies);
-        self.resident.state = decision.state;
-        self.shared.hub.publish(&self.session, &decision.events);
-        if !self.waiters.is_empty() {
-            let shelf = &self.resident.shelf;
-            let session = &self.resident.state.session;
-            let words =
-                |text: segue_core::body::Text| shelf.find(text.body).map(|text| text.to_string()).unwrap_or_default();
-            let report = |turn, outcome: &_, said| TurnReport {
-                turn,
-                outcome: Clone::clone(outcome),
-                said,
-                phase: session.phase_label(),
-                spent: session.ledger.turn,
-            };
-            self.waiters.follow(&decision.events, &words, &report);
-        }
-        self.resident.shelf.prune(&self.resident.state.session);
-        self.keep_snapshot(SNAPSHOT_EVENTS_MIN);
-        Ok(decision.message)
-    }
-
-    /// Somebody waits for the turn of a message: one that is under way, or one that was answered before.
-    async fn wait_for(&mut self, message: MessageId, waiter: crate::report::Answered, known: bool) {
-        let session = self.session();
-        let waits = session.queue.iter().any(|waiting| waiting.message == message)
-            || session.turn.as_ref().is_some_and(|turn| turn.messages.iter().any(|waiting| waiting.message == message));
-        if known && !waits {
-            let report = self.shared.past_report(&self.session, message).await;
-            let _ = waiter.send(report);
-        } else {
-            self.waiters.add(message, waiter);
-        }
-    }
-
-    async fn decide(&mut self, input: Input) -> Result<Decision, Error> {
-        loop {
-            let env = Env {
-                now: self.shared.clock.now(),
-                chance: self.shared.chance.next(),
-                count: &Tokens,
-                texts: &self.resident.shelf,
-                catalog: &self.shared.casting,
-            };
-            match decide(&*self.rules, &self.resident.state, input.clone(), env) {
-                Ok(decision) => return Ok(decision),
-                Err(Undecided::Refused(refusal)) => return Err(refusal.into()),
-                Err(Undecided::NeedTexts(ids)) => self.fetch(ids).await?,
-            }
-        }
-    }
-
-    async fn fetch(&mut self, ids: Vec<segue_core::body::BodyId>) -> Result<(), Error> {
-        let texts = self.shared.store.bodies(&self.session, &ids).await;
-        let texts = texts.map_err(|error| Error::from_store(&self.session, error))?;
-        for (id, text) in ids.into_iter().zip(texts) {
-            self.resident.shelf.put(id, text);
+        self.dispatch().await?;
+        if is_tick && self.session().seq == before {
+            self.wait_before_next_tick();
         }
         Ok(())
     }
 
-    async fn append(&mut self, decision: &Decision) -> Result<(), Error> {
-        let records = decision.events.iter();
-        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
-        let commit = Commit {
-            session: self.session.clone(),
-            epoch: self.epoch,
-            expected: self.session().seq,
-            records: records.collect(),
-            bodies: decision.bodies.clone(),
-            summary: self.summary(decision),
-        };
-        match self.shared.store.append(commit).await {
-            Ok(_) => Ok(()),
-            Err(segue_store::Error::Full { what }) => Err(Error::Store(Arc::new(segue_store::Error::Full { what }))),
-            Err(error) => {
-                let error = Error::from_store(&self.session, error);
-                if matches!(error, Error::Store(_)) {
-                    // Whether it took effect is not known: read what stands.
-                    self.reload().await?;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    async fn reload(&mut self) -> Result<(), Error> {
-        let claim = self.shared.store.claim(&self.session, Takeover::IfDead).await;
-        let claim = claim.map_err(|error| Error::from_store(&self.session, error))?;
-        let (state, snapshot_at) = load_state(&*self.shared.store, &*self.rules, &self.session).await?;
-        self.epoch = claim.epoch;
-        self.resident.state = state;
-        self.resident.snapshot_at = snapshot_at;
-        Ok(())
-    }
-
-    /// The session's row in lists, if it says anything new.
-    fn summary(&mut self, decision: &Decision) -> Option<Summary> {
-        let session = &decision.state.session;
-        let owes = owes(session, self.rules.spec());
-        let notable = decision.events.iter().any(|event| {
-            matches!(
-                event.event,
-                Event::SessionOpened(_)
-                    | Event::SessionForked { .. }
-                    | Event::SessionRenamed { .. }
-                    | Event::SessionClosed { .. }
-                    | Event::TurnEnded { .. }
-                    | Event::MessageReceived(_)
-                    | Event::PhaseEntered(_)
-            )
-        });
-        if !notable && self.owes == Some(owes) {
-            return None;
-        }
-        self.owes = Some(owes);
-        Some(summary_of(session, owes))
-    }
-
-    /// Starts what is owed and not under way; stops what is under way and no longer owed.
-    async fn dispatch(&mut self) -> Result<(), Lost> {
-        let owed = self.session().owed(self.rules.spec());
-        self.wake = None;
-        let mut due = Vec::new();
-        for act in &owed {
-            match act {
-                Act::Call { call, attempt, not_before } if !self.calls.contains_key(&(*call, *attempt)) => {
-                    due.push((*call, *attempt, *not_before));
-                }
-                Act::Tool { run } if !self.tools.contains_key(run) => self.run_tool(*run),
-                Act::Call { .. } | Act::Tool { .. } => {}
-                Act::Wake { at } => self.wake = Some(*at),
-            }
-        }
-        let wanted = |id: &(CallId, u32)| {
-            owed.iter().any(|act| matches!(act, Act::Call { call, attempt, .. } if (*call, *attempt) == *id))
-        };
-        self.calls.retain(|id, _| wanted(id));
-        self.tools.retain(|run, _| owed.contains(&Act::Tool { run: *run }));
-        for (call, attempt, not_before) in due {
-            self.make_call(call, attempt, not_before).await?;
-        }
-        Ok(())
-    }
-
-    async fn make_call(&mut self, call: CallId, attempt: u32, not_before: Millis) -> Result<(), Lost> {
-        let Some(plan) = self.session().plan(call) else { return Ok(()) };
-        let mut filled = plan.fill(&self.resident.shelf);
-        // As a rule all of it is at hand, and then nothing need be looked up twice.
-        if filled.is_err() {
-            let missing = self.resident.shelf.missing(plan.needs());
-            self.fetch(missing).await.map_err(Lost)?;
-            filled = plan.fill(&self.resident.shelf);
-        }
-        let Ok(prompt) = filled else { return Ok(()) };
-        let errand = crate::dispatch::CallErrand {
-            shared: self.shared.clone(),
-            session: self.session.clone(),
-            flow: self.rules.spec().name.clone(),
-            role: self.rules.spec().roles.get(&plan.opened.role).cloned(),
-            opened: plan.opened.clone(),
-            attempt,
-            not_before,
-            prompt: Arc::new(prompt),
-            back: self.sender.clone(),
-        };
-        let flight = Flight(tokio::spawn(crate::dispatch::make_call(errand)).abort_handle());
-        self.calls.insert((call, attempt), flight);
-        Ok(())
-    }
-
-    fn run_tool(&mut self, run: ToolRunId) {
-        let Some(opened) = self.session().tools.get(&run).cloned() else { return };
-        let (shared, session, back) = (self.shared.clone(), self.session.clone(), self.sender.clone());
-        let flight = tokio::spawn(crate::dispatch::run_tool(shared, session, opened, back));
-        self.tools.insert(run, Flight(flight.abort_handle()));
-    }
-
-    fn keep_snapshot(&mut self, events_min: u64) {
-        let seq = self.session().seq;
-        if seq.0 - self.resident.snapshot_at.0 < events_min || self.session().turn.is_some() {
-            return;
-        }
-        self.resident.snapshot_at = seq;
-        let Some(bytes) = codec::encode_snapshot(&*self.rules, &self.resident.state) else { return };
-        let (store, session) = (self.shared.store.clone(), self.session.clone());
-        let snapshot = Snapshot { seq, format: codec::SNAPSHOT_FORMAT, bytes };
-        tokio::spawn(async move {
-            // A cache: if it is not kept, opening takes longer, and nothing else.
-            let _ = store.keep_snapshot(&session, snapshot).await;
-        });
+    /// A moment that came and changed nothing is not looked at again and again.
+    fn wait_before_next_tick(&mut self) {
+        let soon = self.shared.clock.now().after(TICK_AGAIN_MS);
+        self.wake = self.wake.map(|at| at.max(soon));
     }
 
     /// Goes to rest, unless something came in meanwhile.
@@ -447,14 +212,16 @@ impl Actor {
         if self.resident.shelf.bytes() > PARKED_TEXT_BYTES_MAX {
             self.resident.shelf.clear();
         }
-        shared.hub.tidy(&self.session);
+        shared.hub.rest(&self.session);
         shared.registry.with(|places| {
             if !self.jobs.is_empty() {
                 return Some(self);
             }
-            let now = self.shared.clock.now();
-            self.resident.claim = Some(self.epoch);
-            places.insert(self.session, Place::AtRest(self.resident, now));
+            if Registry::is_at(places, &self.session, &self.desk) {
+                let now = self.shared.clock.now();
+                self.resident.claim = Some(self.epoch);
+                places.insert(self.session, Place::AtRest(self.resident, now));
+            }
             None
         })
     }
@@ -464,20 +231,15 @@ impl Actor {
         self.calls.clear();
         self.tools.clear();
         self.waiters.fail(error);
-        self.shared.registry.with(|places| places.remove(&self.session));
+        self.shared.hub.rest(&self.session);
+        leave(&self.shared, &self.session, &self.desk, error);
         self.jobs.close();
+        for job in std::mem::take(&mut self.backlog) {
+            job.fail(error);
+        }
         while let Some(job) = self.jobs.recv().await {
             job.fail(error);
         }
-    }
-}
-
-/// A task that ends when nobody wants it any more.
-struct Flight(AbortHandle);
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

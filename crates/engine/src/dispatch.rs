@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
+use crate::limits::TOOL_MS_MAX;
 use crate::registry::Job;
 use crate::tools::ToolRequest;
 
@@ -31,6 +33,8 @@ pub(crate) struct CallErrand {
     pub attempt: u32,
     pub not_before: Millis,
     pub prompt: Arc<Prompt>,
+    /// Whether anybody still wants to hear it.
+    pub wanted: Arc<AtomicBool>,
     pub back: mpsc::Sender<Job>,
 }
 
@@ -88,7 +92,7 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
     };
     let show = |text: String| {
         if !text.is_empty() {
-            errand.shared.hub.words(&errand.session, opened.call, errand.attempt, &text);
+            errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);
         }
     };
     let stream = model.stream(Request { prompt: errand.prompt.clone(), call: facts });
@@ -111,7 +115,11 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
 /// Runs a tool and hands back what comes of it.
 pub(crate) async fn run_tool(shared: Arc<Shared>, session: SessionId, opened: ToolOpened, back: mpsc::Sender<Job>) {
     let run = opened.run;
-    let running = AssertUnwindSafe(shared.tools.run(ToolRequest { session, opened })).catch_unwind().await;
-    let result = running.unwrap_or_else(|_| Err("the tool broke down".to_owned()));
+    let running = AssertUnwindSafe(shared.tools.run(ToolRequest { session, opened })).catch_unwind();
+    let result = match tokio::time::timeout(Duration::from_millis(TOOL_MS_MAX), running).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err("the tool broke down".to_owned()),
+        Err(_) => Err(format!("the tool did not answer within {} s and was stopped", TOOL_MS_MAX / 1_000)),
+    };
     let _ = back.send(Job::quiet(Input::ToolResult { run, result })).await;
 }

@@ -1,22 +1,21 @@
 //! The engine's door: open, send, command, listen, look up. Everything here is safe to call from many tasks at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use segue_core::body::BodyId;
+use segue_core::body::{Body, BodyId};
 use segue_core::codec;
+use segue_core::context::Count;
 use segue_core::decide::{Command, Env, Input, Undecided, decide};
-use segue_core::event::{Busy, Event, Recorded, SessionOpened};
+use segue_core::event::{Busy, Recorded, SessionOpened};
 use segue_core::flow::Rules;
-use segue_core::ids::{CallId, FlowName, IdempotencyKey, MessageId, ModelName, Seq, SessionId};
+use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, Seq, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
-use segue_core::prompt::Prompt;
 use segue_core::session::State;
 use segue_models::Models;
-use segue_store::{Commit, Page, Query, Record, Store};
+use segue_store::{Commit, Owes, Page, Query, Store};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{flow_of, owes, summary_of, work};
@@ -25,11 +24,12 @@ use crate::chance::Chance;
 use crate::clock::{Clock, SystemClock};
 use crate::count::Tokens;
 use crate::error::Error;
+use crate::house::keep_house;
 use crate::hub::{Hub, Subscription};
-use crate::limits::{MAILBOX_INPUTS_MAX, PARKED_CLAIM_MS_MAX, PARKED_SESSIONS_MAX, READ_EVENTS_MAX, SHUTDOWN_MS_MAX};
-use crate::load::{load_state, read_events, state_at};
+use crate::limits::{MAILBOX_INPUTS_MAX, SHUTDOWN_MS_MAX};
+use crate::load::{Trace, find_trace, load_state, read_events, records, state_at};
 use crate::pace::{ModelLimits, Pace};
-use crate::registry::{Job, Place, Registry};
+use crate::registry::{Desk, Job, Place, Registry, Resident};
 use crate::report::TurnReport;
 use crate::shelf::Shelf;
 use crate::tools::Tools;
@@ -52,10 +52,26 @@ pub struct Setup {
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub chance: Chance,
+    /// Counts tokens.
+    pub count: Arc<dyn Count + Send + Sync>,
+    /// When it takes up what an earlier engine left undone.
+    pub recovery: Recovery,
+}
+
+/// When an engine takes up what is owed and was left undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// At once, for every session.
+    #[default]
+    Now,
+    /// For a session that is used, when it is used.
+    OnUse,
+    /// Never: what it is told is recorded, and whatever that leaves owed is for another engine to do.
+    Never,
 }
 
 impl Setup {
-    /// An engine with the machine's clock, no tools, and every role played by `model`.
+    /// An engine with the machine's clock, no tools, and every role played by `model`, that recovers at once.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, flows: Vec<Arc<dyn Rules>>, models: Models, model: &str) -> Self {
         let models = Arc::new(models);
@@ -68,6 +84,8 @@ impl Setup {
             model_limits: BTreeMap::new(),
             clock: Arc::new(SystemClock),
             chance: Chance::unforeseen(),
+            count: Arc::new(Tokens),
+            recovery: Recovery::default(),
         }
     }
 }
@@ -88,9 +106,11 @@ pub(crate) struct Shared {
     pub pace: Pace,
     pub clock: Arc<dyn Clock>,
     pub chance: Chance,
+    pub count: Arc<dyn Count + Send + Sync>,
     pub hub: Arc<Hub>,
     pub registry: Registry,
-    closing: AtomicBool,
+    pub recovery: Recovery,
+    pub closing: AtomicBool,
 }
 
 /// Runs sessions. Clones share.
@@ -136,7 +156,7 @@ impl From<&str> for Message {
 }
 
 impl Engine {
-    /// Starts an engine and takes up what an earlier one left undone.
+    /// Starts an engine and takes up what an earlier one left undone, as its setup says.
     ///
     /// # Errors
     /// A flow's data is broken, or the store cannot be read.
@@ -158,29 +178,18 @@ impl Engine {
             pace: Pace::new(setup.model_limits),
             clock: setup.clock,
             chance: setup.chance,
+            count: setup.count,
             hub: Arc::new(Hub::default()),
             registry: Registry::default(),
+            recovery: setup.recovery,
             closing: AtomicBool::new(false),
         });
         let engine = Self { shared };
-        engine.recover().await?;
+        if engine.shared.recovery == Recovery::Now {
+            engine.take_up_owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
+        }
         tokio::spawn(keep_house(Arc::downgrade(&engine.shared)));
         Ok(engine)
-    }
-
-    async fn recover(&self) -> Result<(), Error> {
-        let owing = self.shared.store.owing().await.map_err(|error| Error::Store(Arc::new(error)))?;
-        for (session, owes) in owing {
-            match owes {
-                segue_store::Owes::Nothing => {}
-                segue_store::Owes::At(at) => self.shared.registry.set_alarm(at, &session),
-                // One that another process holds, or that cannot be read, is left alone.
-                segue_store::Owes::Now => {
-                    let _ = self.post(&session, Job::quiet(Input::Tick)).await;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The flows it can run.
@@ -229,7 +238,7 @@ impl Engine {
         let env = Env {
             now: self.shared.clock.now(),
             chance: 0,
-            count: &Tokens,
+            count: &*self.shared.count,
             texts: &shelf,
             catalog: &self.shared.casting,
         };
@@ -238,26 +247,55 @@ impl Engine {
             Err(Undecided::Refused(refusal)) => return Err(refusal.into()),
             Err(Undecided::NeedTexts(_)) => return Err(Error::NoSuchSession(session)),
         };
-        let fail = |error| Error::from_store(&session, error);
-        let claim = self.shared.store.create(&session).await.map_err(fail)?;
-        let records = decision.events.iter();
-        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
-        let owes = owes(&decision.state.session, rules.spec());
+        let epoch = self.write_new(&session, &decision.events, decision.bodies, &decision.state, &*rules).await?;
+        let (is_idle, wake_at) = (decision.state.session.is_idle(), decision.state.session.wake_at(rules.spec()));
+        let resident = Resident { state: decision.state, shelf, claim: Some(epoch), snapshot_at: Seq(0) };
+        let place = Place::AtRest(Box::new(resident), self.shared.clock.now());
+        // Whoever knew the name beforehand may have brought it to work already.
+        self.shared.registry.with(|places| places.entry(session.clone()).or_insert(place).is_at_work());
+        self.shared.hub.publish(&session, &decision.events);
+        if let Some(at) = wake_at {
+            self.shared.registry.set_alarm(at, &session);
+        }
+        if !is_idle {
+            self.post(&session, Job::quiet(Input::Tick)).await;
+        }
+        Ok(session)
+    }
+
+    /// Writes the first events of a session, all or nothing.
+    pub(crate) async fn write_new(
+        &self,
+        session: &SessionId,
+        events: &[Recorded],
+        bodies: Vec<Body>,
+        state: &State,
+        rules: &dyn Rules,
+    ) -> Result<Epoch, Error> {
+        let store = &*self.shared.store;
+        let fail = |error| Error::from_store(session, error);
+        // Under another name it is a branch, and that is still to be recorded.
+        let is_branch = state.session.id.as_ref().is_some_and(|id| id != session);
+        let owes = if is_branch { Owes::Now } else { owes(&state.session, rules.spec()) };
+        let claim = store.create(session).await.map_err(fail)?;
         let commit = Commit {
             session: session.clone(),
             epoch: claim.epoch,
             expected: claim.head,
-            records: records.collect(),
-            bodies: decision.bodies,
-            summary: Some(summary_of(&decision.state.session, owes)),
+            records: records(events),
+            bodies,
+            summary: Some(summary_of(&state.session, owes)),
         };
-        self.shared.store.append(commit).await.map_err(fail)?;
-        let resident =
-            crate::registry::Resident { state: decision.state, shelf, claim: Some(claim.epoch), snapshot_at: Seq(0) };
-        let place = Place::AtRest(Box::new(resident), self.shared.clock.now());
-        self.shared.registry.with(|places| places.insert(session.clone(), place));
-        self.shared.hub.publish(&session, &decision.events);
-        Ok(session)
+        let Err(error) = store.append(commit).await else { return Ok(claim.epoch) };
+        // It may have taken effect nevertheless; if not, the name is free again.
+        match find_trace(store, session, events).await {
+            Ok((Trace::There, epoch)) => Ok(epoch),
+            Ok((Trace::Missing, epoch)) => {
+                let _ = store.release(session, epoch).await;
+                Err(fail(error))
+            }
+            Err(_) => Err(fail(error)),
+        }
     }
 
     /// Sends a message. When this returns it is durable, and will be answered whatever happens.
@@ -266,7 +304,7 @@ impl Engine {
     /// It was not accepted, and says why.
     pub async fn send(&self, session: &SessionId, message: Message) -> Result<MessageId, Error> {
         let accepted = self.give(session, message_input(message)).await?;
-        accepted.ok_or(Error::ShuttingDown)
+        accepted.ok_or_else(|| Error::Stopped(session.clone()))
     }
 
     /// Sends a message and waits for the end of its turn.
@@ -276,8 +314,8 @@ impl Engine {
     pub async fn ask(&self, session: &SessionId, message: Message) -> Result<TurnReport, Error> {
         self.not_closing()?;
         let (waiter, report) = oneshot::channel();
-        self.post(session, Job { input: message_input(message), done: None, waiter: Some(waiter) }).await?;
-        report.await.map_err(|_| Error::ShuttingDown)?
+        self.post(session, Job { input: message_input(message), done: None, waiter: Some(waiter) }).await;
+        report.await.map_err(|_| self.stopped(session))?
     }
 
     /// Does what a person at the controls wants.
@@ -291,8 +329,12 @@ impl Engine {
     async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
         self.not_closing()?;
         let (done, result) = oneshot::channel();
-        self.post(session, Job { input, done: Some(done), waiter: None }).await?;
-        result.await.map_err(|_| Error::ShuttingDown)?
+        self.post(session, Job { input, done: Some(done), waiter: None }).await;
+        result.await.map_err(|_| self.stopped(session))?
+    }
+
+    fn stopped(&self, session: &SessionId) -> Error {
+        self.not_closing().err().unwrap_or_else(|| Error::Stopped(session.clone()))
     }
 
     /// Takes a session up if its state owes anything; a session that owes nothing stays at rest.
@@ -304,29 +346,30 @@ impl Engine {
     }
 
     /// Brings an input to its session, starting the session's task if it is at rest.
-    pub(crate) async fn post(&self, session: &SessionId, mut job: Job) -> Result<(), Error> {
+    pub(crate) async fn post(&self, session: &SessionId, mut job: Job) {
         loop {
             // Handed over under the same lock under which a session goes to rest: what is in the mailbox is seen there.
             let handed = self.shared.registry.with(|places| {
                 let rested = match places.remove(session) {
-                    Some(Place::AtWork(sender)) if !sender.is_closed() => {
-                        let handed = sender.try_send(job).map_err(|refused| (sender.clone(), refused.into_inner()));
-                        places.insert(session.clone(), Place::AtWork(sender));
+                    Some(Place::AtWork(desk)) if !desk.jobs.is_closed() => {
+                        let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                        places.insert(session.clone(), Place::AtWork(desk));
                         return handed;
                     }
                     Some(Place::AtWork(_)) | None => None,
                     Some(Place::AtRest(resident, _)) => Some(resident),
                 };
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
-                let handed = sender.try_send(job).map_err(|refused| (sender.clone(), refused.into_inner()));
-                places.insert(session.clone(), Place::AtWork(sender.clone()));
-                tokio::spawn(work(self.shared.clone(), session.clone(), rested, sender, jobs));
+                let desk = Desk::new(sender);
+                let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                places.insert(session.clone(), Place::AtWork(desk.clone()));
+                tokio::spawn(work(self.shared.clone(), session.clone(), rested, desk, jobs));
                 handed
             });
-            let Err((sender, returned)) = handed else { return Ok(()) };
+            let Err((desk, returned)) = handed else { return };
             job = returned;
             // Its mailbox is full, or its task went to rest just now.
-            let _ = sender.reserve().await;
+            let _ = desk.jobs.reserve().await;
         }
     }
 
@@ -375,27 +418,6 @@ impl Engine {
         self.shared.store.bodies(session, ids).await.map_err(|error| Error::from_store(session, error))
     }
 
-    /// The exact prompt of any call, rebuilt from the journal.
-    ///
-    /// # Errors
-    /// There is no such call, or the session cannot be read.
-    pub async fn prompt(&self, session: &SessionId, call: CallId) -> Result<Prompt, Error> {
-        let rules = self.shared.rules(flow_of(&self.shared, session).await?.as_ref())?;
-        let mut state = State::fresh(&*rules);
-        loop {
-            let events = read_events(&*self.shared.store, session, state.session.seq, READ_EVENTS_MAX).await?;
-            if events.is_empty() {
-                return Err(Error::NoSuchCall { session: session.clone(), call });
-            }
-            for event in &events {
-                state.apply(&*rules, event);
-                if matches!(&event.event, Event::CallOpened(opened) if opened.call == call) {
-                    return self.shared.fill(session, &state, call).await;
-                }
-            }
-        }
-    }
-
     /// Sessions, newest first.
     ///
     /// # Errors
@@ -409,11 +431,10 @@ impl Engine {
     /// # Errors
     /// The session does not exist or is in use elsewhere.
     pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
-        if self.shared.registry.with(|places| matches!(places.get(session), Some(Place::AtWork(_)))) {
-            // Nothing of it may be under way while it goes.
-            let _ = self.command(session, Command::Close).await;
+        // Nothing of it may be under way while it goes.
+        if let Some(Place::AtWork(desk)) = self.shared.registry.with(|places| places.remove(session)) {
+            desk.stop().await;
         }
-        self.shared.registry.with(|places| places.remove(session));
         self.shared.store.delete(session).await.map_err(|error| Error::from_store(session, error))
     }
 
@@ -421,20 +442,24 @@ impl Engine {
     pub async fn shutdown(&self) {
         self.shared.closing.store(true, Ordering::Release);
         let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
-        while self.at_work() && tokio::time::Instant::now() < deadline {
+        while !self.shared.registry.at_work().is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.shared.give_back(segue_core::ids::Millis(u64::MAX), 0).await;
+        for (session, desk) in self.shared.registry.at_work() {
+            self.shared.registry.leave(&session, &desk);
+            desk.stop().await;
+        }
+        self.shared.give_back(Millis(u64::MAX), 0).await;
         // What is still queued there is written; what is still claimed is free once the process ends.
         let _ = self.shared.store.close().await;
     }
 
-    fn at_work(&self) -> bool {
-        self.shared.registry.with(|places| places.values().any(|place| matches!(place, Place::AtWork(_))))
-    }
-
     fn not_closing(&self) -> Result<(), Error> {
         if self.shared.closing.load(Ordering::Acquire) { Err(Error::ShuttingDown) } else { Ok(()) }
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -450,85 +475,6 @@ impl Shared {
             let known: Vec<String> = self.flows.keys().map(|name| format!("`{name}`")).collect();
             Error::NoSuchFlow { name: flow.cloned().unwrap_or_else(|| "".into()), known: known.join(", ") }
         })
-    }
-
-    /// The prompt of a call that is open in `state`.
-    pub async fn fill(&self, session: &SessionId, state: &State, call: CallId) -> Result<Prompt, Error> {
-        let no_call = || Error::NoSuchCall { session: session.clone(), call };
-        let plan = state.session.plan(call).ok_or_else(no_call)?;
-        let ids: Vec<BodyId> = plan.needs().into_iter().collect();
-        let texts = self.store.bodies(session, &ids).await.map_err(|error| Error::from_store(session, error))?;
-        let mut shelf = Shelf::default();
-        ids.into_iter().zip(texts).for_each(|(id, text)| shelf.put(id, text));
-        plan.fill(&shelf).map_err(|_| no_call())
-    }
-
-    /// What the turn of an old message came to.
-    pub async fn past_report(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
-        let rules = self.rules(flow_of(self, session).await?.as_ref())?;
-        let mut state = State::fresh(&*rules);
-        let mut said = Vec::new();
-        let mut turn = None;
-        loop {
-            let events = read_events(&*self.store, session, state.session.seq, READ_EVENTS_MAX).await?;
-            if events.is_empty() {
-                return Err(Error::ShuttingDown);
-            }
-            for event in &events {
-                state.apply(&*rules, event);
-                match &event.event {
-                    Event::TurnStarted { turn: id, messages } if messages.contains(&message) => turn = Some(*id),
-                    Event::Said(words) if turn.is_some() => said.push(words.text.body),
-                    Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
-                        let texts = self.store.bodies(session, &said).await;
-                        let texts = texts.map_err(|error| Error::from_store(session, error))?;
-                        return Ok(TurnReport {
-                            turn: *id,
-                            outcome: outcome.clone(),
-                            said: texts.iter().map(ToString::to_string).collect(),
-                            phase: state.session.phase_label(),
-                            spent: state.session.ledger.turn,
-                        });
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    /// Gives back the claims of sessions that have rested since before `since`, and lets go of all but the `most` newest.
-    async fn give_back(&self, since: segue_core::ids::Millis, most: usize) {
-        // All at once, so that the store can write them together.
-        let leaving = self.registry.leaving(since, most).into_iter().map(|(session, mut resident, at)| async move {
-            if let Some(epoch) = resident.claim.take() {
-                // If it cannot be given back it is free once this process ends.
-                let _ = self.store.release(&session, epoch).await;
-            }
-            if most > 0 {
-                // Its state may still be good when it is wanted next.
-                self.registry.with(|places| {
-                    places.entry(session).or_insert(Place::AtRest(resident, at));
-                });
-            }
-        });
-        join_all(leaving).await;
-    }
-}
-
-/// Looks after sessions at rest, as long as the engine lives.
-async fn keep_house(shared: Weak<Shared>) {
-    loop {
-        tokio::time::sleep(Duration::from_millis(PARKED_CLAIM_MS_MAX / 2)).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let now = shared.clock.now();
-        let engine = Engine { shared };
-        for session in engine.shared.registry.due(now) {
-            // A session that is gone needs no waking.
-            let _ = engine.post(&session, Job::quiet(Input::Tick)).await;
-        }
-        let since = segue_core::ids::Millis(now.0.saturating_sub(PARKED_CLAIM_MS_MAX));
-        engine.shared.give_back(since, PARKED_SESSIONS_MAX).await;
-        engine.shared.registry.forget_oldest(PARKED_SESSIONS_MAX);
     }
 }
 

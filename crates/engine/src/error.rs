@@ -78,12 +78,41 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// The session's task ended first.
+    #[error(
+        "work on the session `{0}` ended before this was done; what was accepted is recorded, so look at it and try again"
+    )]
+    Stopped(SessionId),
     /// The engine is shutting down.
     #[error("the engine is shutting down; what was accepted goes on at the next start")]
     ShuttingDown,
 }
 
 impl Error {
+    /// Whether the same may well succeed a little later: a full or failing disk.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        use segue_store::Error as Store;
+        matches!(self, Self::Store(error) if matches!(**error, Store::Full { .. } | Store::Io { .. } | Store::Busy { .. }))
+    }
+
+    /// Whether a session cannot go on here after this: it is another's, it is gone, or its store is.
+    pub(crate) fn ends_work(&self) -> bool {
+        match self {
+            Self::TakenOver(_) | Self::InUse { .. } | Self::NoSuchSession(_) | Self::Unreadable { .. } => true,
+            Self::Store(_) => !self.is_passing(),
+            Self::SessionExists(_)
+            | Self::BadSessionName { .. }
+            | Self::NoSuchFlow { .. }
+            | Self::FaultyFlow { .. }
+            | Self::Refused(_)
+            | Self::NoSuchCall { .. }
+            | Self::BadImport { .. }
+            | Self::Stopped(_)
+            | Self::ShuttingDown => false,
+        }
+    }
+
     /// What a store's error means to whoever asked the engine.
     pub(crate) fn from_store(session: &SessionId, error: segue_store::Error) -> Self {
         use segue_store::Error as Store;
@@ -115,6 +144,7 @@ impl Error {
             Self::NoSuchCall { .. } => "no-such-call",
             Self::Store(error) => store_code(error),
             Self::BadImport { .. } => "bad-import",
+            Self::Stopped(_) => "stopped",
             Self::ShuttingDown => "shutting-down",
         }
     }
@@ -157,7 +187,8 @@ mod tests {
     #[test]
     fn every_code_has_its_place_on_the_page() {
         let page = include_str!("../../../docs/errors.md");
-        let headings: std::collections::BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let headings: std::collections::BTreeSet<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let source = include_str!("error.rs");
         let (code, _) = source.split_once("#[cfg(test)]").expect("these tests");
         let (_, code) = code.split_once("pub fn code").expect("the codes begin there");

@@ -2,6 +2,7 @@
 //! gets first what it missed, one that reads too slowly gets it from the store. Nothing is missed, nothing comes twice.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use segue_core::event::Recorded;
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_store::Store;
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use crate::error::Error;
-use crate::limits::{FOLLOW_POLL_MS, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
+use crate::limits::{CALLS_OVER_MAX, FOLLOW_POLL_MS, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
 use crate::load::read_events;
 
 /// What a listener gets.
@@ -33,17 +34,13 @@ pub enum Update {
     },
 }
 
-/// The words of calls that are being answered now.
-#[derive(Debug, Default)]
-struct Live {
-    words: BTreeMap<CallId, (u32, String)>,
-}
-
+/// What is said and heard in one session now.
 #[derive(Debug, Default)]
 struct Channel {
-    /// There from when somebody first listens: its buffer is large.
+    /// Made when somebody first listens.
     updates: Option<broadcast::Sender<Update>>,
-    live: Live,
+    /// The words so far of calls that are being answered.
+    words: BTreeMap<CallId, (u32, String)>,
 }
 
 /// All listeners.
@@ -62,39 +59,48 @@ impl Hub {
         self.with(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             for event in events {
-                if let Some(call) = closed_call(event) {
-                    channel.live.words.remove(&call);
+                if let Some((call, _)) = over(event) {
+                    channel.words.remove(&call);
                 }
-                if let Some(updates) = channel.listened_to() {
-                    // Nobody listening any more is no failure.
-                    let _ = updates.send(Update::Event(Box::new(event.clone())));
-                }
+                channel.send(|| Update::Event(Box::new(event.clone())));
             }
         });
     }
 
-    /// Tells everybody more words of a call.
-    pub fn words(&self, session: &SessionId, call: CallId, attempt: u32, text: &str) {
+    /// Tells everybody more words of a try, as long as it is wanted.
+    pub fn words(&self, session: &SessionId, (call, attempt): (CallId, u32), text: &str, wanted: &AtomicBool) {
         self.with(|channels| {
+            if !wanted.load(Ordering::Acquire) {
+                return;
+            }
             // Words are kept even while nobody listens: somebody may join in the middle.
             let channel = channels.entry(session.clone()).or_default();
-            let (of_attempt, so_far) = channel.live.words.entry(call).or_insert_with(|| (attempt, String::new()));
+            let (of_attempt, so_far) = channel.words.entry(call).or_insert_with(|| (attempt, String::new()));
             if *of_attempt != attempt {
                 *of_attempt = attempt;
                 so_far.clear();
             }
             let at = so_far.len();
             so_far.push_str(text);
-            if let Some(updates) = channel.listened_to() {
-                let _ = updates.send(Update::Words { call, attempt, at, text: text.into() });
+            channel.send(|| Update::Words { call, attempt, at, text: text.into() });
+        });
+    }
+
+    /// Lets go of the words of tries that are not wanted any more.
+    pub fn keep_words(&self, session: &SessionId, wanted: &dyn Fn(&(CallId, u32)) -> bool) {
+        self.with(|channels| {
+            if let Some(channel) = channels.get_mut(session) {
+                channel.words.retain(|call, (attempt, _)| wanted(&(*call, *attempt)));
             }
         });
     }
 
-    /// Forgets a session nobody listens to.
-    pub fn tidy(&self, session: &SessionId) {
+    /// A session goes to rest: no call is being answered, and a channel nobody listens to is not needed.
+    pub fn rest(&self, session: &SessionId) {
         self.with(|channels| {
-            if channels.get(session).is_some_and(|channel| channel.listened_to().is_none()) {
+            let Some(channel) = channels.get_mut(session) else { return };
+            channel.words.clear();
+            if channel.updates.as_ref().is_none_or(|updates| updates.receiver_count() == 0) {
                 channels.remove(session);
             }
         });
@@ -104,21 +110,35 @@ impl Hub {
     fn join(&self, session: &SessionId) -> (Vec<Update>, broadcast::Receiver<Update>) {
         self.with(|channels| {
             let channel = channels.entry(session.clone()).or_default();
+            let so_far = channel.so_far();
             let updates = channel.updates.get_or_insert_with(|| broadcast::channel(UPDATES_BUFFERED_MAX).0);
-            (channel.live.updates(), updates.subscribe())
+            (so_far, updates.subscribe())
         })
+    }
+
+    /// The last listener of a session at rest takes its channel along.
+    fn part(&self, session: &SessionId) {
+        self.with(|channels| {
+            let alone = channels.get(session).is_some_and(|channel| {
+                let listeners = channel.updates.as_ref().map_or(0, broadcast::Sender::receiver_count);
+                channel.words.is_empty() && listeners <= 1
+            });
+            if alone {
+                channels.remove(session);
+            }
+        });
     }
 }
 
 impl Channel {
-    /// Where updates go, if anybody listens.
-    fn listened_to(&self) -> Option<&broadcast::Sender<Update>> {
-        self.updates.as_ref().filter(|updates| updates.receiver_count() > 0)
+    fn send(&self, update: impl FnOnce() -> Update) {
+        if let Some(updates) = self.updates.as_ref().filter(|updates| updates.receiver_count() > 0) {
+            // Nobody listening any more is no failure.
+            let _ = updates.send(update());
+        }
     }
-}
 
-impl Live {
-    fn updates(&self) -> Vec<Update> {
+    fn so_far(&self) -> Vec<Update> {
         let words = self.words.iter().filter(|(_, (_, text))| !text.is_empty());
         words
             .map(|(call, (attempt, text))| Update::Words {
@@ -131,13 +151,16 @@ impl Live {
     }
 }
 
-fn closed_call(event: &Recorded) -> Option<CallId> {
-    use segue_core::event::Event;
+/// The call of which an event ends a try, and the last try that is over with it.
+fn over(event: &Recorded) -> Option<(CallId, u32)> {
+    use segue_core::event::{Event, Next};
     match &event.event {
-        Event::CallAnswered(answered) => Some(answered.call),
-        Event::CallFailed { call, .. } | Event::CallCancelled { call, .. } | Event::CallUnknown { call, .. } => {
-            Some(*call)
-        }
+        Event::CallAnswered(answered) => Some((answered.call, u32::MAX)),
+        Event::CallCancelled { call, .. } => Some((*call, u32::MAX)),
+        Event::CallFailed { call, attempt, next, .. } | Event::CallUnknown { call, attempt, next } => match next {
+            Next::Retry { .. } | Next::Ask => Some((*call, *attempt)),
+            Next::GiveUp => Some((*call, u32::MAX)),
+        },
         _ => None,
     }
 }
@@ -153,6 +176,12 @@ pub struct Subscription {
     seen: Seq,
     /// Bytes of words given out, by call and try.
     heard: BTreeMap<CallId, (u32, usize)>,
+    /// The last try that is over of calls that ended lately. The store may be ahead of the channel: then words come after
+    /// the event that made an end of them.
+    over: BTreeMap<CallId, u32>,
+    /// Events read from the store.
+    missed: VecDeque<Recorded>,
+    /// What came through the channel.
     ready: VecDeque<Update>,
     /// Whether the store may hold events that have not come through the channel.
     behind: bool,
@@ -161,7 +190,18 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(hub: Arc<Hub>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let (words, updates) = hub.join(&session);
-        Self { hub, store, session, updates, seen: after, heard: BTreeMap::new(), ready: words.into(), behind: true }
+        Self {
+            hub,
+            store,
+            session,
+            updates,
+            seen: after,
+            heard: BTreeMap::new(),
+            over: BTreeMap::new(),
+            missed: VecDeque::new(),
+            ready: words.into(),
+            behind: true,
+        }
     }
 
     /// The next update. Waits as long as it takes; dropping the future loses nothing.
@@ -171,16 +211,19 @@ impl Subscription {
     pub async fn next(&mut self) -> Result<Update, Error> {
         loop {
             // Events first: words belong to calls that were recorded before.
-            if self.behind {
-                self.catch_up().await?;
-            }
-            if let Some(update) = self.ready.pop_front()
-                && let Some(update) = self.take(update)
-            {
-                return Ok(update);
-            }
-            if self.behind || !self.ready.is_empty() {
-                continue;
+            let update = match self.missed.pop_front() {
+                Some(event) => Some(self.words_or(event)),
+                None if self.behind => {
+                    self.catch_up().await?;
+                    continue;
+                }
+                None => self.ready.pop_front(),
+            };
+            if let Some(update) = update {
+                match self.take(update) {
+                    Some(update) => return Ok(update),
+                    None => continue,
+                }
             }
             match tokio::time::timeout(Duration::from_millis(FOLLOW_POLL_MS), self.updates.recv()).await {
                 Ok(Ok(update)) => self.ready.push_back(update),
@@ -207,10 +250,31 @@ impl Subscription {
     async fn catch_up(&mut self) -> Result<(), Error> {
         let events = read_events(&*self.store, &self.session, self.seen, READ_EVENTS_MAX).await?;
         self.behind = events.len() == READ_EVENTS_MAX;
-        let mut ready: VecDeque<Update> = events.into_iter().map(|event| Update::Event(Box::new(event))).collect();
-        ready.append(&mut self.ready);
-        self.ready = ready;
-        Ok(())
+        self.missed = events.into();
+        // Words are told before the event that makes an end of them is recorded, so those of these events are there by now.
+        loop {
+            match self.updates.try_recv() {
+                Ok(update) => self.ready.push_back(update),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => self.rejoin(),
+            }
+        }
+    }
+
+    /// An event from the store, or words that came before it and have not been given out.
+    fn words_or(&mut self, event: Recorded) -> Update {
+        let words = over(&event).and_then(|(ended, last)| {
+            let before = |update: &Update| matches!(update, Update::Words { call, attempt, .. } if *call == ended && *attempt <= last);
+            let place = self.ready.iter().position(before)?;
+            self.ready.remove(place)
+        });
+        match words {
+            Some(words) => {
+                self.missed.push_front(event);
+                words
+            }
+            None => Update::Event(Box::new(event)),
+        }
     }
 
     /// Gives out an update unless it, or a part of it, was given out before.
@@ -224,11 +288,16 @@ impl Subscription {
             }
             Update::Event(event) => {
                 self.seen = event.seq;
-                if let Some(call) = closed_call(&event) {
+                if let Some((call, attempt)) = over(&event) {
                     self.heard.remove(&call);
+                    self.over.insert(call, attempt);
+                    if self.over.len() > CALLS_OVER_MAX {
+                        self.over.pop_first();
+                    }
                 }
                 Some(Update::Event(event))
             }
+            Update::Words { call, attempt, .. } if self.over.get(&call).is_some_and(|over| *over >= attempt) => None,
             Update::Words { call, attempt, at, text } => {
                 let (of_attempt, heard) = self.heard.entry(call).or_insert((attempt, 0));
                 if *of_attempt != attempt {
@@ -244,5 +313,11 @@ impl Subscription {
                 Some(Update::Words { call, attempt, at, text: new })
             }
         }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.hub.part(&self.session);
     }
 }

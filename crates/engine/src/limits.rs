@@ -18,9 +18,19 @@ pub const SNAPSHOT_EVENTS_MIN: u64 = 256;
 pub const READ_EVENTS_MAX: usize = 1_024;
 /// Calls to one model at once, where the configuration says nothing.
 pub const MODEL_CALLS_MAX: usize = 64;
-/// Longest wait between two tries to write what a full disk did not take.
+/// Shortest wait between two tries to write what the store did not take.
+pub const WRITE_RETRY_MS_MIN: u64 = 50;
+/// Longest wait between two tries to write what the store did not take.
 pub const WRITE_RETRY_MS_MAX: u64 = 5_000;
 /// How often a follower looks into the store for what another process wrote.
 pub const FOLLOW_POLL_MS: u64 = 500;
 /// Longest wait for running turns at shutdown, after which they are left to recovery.
 pub const SHUTDOWN_MS_MAX: u64 = 5_000;
+/// Wait after a moment that was to change something and did not, before it is looked at again.
+pub const TICK_AGAIN_MS: u64 = 1_000;
+/// Longest run of a tool.
+pub const TOOL_MS_MAX: u64 = 10 * 60 * 1_000;
+/// How often sessions are looked for that a dead process left undone.
+pub const ADOPT_MS: u64 = 30_000;
+/// Calls a listener knows to be over, so that words that come late are not given out.
+pub const CALLS_OVER_MAX: usize = 256;

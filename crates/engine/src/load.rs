@@ -1,14 +1,50 @@
-//! Reading sessions back: events from the store, and a state from snapshot and events.
+//! Sessions between memory and store: events as records and back, a state from snapshot and events, and what became of a
+//! write whose end is not known.
 
 use segue_core::codec;
 use segue_core::event::Recorded;
 use segue_core::flow::Rules;
-use segue_core::ids::{Seq, SessionId};
+use segue_core::ids::{Epoch, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Snapshot, Store};
+use segue_store::{Record, Snapshot, Store, Takeover};
 
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
+
+/// Events as the store takes them.
+pub(crate) fn records(events: &[Recorded]) -> Vec<Record> {
+    let record = |event: &Recorded| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) };
+    events.iter().map(record).collect()
+}
+
+/// What a store knows of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trace {
+    /// It took effect.
+    There,
+    /// It did not, and never will.
+    Missing,
+}
+
+/// Whether a write of `events` took effect after which the store failed. Claims the session anew, so that it does not take
+/// effect later.
+pub(crate) async fn find_trace(
+    store: &dyn Store,
+    session: &SessionId,
+    events: &[Recorded],
+) -> Result<(Trace, Epoch), Error> {
+    let fail = |error| Error::from_store(session, error);
+    let claim = store.claim(session, Takeover::IfDead).await.map_err(fail)?;
+    let Some((first, last)) = events.first().zip(events.last()) else { return Ok((Trace::There, claim.epoch)) };
+    let before = Seq(first.seq.0.saturating_sub(1));
+    if claim.head == before {
+        return Ok((Trace::Missing, claim.epoch));
+    }
+    if claim.head == last.seq && store.read(session, before, events.len()).await.map_err(fail)? == records(events) {
+        return Ok((Trace::There, claim.epoch));
+    }
+    Err(Error::TakenOver(session.clone()))
+}
 
 /// At most `limit` events after a place.
 pub(crate) async fn read_events(

@@ -1,13 +1,13 @@
 //! Which sessions are at work, which are at rest, and the way an input finds its session. A session at work has a task; one
 //! at rest has none.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::decide::Input;
 use segue_core::ids::{Epoch, MessageId, Millis, Seq, SessionId};
 use segue_core::session::State;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::Error;
 use crate::report::Answered;
@@ -25,6 +25,11 @@ impl Job {
     /// An input that nobody waits for.
     pub fn quiet(input: Input) -> Self {
         Self { input, done: None, waiter: None }
+    }
+
+    /// Whether nobody waits for it.
+    pub fn is_quiet(&self) -> bool {
+        self.done.is_none() && self.waiter.is_none()
     }
 
     /// Tells whoever waits that it was not done.
@@ -51,15 +56,55 @@ pub(crate) struct Resident {
 
 #[derive(Debug)]
 pub(crate) enum Place {
-    AtWork(mpsc::Sender<Job>),
+    AtWork(Desk),
     AtRest(Box<Resident>, Millis),
+}
+
+impl Place {
+    pub fn is_at_work(&self) -> bool {
+        matches!(self, Self::AtWork(_))
+    }
+}
+
+/// The way to a session at work.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pub jobs: mpsc::Sender<Job>,
+    stop: Arc<Notify>,
+}
+
+impl Desk {
+    pub fn new(jobs: mpsc::Sender<Job>) -> Self {
+        Self { jobs, stop: Arc::default() }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.jobs.same_channel(&other.jobs)
+    }
+
+    /// Ends the session's task wherever it stands, as the death of the process would, and waits until it is gone.
+    pub async fn stop(&self) {
+        self.stop.notify_one();
+        self.jobs.closed().await;
+    }
+
+    /// Returns when the task is to end.
+    pub async fn stopped(&self) {
+        self.stop.notified().await;
+    }
 }
 
 /// Sessions in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     places: Mutex<HashMap<SessionId, Place>>,
-    alarms: Mutex<BTreeSet<(Millis, SessionId)>>,
+    alarms: Mutex<Alarms>,
+}
+
+#[derive(Debug, Default)]
+struct Alarms {
+    by_time: BTreeSet<(Millis, SessionId)>,
+    by_session: HashMap<SessionId, Millis>,
 }
 
 impl Registry {
@@ -67,20 +112,59 @@ impl Registry {
         work(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has a session at rest looked at when its time comes.
+    /// Takes a session's task out of the registry, unless its place is another's by now.
+    pub fn leave(&self, session: &SessionId, desk: &Desk) {
+        self.with(|places| {
+            if matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk)) {
+                places.remove(session);
+            }
+        });
+    }
+
+    /// Whether a desk is where the session's inputs go.
+    pub fn is_at(places: &HashMap<SessionId, Place>, session: &SessionId, desk: &Desk) -> bool {
+        matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk))
+    }
+
+    /// The sessions at work, by name, with the way to each.
+    pub fn at_work(&self) -> BTreeMap<SessionId, Desk> {
+        self.with(|places| {
+            let at_work = places.iter().filter_map(|(session, place)| match place {
+                Place::AtWork(desk) if !desk.jobs.is_closed() => Some((session.clone(), desk.clone())),
+                Place::AtWork(_) | Place::AtRest(..) => None,
+            });
+            at_work.collect()
+        })
+    }
+
+    /// Whether a session is in memory.
+    pub fn knows(&self, session: &SessionId) -> bool {
+        self.with(|places| places.contains_key(session))
+    }
+
+    fn alarms(&self) -> MutexGuard<'_, Alarms> {
+        self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a session at rest looked at when its time comes. It has one alarm: this one from now on.
     pub fn set_alarm(&self, at: Millis, session: &SessionId) {
-        self.alarms.lock().unwrap_or_else(PoisonError::into_inner).insert((at, session.clone()));
+        let mut alarms = self.alarms();
+        if let Some(old) = alarms.by_session.insert(session.clone(), at) {
+            alarms.by_time.remove(&(old, session.clone()));
+        }
+        alarms.by_time.insert((at, session.clone()));
     }
 
     /// The sessions whose time has come.
     pub fn due(&self, now: Millis) -> Vec<SessionId> {
-        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alarms = self.alarms();
         let mut due = Vec::new();
-        while let Some((at, session)) = alarms.pop_first() {
+        while let Some((at, session)) = alarms.by_time.pop_first() {
             if at > now {
-                alarms.insert((at, session));
+                alarms.by_time.insert((at, session));
                 break;
             }
+            alarms.by_session.remove(&session);
             due.push(session);
         }
         due

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use segue_core::body::Text;
+use segue_core::decide::Refusal;
 use segue_core::event::{Event, Outcome, Recorded};
-use segue_core::ids::{MessageId, TurnId};
+use segue_core::ids::{MessageId, Seq, TurnId};
 use segue_core::ledger::Tally;
+use segue_core::session::Session;
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -30,48 +33,83 @@ pub(crate) type Answered = oneshot::Sender<Result<TurnReport, Error>>;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_message: BTreeMap<MessageId, Vec<Answered>>,
+    turn: Option<Running>,
+}
+
+/// The turn that runs, as far as it was followed.
+#[derive(Debug)]
+struct Running {
     messages: Vec<MessageId>,
-    said: Vec<String>,
+    /// What was said in it; not known where its beginning was not followed.
+    said: Option<Vec<Text>>,
+}
+
+/// A turn that ended, and those who waited for it.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its last event.
+    pub seq: Seq,
+    pub turn: TurnId,
+    pub outcome: Outcome,
+    /// One of its messages.
+    pub message: MessageId,
+    pub said: Option<Vec<Text>>,
+    pub waiters: Vec<Answered>,
 }
 
 impl Waiters {
+    /// Nobody waits yet; a turn may run that somebody will wait for.
+    pub fn of(session: &Session) -> Self {
+        let turn = session.turn.as_ref().map(|turn| {
+            let messages = turn.messages.iter().map(|waiting| waiting.message).collect();
+            Running { messages, said: None }
+        });
+        Self { by_message: BTreeMap::new(), turn }
+    }
+
     pub fn add(&mut self, message: MessageId, waiter: Answered) {
         self.by_message.entry(message).or_default().push(waiter);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.by_message.is_empty()
-    }
-
-    /// Follows what was recorded; `words` gives the words of a text, `report` completes a report.
-    pub fn follow(
-        &mut self,
-        events: &[Recorded],
-        words: &dyn Fn(segue_core::body::Text) -> String,
-        report: &dyn Fn(TurnId, &Outcome, Vec<String>) -> TurnReport,
-    ) {
-        for event in events {
-            match &event.event {
+    /// Follows what was recorded. Gives the turns that ended and were waited for.
+    pub fn follow(&mut self, events: &[Recorded]) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for recorded in events {
+            match &recorded.event {
                 Event::TurnStarted { messages, .. } => {
-                    self.messages.clone_from(messages);
-                    self.said.clear();
+                    self.turn = Some(Running { messages: messages.clone(), said: Some(Vec::new()) });
                 }
-                Event::Said(said) => {
-                    if !self.by_message.is_empty() {
-                        self.said.push(words(said.text));
+                Event::Said(words) => {
+                    if let Some(said) = self.turn.as_mut().and_then(|turn| turn.said.as_mut()) {
+                        said.push(words.text);
                     }
                 }
                 Event::TurnEnded { turn, outcome } => {
-                    let said = std::mem::take(&mut self.said);
-                    for message in std::mem::take(&mut self.messages) {
-                        for waiter in self.by_message.remove(&message).unwrap_or_default() {
-                            // Whoever asked may have gone away.
-                            let _ = waiter.send(Ok(report(*turn, outcome, said.clone())));
-                        }
+                    let Some(Running { messages, said }) = self.turn.take() else { continue };
+                    let waiters = messages.iter().filter_map(|message| self.by_message.remove(message));
+                    let waiters: Vec<Answered> = waiters.flatten().collect();
+                    if let Some(message) = messages.first().filter(|_| !waiters.is_empty()) {
+                        let (seq, turn, outcome) = (recorded.seq, *turn, outcome.clone());
+                        ended.push(Ended { seq, turn, outcome, message: *message, said, waiters });
                     }
                 }
+                Event::SessionClosed { reason } => self.close(reason),
                 _ => {}
             }
+        }
+        ended
+    }
+
+    /// Messages that waited when the session closed get no turn.
+    fn close(&mut self, reason: &str) {
+        let error = Error::Refused(Refusal::Closed { reason: reason.to_owned() });
+        let running = self.turn.as_ref().map(|turn| turn.messages.clone()).unwrap_or_default();
+        let (go_on, over) = std::mem::take(&mut self.by_message).into_iter().partition(|(of, _)| running.contains(of));
+        self.by_message = go_on;
+        let over: BTreeMap<MessageId, Vec<Answered>> = over;
+        for waiter in over.into_values().flatten() {
+            // Whoever asked may have gone away.
+            let _ = waiter.send(Err(error.clone()));
         }
     }
 
@@ -79,6 +117,16 @@ impl Waiters {
     pub fn fail(&mut self, error: &Error) {
         for waiter in std::mem::take(&mut self.by_message).into_values().flatten() {
             let _ = waiter.send(Err(error.clone()));
+        }
+    }
+}
+
+impl Ended {
+    /// Tells those who waited.
+    pub fn tell(self, report: &Result<TurnReport, Error>) {
+        for waiter in self.waiters {
+            // Whoever asked may have gone away.
+            let _ = waiter.send(report.clone());
         }
     }
 }

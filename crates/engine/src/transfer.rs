@@ -7,11 +7,11 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Commit, Fork, Record};
+use segue_store::{Fork, Owes};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::actor::{owes, summary_of};
+use crate::actor::summary_of;
 use crate::engine::{Engine, check_name};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -79,22 +79,9 @@ impl Engine {
         };
         let rules = self.shared().rules(Some(&flow))?;
         let state = State::fold(&*rules, &parsed.events);
-        let fail = |error| Error::from_store(&session, error);
-        let store = self.store();
-        let claim = store.create(&session).await.map_err(fail)?;
-        let records = parsed.events.iter();
-        let records = records.map(|event| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) });
-        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
-        let commit = Commit {
-            session: session.clone(),
-            epoch: claim.epoch,
-            expected: claim.head,
-            records: records.collect(),
-            bodies: parsed.bodies,
-            summary: Some(summary),
-        };
-        store.append(commit).await.map_err(fail)?;
-        store.release(&session, claim.epoch).await.map_err(fail)?;
+        let epoch = self.write_new(&session, &parsed.events, parsed.bodies, &state, &*rules).await?;
+        // If it cannot be given back now, taking it up claims it again.
+        let _ = self.store().release(&session, epoch).await;
         // Under another name it is a branch of the one exported: taking it up records that.
         self.wake(&session).await?;
         Ok(session)
@@ -109,12 +96,13 @@ impl Engine {
             Some(to) => check_name(to)?,
             None => SessionId::from(self.shared().chance.name()),
         };
-        let (rules, state) = match at {
+        let (_, state) = match at {
             Some(at) => self.state_at(from, at).await?,
             None => self.state(from).await?,
         };
         let at = at.unwrap_or(state.session.seq);
-        let summary = summary_of(&state.session, owes(&state.session, rules.spec()));
+        // That it is a branch is still to be recorded, by whoever takes it up first.
+        let summary = summary_of(&state.session, Owes::Now);
         let fork = Fork { from: from.clone(), at, to: to.clone(), summary };
         self.store().fork(fork).await.map_err(|error| Error::from_store(from, error))?;
         self.wake(&to).await?;
@@ -167,7 +155,7 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
                 if seq != due {
                     return Err(bad(format!("event {seq} where {due} was due; lines are missing or out of order")));
                 }
-                let bytes = serde_json::to_vec(&event).map_err(|error| bad(error.to_string()))?;
+                let bytes = event_bytes(event);
                 let recorded = codec::decode(seq, at, &bytes).map_err(|error| bad(error.to_string()))?;
                 if let Some((missing, _)) = recorded.event.bodies().into_iter().find(|(id, _)| !known.contains(id)) {
                     return Err(bad(format!("event {seq} names the text {missing}, which is not in the file")));
@@ -183,4 +171,16 @@ fn parse(lines: impl Iterator<Item = String>) -> Result<Parsed, Error> {
             Err(Error::BadImport { line: 1, why: "the file does not begin with the heading of an export".to_owned() })
         }
     }
+}
+
+/// An event as the codec knows it: the mark of its format, if it has one, comes first, wherever it stood in the file.
+fn event_bytes(mut event: Value) -> Vec<u8> {
+    let mark = event.as_object_mut().and_then(|fields| fields.remove("v"));
+    let rest = event.to_string();
+    let bytes = match (mark, rest.strip_prefix('{')) {
+        (Some(mark), Some("}")) => format!("{{\"v\":{mark}}}"),
+        (Some(mark), Some(rest)) => format!("{{\"v\":{mark},{rest}"),
+        (Some(_), None) | (None, _) => rest,
+    };
+    bytes.into_bytes()
 }

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
+use segue_core::decide::Command;
 use segue_core::event::{Event, Outcome};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, Message, Opening, Setup, Update};
+use segue_engine::{Engine, Message, Opening, Recovery, Setup, Update};
 use segue_models::{Models, Scripted};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
+    engine_with(disk, script, Recovery::Now).await
+}
+
+async fn engine_with(disk: &MemoryDisk, script: &str, recovery: Recovery) -> Engine {
     let model: Scripted = script.parse().expect("a sound script");
-    let setup =
-        Setup::new(Arc::new(MemoryStore::open(disk)), segue_flows::all(), Models::only(Arc::new(model)), "scripted");
+    let model = Models::only(Arc::new(model));
+    let store = Arc::new(MemoryStore::open(disk));
+    let setup = Setup { recovery, ..Setup::new(store, segue_flows::all(), model, "scripted") };
     Engine::start(setup).await.expect("the engine starts")
 }
 
@@ -50,4 +56,23 @@ async fn a_listener_that_joins_late_hears_everything_once() {
     }
     assert_eq!(words, "abc");
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_never_recovers_records_and_leaves_the_rest() {
+    let disk = MemoryDisk::new();
+    let hand = engine_with(&disk, ECHO, Recovery::Never).await;
+    let session = open(&hand).await;
+    hand.send(&session, Message::from("hello")).await.expect("accepted");
+    let title = "by hand".to_owned();
+    hand.command(&session, Command::Rename { title }).await.expect("renamed");
+    let (_, state) = hand.state(&session).await.expect("it can be read");
+    assert_eq!((state.session.calls.len(), state.session.title.as_str()), (1, "by hand"));
+    hand.shutdown().await;
+
+    let later = engine_with(&disk, ECHO, Recovery::OnUse).await;
+    let report = later.ask(&session, Message::from("again")).await.expect("it is answered");
+    assert_eq!((report.turn.0, report.said), (2, vec!["you said again".to_owned()]));
+    let (_, state) = later.state(&session).await.expect("it can be read");
+    assert_eq!((state.session.ledger.total.answered, state.session.ledger.total.unknown), (2, 1));
 }

@@ -1,10 +1,12 @@
 //! The command line: what can be said to the program.
 
-use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
-#[command(name = "segue", version, about)]
+#[command(name = "segue", version, about, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -16,11 +18,11 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// The configuration file; `segue.toml` here or in the user's configuration folder if not given.
-    #[arg(long, global = true, env = "SEGUE_CONFIG")]
-    pub config: Option<std::path::PathBuf>,
+    #[arg(long, global = true, env = "SEGUE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// The file that sessions are kept in.
-    #[arg(long, global = true, env = "SEGUE_STORE")]
-    pub store: Option<std::path::PathBuf>,
+    #[arg(long, global = true, env = "SEGUE_STORE", value_name = "FILE")]
+    pub store: Option<PathBuf>,
     /// Print JSON, for machines.
     #[arg(long, global = true)]
     pub json: bool,
@@ -30,6 +32,38 @@ pub struct Global {
 pub enum Command {
     /// Talk.
     Chat(Chat),
+    /// Send one message and print the reply.
+    Send(Send),
+    /// List sessions, newest first.
+    Sessions(Sessions),
+    /// Show what happened in a session.
+    Show(Show),
+    /// Show what a model was shown in a call, and why.
+    Explain(Explain),
+    /// Begin a new session with the first part of another.
+    Fork(Fork),
+    /// Write a session as JSON lines.
+    Export(Export),
+    /// Read a session that was exported.
+    Import(Import),
+    /// Erase a session and all its texts.
+    Delete(Delete),
+    /// Give a session a title.
+    Rename(Rename),
+    /// Stop the turn that a session is in.
+    Cancel(Cancel),
+    /// Decide about a call whose end is not known.
+    Resolve(Resolve),
+    /// Show where a session's phase graphs stand, or move them.
+    Phase(Phase),
+    /// List the kinds of conversation, or show one.
+    Flows(Flows),
+    /// Show what is configured, and where each value came from.
+    Config,
+    /// Check configuration, store and models.
+    Doctor,
+    /// Print a completion script for a shell.
+    Completions(Completions),
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -42,5 +76,199 @@ pub struct Chat {
     pub session: Option<String>,
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
-    pub script: Option<std::path::PathBuf>,
+    pub script: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Send {
+    /// What to say; `-` reads it from standard input.
+    pub message: String,
+    /// Go on with this session; it is begun if there is none of that name. `last` is the newest.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// The kind of conversation, for a new session.
+    #[arg(long)]
+    pub flow: Option<String>,
+    /// Answer from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
+    /// What you call this message: sent again under the same key, it is not sent twice.
+    #[arg(long)]
+    pub key: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Sessions {
+    /// Only those in which this was said.
+    #[arg(long, value_name = "TEXT")]
+    pub search: Option<String>,
+    /// Only those of this flow.
+    #[arg(long)]
+    pub flow: Option<String>,
+    /// How many at most.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Show {
+    /// Its name, the beginning of its name, or `last`.
+    #[arg(default_value = "last")]
+    pub session: String,
+    /// Show texts whole.
+    #[arg(long)]
+    pub full: bool,
+    /// Show every event of the journal, one to a line.
+    #[arg(long)]
+    pub events: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = "segue explain [OPTIONS] [SESSION] <CALL>")]
+pub struct Explain {
+    /// The session (the newest if not given), and the call, such as `c3`.
+    #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
+    pub what: Vec<String>,
+    /// Print the exact prompt.
+    #[arg(long)]
+    pub bytes: bool,
+    /// Compare the exact prompt with that of the same role's previous call.
+    #[arg(long, conflicts_with = "bytes")]
+    pub diff: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Fork {
+    /// The session to branch from.
+    pub session: String,
+    /// Up to the end of this turn (`t3`), or up to this event (`17`).
+    #[arg(long, value_name = "TURN|EVENT")]
+    pub at: Option<String>,
+    /// What to call the branch.
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Export {
+    /// The session to write.
+    pub session: String,
+    /// Where to; standard output if not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Import {
+    /// The file; `-` is standard input.
+    pub file: PathBuf,
+    /// What to call the session; its own name if not given.
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Delete {
+    /// The session to erase.
+    pub session: String,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Rename {
+    /// The session.
+    pub session: String,
+    /// Its new title.
+    pub title: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Cancel {
+    /// The session.
+    pub session: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Resolve {
+    /// The session.
+    pub session: String,
+    /// The call, such as `c3`.
+    pub call: String,
+    /// Make the call again, though it may be billed twice, or take it as failed.
+    pub how: Resolution,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Resolution {
+    /// Make it again.
+    Retry,
+    /// Take it as failed.
+    Fail,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Phase {
+    /// The session.
+    pub session: String,
+    /// Print the graphs as Mermaid diagrams.
+    #[arg(long)]
+    pub mermaid: bool,
+    #[command(subcommand)]
+    pub change: Option<PhaseChange>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum PhaseChange {
+    /// Propose a phase; the graph decides.
+    Propose {
+        /// The phase to enter.
+        to: String,
+        /// Why.
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        graph: GraphChoice,
+    },
+    /// Allow a phase to be entered once, whatever stands in the way.
+    Grant {
+        /// The phase that may be entered.
+        to: String,
+        #[command(flatten)]
+        graph: GraphChoice,
+    },
+    /// Go back to how things stood in an earlier visit; nothing is deleted.
+    Rollback {
+        /// The number of the visit.
+        visit: u32,
+        #[command(flatten)]
+        graph: GraphChoice,
+    },
+}
+
+/// Which of a session's graphs is meant, where it has several.
+#[derive(Debug, Clone, Args)]
+pub struct GraphChoice {
+    /// Which graph, if there are several.
+    #[arg(long)]
+    pub graph: Option<String>,
+    /// Whose: a role or an agent, if several have it.
+    #[arg(long, value_name = "NAME")]
+    pub of: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Flows {
+    /// Which; all of them if not given.
+    pub name: Option<String>,
+    /// Print the phase graphs as Mermaid diagrams.
+    #[arg(long, requires = "name")]
+    pub mermaid: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
 }

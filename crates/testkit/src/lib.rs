@@ -1,10 +1,16 @@
 //! For development only: a stage on which a flow is played step by step, without an engine, a clock or a model.
 
+mod check;
+mod limits;
+pub mod miniatures;
+mod puppet;
 mod stage;
 mod words;
 
+pub use check::promises;
+pub use puppet::Puppet;
 pub use stage::{MODEL, Stage};
-pub use words::Words;
+pub use words::{Shelf, Words};
 
 /// The pages of the documentation whose examples run here.
 #[cfg(doctest)]

@@ -1,8 +1,10 @@
 //! A session held in the hand: inputs go in one by one, and after each the promises of core are checked.
 
+use crate::limits::FETCHES_MAX;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use segue_core::body::Text;
+use segue_core::body::{BodyId, Text};
 use segue_core::codec;
 use segue_core::decide::{Catalog, Command, Decision, Env, Input, Refusal, Undecided, decide};
 use segue_core::event::{Busy, Event, Recorded, SessionOpened};
@@ -11,20 +13,30 @@ use segue_core::ids::{CallId, FlowName, Millis, ModelName, PhaseName, RoleName, 
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply, ToolCall};
 use segue_core::session::{Session, State};
 
+use crate::check;
 use crate::words::{Shelf, Words};
 
 /// The model that answers where a test names none.
 pub const MODEL: &str = "plain";
 
+
 /// A session held in the hand.
 pub struct Stage {
-    rules: Box<dyn Rules>,
+    rules: Arc<dyn Rules>,
     state: State,
     journal: Vec<Recorded>,
     shelf: Shelf,
     casting: Casting,
     now: Millis,
+    chance: u64,
     shown: usize,
+    checked: Checked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Checked {
+    AfterEachInput,
+    AtTheEnd,
 }
 
 impl std::fmt::Debug for Stage {
@@ -61,7 +73,7 @@ impl Stage {
     pub fn open_with(flow: impl Flow, busy: Busy) -> Self {
         let faults = Flow::spec(&flow).faults();
         assert!(faults.is_empty(), "the flow has faults: {faults:#?}");
-        let rules: Box<dyn Rules> = Box::new(flow);
+        let rules: Arc<dyn Rules> = Arc::new(flow);
         let mut stage = Self {
             state: State::fresh(&*rules),
             rules,
@@ -69,7 +81,9 @@ impl Stage {
             shelf: Shelf::default(),
             casting: Casting { models: BTreeMap::new(), window: 100_000 },
             now: Millis(1_000),
+            chance: 7,
             shown: 0,
+            checked: Checked::AfterEachInput,
         };
         let flow = stage.rules.spec().name.clone();
         let session = "test".into();
@@ -87,6 +101,17 @@ impl Stage {
     /// Has a role played by this model from now on.
     pub fn cast(&mut self, role: &str, model: &str) {
         self.casting.models.insert(role.into(), model.into());
+    }
+
+    /// The number that spreads retries from now on.
+    pub fn chance(&mut self, chance: u64) {
+        self.chance = chance;
+    }
+
+    /// The time of the last input.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.now
     }
 
     /// Gives every model this window.
@@ -108,17 +133,74 @@ impl Stage {
     /// It was refused; then nothing has changed.
     pub fn try_give(&mut self, input: Input) -> Result<Decision, Refusal> {
         self.now = self.now.after(1);
-        let env = Env { now: self.now, chance: 7, count: &Words, texts: &self.shelf, catalog: &self.casting };
-        let decision = match decide(&*self.rules, &self.state, input, env) {
+        if self.checked == Checked::AtTheEnd {
+            return self.try_quickly(input);
+        }
+        let thrifty = self.decide_thriftily(input.clone());
+        let decision = match self.decide(input, &self.shelf) {
             Ok(decision) => decision,
-            Err(Undecided::Refused(refusal)) => return Err(refusal),
+            Err(Undecided::Refused(refusal)) => {
+                assert_eq!(thrifty.err(), Some(refusal.clone()), "the same arguments give the same refusal");
+                return Err(refusal);
+            }
             Err(Undecided::NeedTexts(ids)) => panic!("a stage has every text, yet {ids:?} were wanted"),
         };
+        let thrifty = thrifty.expect("the same arguments give the same decision");
+        assert_eq!(thrifty.events, decision.events, "it does not matter when the texts were fetched");
+        assert_eq!(thrifty.bodies, decision.bodies, "nor for what is stored");
+        let before = self.state.clone();
+        self.take(&decision);
+        check::step(&*self.rules, &self.journal, &before, decision.events.len(), &self.state);
+        Ok(decision)
+    }
+
+    fn try_quickly(&mut self, input: Input) -> Result<Decision, Refusal> {
+        let decision = self.decide(input, &self.shelf).map_err(|undecided| match undecided {
+            Undecided::Refused(refusal) => refusal,
+            Undecided::NeedTexts(ids) => panic!("a stage has every text, yet {ids:?} were wanted"),
+        })?;
+        self.take(&decision);
+        Ok(decision)
+    }
+
+    fn take(&mut self, decision: &Decision) {
         self.shelf.put(&decision.bodies);
         self.journal.extend(decision.events.iter().cloned());
         self.state = decision.state.clone();
+    }
+
+    /// Plays a long part quickly: the promises are checked once, at its end.
+    pub fn unchecked(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
+        self.checked = Checked::AtTheEnd;
+        play(self);
+        self.checked = Checked::AfterEachInput;
         self.check();
-        Ok(decision)
+        self
+    }
+
+    /// What would be decided about an input with these texts at hand. Nothing changes.
+    ///
+    /// # Errors
+    /// It would be refused, or more texts are needed.
+    pub fn decide(&self, input: Input, texts: &dyn Lookup) -> Result<Decision, Undecided> {
+        let env = Env { now: self.now, chance: self.chance, count: &Words, texts, catalog: &self.casting };
+        decide(&*self.rules, &self.state, input, env)
+    }
+
+    /// Decides with no text at hand but those that were asked for, as an engine does.
+    fn decide_thriftily(&self, input: Input) -> Result<Decision, Refusal> {
+        let mut at_hand = Shelf::default();
+        for _ in 0..FETCHES_MAX {
+            match self.decide(input.clone(), &at_hand) {
+                Ok(decision) => return Ok(decision),
+                Err(Undecided::Refused(refusal)) => return Err(refusal),
+                Err(Undecided::NeedTexts(ids)) => {
+                    assert!(!ids.is_empty(), "it says which");
+                    at_hand.fetch(&ids, &self.shelf);
+                }
+            }
+        }
+        panic!("a decision asks for texts again and again")
     }
 
     /// The user says something.
@@ -163,15 +245,76 @@ impl Stage {
         self.give(Input::Tick)
     }
 
+    /// Time passes and nobody looks.
+    pub fn advance(&mut self, ms: u64) -> &mut Self {
+        self.now = self.now.after(ms);
+        self
+    }
+
+    /// A stored text, as it is.
+    ///
+    /// # Panics
+    /// It was never stored.
+    #[must_use]
+    pub fn body(&self, id: BodyId) -> Arc<str> {
+        self.shelf.find(id).expect("what an event names is stored")
+    }
+
+    /// All texts that were stored.
+    #[must_use]
+    pub fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
     /// Someone at the controls.
     pub fn command(&mut self, command: Command) -> &mut Self {
         self.give(Input::Operator(command))
+    }
+
+    /// Checks that the state follows from the journal and keeps all promises.
+    pub fn check(&self) {
+        check::the_state_is_the_fold_of_the_journal(&*self.rules, &self.journal, &self.state);
+        let fresh = State::fresh(&*self.rules);
+        check::step(&*self.rules, &self.journal, &fresh, self.journal.len(), &self.state);
     }
 
     /// The process dies and another takes over: all it has is the journal.
     pub fn crash(&mut self) -> &mut Self {
         self.state = State::fold(&*self.rules, &self.journal);
         self.give(Input::Recovered)
+    }
+
+    /// A copy of the first `events` of the journal, which goes on under another name.
+    #[must_use]
+    pub fn copy_at(&self, events: usize) -> Self {
+        let mut copy = self.copy_at_nothing();
+        copy.journal = self.journal[..events].to_vec();
+        copy.state = State::fold(&*copy.rules, &copy.journal);
+        copy.fork();
+        copy
+    }
+
+    /// The same stage before any event.
+    #[must_use]
+    pub fn copy_at_nothing(&self) -> Self {
+        Self {
+            rules: self.rules.clone(),
+            state: State::fresh(&*self.rules),
+            journal: Vec::new(),
+            shelf: self.shelf.clone(),
+            casting: self.casting.clone(),
+            now: self.now,
+            chance: self.chance,
+            shown: 0,
+            checked: Checked::AfterEachInput,
+        }
+    }
+
+    /// The session is copied and goes on under another name; this is the copy.
+    pub fn fork(&mut self) -> &mut Self {
+        let (from, at) = ("test".into(), self.state.session.seq);
+        self.state = State::fold(&*self.rules, &self.journal);
+        self.give(Input::Forked { session: "copy".into(), from, at })
     }
 
     /// The number and try of the oldest open call of a role.
@@ -205,7 +348,15 @@ impl Stage {
     /// What the oldest open call of a role is sent.
     #[must_use]
     pub fn prompt(&self, role: &str) -> Prompt {
-        let (call, _) = self.open_call(role);
+        self.prompt_of(self.open_call(role).0)
+    }
+
+    /// What an open call is sent.
+    ///
+    /// # Panics
+    /// The call is not open.
+    #[must_use]
+    pub fn prompt_of(&self, call: CallId) -> Prompt {
         self.state.session.plan(call).expect("the call is open").fill(&self.shelf).expect("every text is at hand")
     }
 
@@ -217,21 +368,34 @@ impl Stage {
     }
 
     /// What a past call was sent, rebuilt from the journal alone.
+    ///
+    /// # Panics
+    /// It was never opened.
     #[must_use]
     pub fn rebuilt(&self, call: CallId) -> Prompt {
+        let mut all = self.rebuild(|opened| opened == call);
+        all.remove(&call).unwrap_or_else(|| panic!("{call} was never opened"))
+    }
+
+    /// What every call was sent, rebuilt from the journal alone.
+    #[must_use]
+    pub fn all_rebuilt(&self) -> BTreeMap<CallId, Prompt> {
+        self.rebuild(|_| true)
+    }
+
+    fn rebuild(&self, wanted: impl Fn(CallId) -> bool) -> BTreeMap<CallId, Prompt> {
         let mut state = State::fresh(&*self.rules);
+        let mut prompts = BTreeMap::new();
         for event in &self.journal {
             state.apply(&*self.rules, event);
-            if matches!(&event.event, Event::CallOpened(opened) if opened.call == call) {
-                return state
-                    .session
-                    .plan(call)
-                    .expect("it is open now")
-                    .fill(&self.shelf)
-                    .expect("every text is stored");
+            if let Event::CallOpened(opened) = &event.event
+                && wanted(opened.call)
+            {
+                let plan = state.session.plan(opened.call).expect("it is open now");
+                prompts.insert(opened.call, plan.fill(&self.shelf).expect("every text is stored"));
             }
         }
-        panic!("{call} was never opened")
+        prompts
     }
 
     /// What was said to the user last.
@@ -258,29 +422,5 @@ impl Stage {
     #[must_use]
     pub fn journal_lines(&self) -> String {
         self.journal.iter().map(|recorded| serde_json::to_string(recorded).expect("events are JSON") + "\n").collect()
-    }
-
-    /// What must hold after every input.
-    fn check(&self) {
-        for (place, recorded) in self.journal.iter().enumerate() {
-            assert_eq!(recorded.seq.0, place as u64 + 1, "the journal has no gap");
-        }
-        if let Some(last) = self.journal.last() {
-            let written = codec::encode(&last.event);
-            let read = codec::decode(last.seq, last.at, &written).expect("what is written can be read");
-            assert_eq!(&read, last, "an event survives being written down");
-        }
-        let folded = State::fold(&*self.rules, &self.journal);
-        assert_eq!(folded.session, self.state.session, "the state is the fold of the journal");
-        assert_eq!(self.rules.save(&folded.flow), self.rules.save(&self.state.flow), "so is the flow's");
-        let snapshot = codec::encode_snapshot(&*self.rules, &self.state).expect("a state can be written down");
-        let opened = codec::decode_snapshot(&*self.rules, &snapshot).expect("and read again");
-        assert_eq!(opened.session, self.state.session, "a snapshot is the state");
-        for call in self.state.session.calls.keys() {
-            assert!(self.state.session.plan(*call).is_some(), "an owed call can be made");
-        }
-        let session = &self.state.session;
-        let waits = session.calls.len() + session.tools.len() + session.rounds.len() + session.deferred.len();
-        assert!(session.turn.is_none() || waits + session.timers.len() > 0, "a turn that runs waits for something");
     }
 }

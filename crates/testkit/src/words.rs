@@ -19,15 +19,31 @@ impl Count for Words {
 
 /// Texts by id.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shelf {
+pub struct Shelf {
     texts: BTreeMap<BodyId, Arc<str>>,
 }
 
 impl Shelf {
+    /// Adds texts.
+    ///
+    /// # Panics
+    /// A body's id is not the hash of its text.
     pub fn put(&mut self, bodies: &[Body]) {
         for body in bodies {
             assert_eq!(BodyId::of(&body.text), body.id, "a body's id is the hash of its text");
             self.texts.insert(body.id, body.text.clone());
+        }
+    }
+}
+
+impl Shelf {
+    /// Adds those of another's texts that are named.
+    ///
+    /// # Panics
+    /// The other has no such text.
+    pub fn fetch(&mut self, ids: &[BodyId], from: &dyn Lookup) {
+        for id in ids {
+            self.texts.insert(*id, from.find(*id).expect("what is asked for is stored"));
         }
     }
 }

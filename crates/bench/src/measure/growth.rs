@@ -49,7 +49,8 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
         let around = if mark == 1 { 0..1 } else { mark - 1 - half.min(mark - 1)..(mark + half).min(values.len()) };
         brief(median(&values[around]))
     };
-    let over = |values: &[f64]| -> Row { marks.iter().map(|mark| (mark.to_string(), json!(at(values, *mark)))).collect() };
+    let over =
+        |values: &[f64]| -> Row { marks.iter().map(|mark| (mark.to_string(), json!(at(values, *mark)))).collect() };
     let (last, tenth) = (marks.last().copied().unwrap_or(1), 10.min(job.turns));
     let seconds: f64 = times.iter().sum::<f64>() / 1e3;
     let mut fields = json!({
@@ -60,7 +61,8 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
         "rss_mb": brief(rss_end), "rss_grown_mb": brief(rss_end - rss),
     });
     if let (Keeper::Sqlite, Value::Object(fields)) = (job.keeper, &mut fields) {
-        let per_turn: BTreeMap<_, _> = disks.iter().map(|(turn, bytes)| (turn.to_string(), bytes / *turn as u64)).collect();
+        let per_turn: BTreeMap<_, _> =
+            disks.iter().map(|(turn, bytes)| (turn.to_string(), bytes / *turn as u64)).collect();
         let end = disks.get(&job.turns).copied().unwrap_or_default() as f64 / job.turns as f64;
         fields.insert("disk_bytes".to_owned(), json!(disks));
         fields.insert("disk_bytes_per_turn".to_owned(), json!(per_turn));

@@ -45,12 +45,15 @@ pub async fn idle(job: &Job) -> Result<Vec<Row>> {
     let (done, seconds) = (rss_mb(), start.elapsed().as_secs_f64());
     settle().await;
     let settled = rss_mb();
-    let idle = job.row("idle", json!({
-        "sessions": job.sessions, "done": job.sessions, "rss_mb": brief(settled), "base_mb": brief(rss),
-        "rss_mb_when_done": brief(done), "rss_mb_peak": brief(peak.max(done)),
-        "kb_per_session": brief((settled - rss) * 1e3 / job.sessions as f64), "fds": descriptors() - fds,
-        "threads": threads(), "turns_per_s": brief(job.sessions as f64 / seconds),
-    }));
+    let idle = job.row(
+        "idle",
+        json!({
+            "sessions": job.sessions, "done": job.sessions, "rss_mb": brief(settled), "base_mb": brief(rss),
+            "rss_mb_when_done": brief(done), "rss_mb_peak": brief(peak.max(done)),
+            "kb_per_session": brief((settled - rss) * 1e3 / job.sessions as f64), "fds": descriptors() - fds,
+            "threads": threads(), "turns_per_s": brief(job.sessions as f64 / seconds),
+        }),
+    );
     let mut lists = Vec::new();
     let mut listed = 0;
     for _ in 0..LISTS {
@@ -92,11 +95,14 @@ pub async fn inflight(job: &Job) -> Result<Vec<Row>> {
     }
     let drained = drain.elapsed().as_secs_f64();
     bed.stop().await;
-    Ok(vec![job.row("inflight", json!({
-        "sessions": job.sessions, "rss_mb": brief(running), "base_mb": brief(rss),
-        "kb_per_session": brief((running - rss) * 1e3 / job.sessions as f64), "fds": open_fds - fds,
-        "threads": running_threads, "park_s": brief(parked), "drain_s": brief(drained), "errors": errors,
-    }))])
+    Ok(vec![job.row(
+        "inflight",
+        json!({
+            "sessions": job.sessions, "rss_mb": brief(running), "base_mb": brief(rss),
+            "kb_per_session": brief((running - rss) * 1e3 / job.sessions as f64), "fds": open_fds - fds,
+            "threads": running_threads, "park_s": brief(parked), "drain_s": brief(drained), "errors": errors,
+        }),
+    )])
 }
 
 /// Waits until the engine has done what it does afterwards.

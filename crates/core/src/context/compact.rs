@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::body::Text;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_WORDS_PERCENT};
 use crate::prompt::Speaker;
-use crate::thread::{Entry, Thread};
+use crate::thread::{Entry, First, Thread};
 
 /// What a compaction will do to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,9 @@ pub struct Plan {
 /// Room for a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Tokens the thread may have afterwards, the new message and the answer not counted.
+    /// Tokens the thread may have at the very most, the new message and the answer not counted.
+    pub free: u32,
+    /// Tokens the thread should have afterwards.
     pub tokens: u32,
     /// Tokens the summary may take.
     pub summary: u32,
@@ -41,17 +43,21 @@ impl Room {
     #[must_use]
     pub fn within(window: u32, taken: u32, summary: u32, shown: u32) -> Self {
         let free = window.saturating_sub(taken);
-        Self { tokens: free / 100 * COMPACTED_FILL_PERCENT, summary, shown }
+        Self { free, tokens: free / 100 * COMPACTED_FILL_PERCENT, summary, shown }
     }
 }
 
-/// Plans a compaction of `thread` into `room`. Nothing to fold gives nothing.
+/// Plans a compaction of `thread` into `room`. There is none if nothing would be gained: nothing can be folded but an
+/// earlier summary, or what must stay is too long by itself.
 #[must_use]
 pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
     let groups = groups(&thread.entries);
     let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let words_max = room.tokens / 100 * KEPT_WORDS_PERCENT;
     let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
+    if opening.saturating_add(pinned) > room.free {
+        return None;
+    }
     let mut left = room.tokens.saturating_sub(opening + room.summary + words_max + pinned);
 
     // From the newest backwards: what still fits stays.
@@ -80,7 +86,7 @@ pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
             kept.extend(group.places.clone());
         }
     }
-    if folded.is_empty() {
+    if folded.is_empty() || (folded == [0] && thread.first == First::Summary) {
         return None;
     }
     let words = words(&thread.entries, &folded, words_max);
@@ -119,12 +125,14 @@ fn groups(entries: &Vector<Arc<Entry>>) -> Vec<Group> {
 fn words(entries: &Vector<Arc<Entry>>, folded: &[usize], tokens_max: u32) -> Vec<Text> {
     let mut left = tokens_max;
     let mut words = Vec::new();
-    for text in folded.iter().rev().filter_map(|place| entries.get(*place)?.words) {
+    let newest_first =
+        folded.iter().rev().filter_map(|place| entries.get(*place)).flat_map(|entry| entry.words.iter().rev());
+    for text in newest_first {
         if text.tokens > left {
             break;
         }
         left -= text.tokens;
-        words.push(text);
+        words.push(*text);
     }
     words.reverse();
     words
@@ -144,7 +152,7 @@ mod tests {
         let tool_calls = (0..calls)
             .map(|n| ToolCall { id: n.to_string(), name: "t".into(), arguments: serde_json::Value::Null })
             .collect();
-        let words = (speaker == Speaker::User).then_some(text);
+        let words = (speaker == Speaker::User).then_some(text).into_iter().collect();
         Entry { call: CallId(1), speaker, parts: vec![text], tool_calls, answers: None, pinned, words }
     }
 
@@ -155,7 +163,7 @@ mod tests {
         thread
     }
 
-    const ROOM: Room = Room { tokens: 1_000, summary: 100, shown: u32::MAX };
+    const ROOM: Room = Room { free: 2_000, tokens: 1_000, summary: 100, shown: u32::MAX };
 
     #[test]
     fn the_oldest_are_folded_and_the_users_words_are_kept() {
@@ -200,7 +208,7 @@ mod tests {
             shown in 100..5_000u32,
         ) {
             let thread = thread(entries);
-            let Some(plan) = plan(&thread, Room { tokens, summary: 50, shown }) else { return Ok(()) };
+            let Some(plan) = plan(&thread, Room { free: tokens * 2, tokens, summary: 50, shown }) else { return Ok(()) };
             let mut all = [plan.folded.clone(), plan.kept.clone()].concat();
             all.sort_unstable();
             prop_assert_eq!(all, (0..thread.entries.len()).collect::<Vec<_>>());

@@ -2,16 +2,18 @@
 
 use super::draft::Draft;
 use crate::body::{BodyId, BodyKind, Text};
-use crate::context::{Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, ThreadUse, fit, prefix};
+use crate::context::{
+    Asked, Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, ThreadUse, fit, prefix,
+};
 use crate::event::{CallDeferred, CallOpened, CallWish, Event, Next, ToolOpened, ToolOutcome};
 use crate::flow::{About, Asking, Folding, RoleSpec, Runs};
-use crate::ids::{CallId, ModelName, ThreadId, ToolName, ToolRunId};
+use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
 use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{Failure, FailureKind, Output, ToolSpec};
 use crate::scope::{Caller, Choice, Slot, Standing, Tag, Visit, choose, wanted};
 use crate::session::Session;
 use crate::signal::json::canonical;
-use crate::thread::MESSAGE_FRAME_TOKENS;
+use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread};
 
 /// What a call is for, beyond what the flow wished.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,6 +36,15 @@ pub(super) struct Bearing<'s> {
     pub choice: Choice,
 }
 
+/// What a call is about to be sent.
+struct Shown<'p> {
+    opening: &'p [Piece],
+    carried: Carried,
+    ask: &'p [Piece],
+    tools: Option<BodyId>,
+    output: Option<BodyId>,
+}
+
 impl<'a> Draft<'a> {
     /// Opens a call, or defers it, or refuses it. Gives the call's number if it was opened.
     pub fn call(&mut self, wish: CallWish, errand: Errand<'_>) -> Option<CallId> {
@@ -52,8 +63,8 @@ impl<'a> Draft<'a> {
         }
         let call = CallId(self.session().last.call.0 + 1);
         let bearing = self.bearing(role, &wish, call, errand);
-        if let Some(busy) = self.standing_is_busy(&bearing) {
-            self.defer(wish, busy, errand.compactions);
+        if let Some(busy) = self.standing_is_busy(&bearing, errand) {
+            self.defer(wish, busy, errand);
             return None;
         }
         self.open_call(wish, call, bearing, errand)
@@ -64,7 +75,7 @@ impl<'a> Draft<'a> {
         if session.calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are open already, the most a session may have"));
         }
-        let calls = session.turn.as_ref().map_or(0, |turn| turn.calls);
+        let calls = session.turn.as_ref().filter(|_| self.turn().is_some()).map_or(0, |turn| turn.calls);
         (calls >= CALLS_PER_TURN_MAX).then(|| {
             format!("the turn has made {CALLS_PER_TURN_MAX} calls already, the most it may; does the flow loop?")
         })
@@ -83,7 +94,7 @@ impl<'a> Draft<'a> {
             peer: wish.peer.clone(),
             model: model.clone(),
             sample: wish.sample,
-            turn: session.turn.as_ref().map(|turn| turn.id),
+            turn: self.turn(),
             phase: visit.clone(),
             work: worker.and_then(|worker| session.leases.get(worker)).cloned(),
             root: round.map_or(call, |round| round.root),
@@ -117,22 +128,33 @@ impl<'a> Draft<'a> {
         self.env.catalog.model_for(&spec.name, &role.name, visit.map(|visit| &visit.phase))
     }
 
-    fn standing_is_busy(&self, bearing: &Bearing<'_>) -> Option<CallId> {
+    /// The call that is using the thread. The one whose tool results are brought is not in its own way.
+    fn standing_is_busy(&self, bearing: &Bearing<'_>, errand: Errand<'_>) -> Option<CallId> {
         match bearing.choice {
-            Choice::Continue(thread) => self.session().threads.get(&thread)?.busy,
+            Choice::Continue(thread) => {
+                self.session().threads.get(&thread)?.busy.filter(|busy| errand.follows != Some(*busy))
+            }
             Choice::Open(_) => None,
         }
     }
 
-    pub fn defer(&mut self, wish: CallWish, waits_for: CallId, compactions: u32) {
+    pub fn defer(&mut self, wish: CallWish, waits_for: CallId, errand: Errand<'_>) {
         if self.session().deferred.len() >= DEFERRED_CALLS_MAX {
             let step = format!("call of `{}` for `{}`", wish.role, wish.ask);
             self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls wait already, the most a session may have"));
             return;
         }
         let deferred = self.session().last.deferred + 1;
-        let turn = self.session().turn.as_ref().map(|turn| turn.id);
-        self.record(Event::CallDeferred(Box::new(CallDeferred { deferred, turn, wish, waits_for, compactions })));
+        let turn = self.turn();
+        let Errand { follows, compactions, .. } = errand;
+        self.record(Event::CallDeferred(Box::new(CallDeferred {
+            deferred,
+            turn,
+            wish,
+            waits_for,
+            follows,
+            compactions,
+        })));
     }
 
     fn open_call(&mut self, wish: CallWish, call: CallId, bearing: Bearing<'a>, errand: Errand<'_>) -> Option<CallId> {
@@ -148,14 +170,14 @@ impl<'a> Draft<'a> {
         let tools = self.tools_at_hand(role, bearing.visit.as_ref());
         let carried = self.carried(&bearing.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
-        let tokens = carried.tokens + sum(&opening) + sum(&ask) + tool_tokens + 2 * MESSAGE_FRAME_TOKENS;
+        let tokens = carried.tokens + message_tokens(&opening) + message_tokens(&ask) + tool_tokens;
         let window = Session::window(self.env.catalog.window_tokens(&bearing.model));
-        let taken = sum(&ask) + tool_tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        let taken = message_tokens(&ask) + tool_tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
         let fits = tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS <= window;
         if !fits
-            && errand.follows.is_none()
+            && errand.compacts.is_none()
             && let Choice::Continue(thread) = bearing.choice
-            && self.compact(thread, role, &wish, (window, taken), errand.compactions)
+            && self.compact(thread, role, &wish, (window, taken), errand)
         {
             return None;
         }
@@ -168,17 +190,18 @@ impl<'a> Draft<'a> {
                 why,
             },
         };
-        let prefix = self.prefix(call, &thread, &bearing.slot, &opening, &ask);
         let tools = tools.map(|text| self.store_body(text.into(), BodyKind::Inner));
         let output = match &role.output {
             Output::Text => None,
             Output::Json(schema) => Some(self.store_body(canonical(schema).into(), BodyKind::Inner)),
         };
-        let digest = self.digest(&thread, &opening, &ask, tools, output);
+        let shown = Shown { opening: &opening, carried, ask: &ask, tools, output };
+        let prefix = self.prefix(&thread, &bearing.slot, &shown);
+        let digest = self.digest(&thread, &shown, &bearing.model, role);
         let receipt = Receipt { thread, opening, carried, ask, tokens, window, prefix, digest };
         self.record(Event::CallOpened(std::sync::Arc::new(CallOpened {
             call,
-            turn: self.session().turn.as_ref().map(|turn| turn.id),
+            turn: self.turn(),
             role: wish.role,
             ask: wish.ask,
             agent: wish.agent,
@@ -215,7 +238,7 @@ impl<'a> Draft<'a> {
     }
 
     fn piece(&mut self, spec: &FragmentSpec, wish: &CallWish, call: CallId, errand: Errand<'_>) -> Piece {
-        let turn = self.session().turn.as_ref().map(|turn| turn.id);
+        let turn = self.turn();
         let asking = Asking { wish, call, turn, folding: errand.compacts.map(|(_, folding)| folding) };
         let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &spec.name);
         let mut piece = Piece {
@@ -266,40 +289,34 @@ impl<'a> Draft<'a> {
         piece
     }
 
-    fn prefix(
-        &self,
-        call: CallId,
-        thread: &ThreadUse,
-        slot: &Slot,
-        opening: &[Piece],
-        ask: &[Piece],
-    ) -> crate::context::Prefix {
-        let named =
-            |pieces: &[Piece]| pieces.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
+    /// How the prompt relates to the last one of its thread, or for a new thread to the last one of its slot.
+    fn prefix(&self, thread: &ThreadUse, slot: &Slot, shown: &Shown<'_>) -> crate::context::Prefix {
         let stood = self.session().threads.get(&thread.thread());
         let next = Mark {
-            call,
+            call: CallId(self.session().last.call.0 + 1),
             thread: thread.thread(),
             compactions: stood.map_or(0, |thread| thread.compactions),
-            opening: stood.map_or_else(|| named(opening), |thread| thread.opening.clone()),
-            ask: named(ask),
+            carried: shown.carried,
+            opening: stood.map_or_else(|| named(shown.opening), |thread| thread.opening.clone()),
+            ask: named(shown.ask),
+            asked: Asked::InPassing,
+            tools: shown.tools,
         };
-        prefix(self.session().marks.get(slot), &next)
+        let before = stood.map_or_else(|| self.session().marks.get(slot), |thread| thread.mark.as_ref());
+        prefix(before, &next)
     }
 
-    fn digest(
-        &self,
-        thread: &ThreadUse,
-        opening: &[Piece],
-        ask: &[Piece],
-        tools: Option<BodyId>,
-        output: Option<BodyId>,
-    ) -> BodyId {
+    /// The fingerprint of everything a model is sent: equal prompts have equal ones, and only those.
+    fn digest(&self, thread: &ThreadUse, shown: &Shown<'_>, model: &ModelName, role: &RoleSpec) -> BodyId {
         let stood = self.session().threads.get(&thread.thread()).map(|thread| thread.digest);
-        let texts =
-            |pieces: &[Piece]| pieces.iter().filter_map(|piece| piece.text).map(|text| text.body).collect::<Vec<_>>();
-        let begun = stood.unwrap_or_else(|| texts(opening).into_iter().fold(BodyId::of("opening"), BodyId::chain));
-        texts(ask).into_iter().chain(tools).chain(output).fold(begun, BodyId::chain)
+        let opening = named(shown.opening);
+        let mut digest = stood.unwrap_or_else(|| Thread::opening_digest(&opening));
+        let parts: Vec<Text> = named(shown.ask).into_iter().map(|(_, text)| text).collect();
+        if !parts.is_empty() {
+            digest = digest.chain(Entry::asked(CallId(0), parts).digest());
+        }
+        let around = serde_json::json!([model, shown.tools, shown.output, role.reply_tokens_max]);
+        digest.chain(BodyId::of(&around.to_string()))
     }
 
     /// The tools the role may use in its phase, as JSON.
@@ -335,8 +352,7 @@ impl<'a> Draft<'a> {
             }
             Event::CallFailed { next: Next::GiveUp, .. }
             | Event::CallUnknown { next: Next::GiveUp, .. }
-            | Event::CallResolved { next: Next::GiveUp, .. }
-            | Event::CallCancelled { .. } => {
+            | Event::CallResolved { next: Next::GiveUp, .. } => {
                 if let Some(opened) = &about.call {
                     self.finish_compaction(opened, None);
                 }
@@ -390,13 +406,22 @@ impl<'a> Draft<'a> {
 
     /// Goes on with a call whose tools have all answered.
     pub fn continue_rounds(&mut self) -> bool {
-        let complete = self.session().rounds.iter().find(|(_, round)| round.is_complete());
-        let Some((call, wish)) = complete.map(|(call, round)| (*call, round.wish.clone())) else { return false };
-        let errand = Errand { follows: Some(call), ..Errand::default() };
-        if self.call(wish, errand).is_none() {
+        let session = self.session();
+        let waits = |call: CallId| session.deferred.values().any(|wait| wait.follows == Some(call));
+        let complete = session.rounds.iter().find(|(call, round)| round.is_complete() && !waits(**call));
+        let Some((call, round)) = complete.map(|(call, round)| (*call, round.clone())) else { return false };
+        self.cause = round.turn;
+        self.call(round.wish, Errand { follows: Some(call), ..Errand::default() });
+        self.drop_round_unless_followed(call);
+        true
+    }
+
+    fn drop_round_unless_followed(&mut self, call: CallId) {
+        let session = self.session();
+        let waits = session.deferred.values().any(|wait| wait.follows == Some(call));
+        if session.rounds.contains_key(&call) && !waits {
             self.record(Event::RoundDropped { call, reason: "no further call may be opened".to_owned() });
         }
-        true
     }
 
     /// Goes on with a call that waited for another.
@@ -407,12 +432,22 @@ impl<'a> Draft<'a> {
             .values()
             .find(|wait| !session.calls.contains_key(&wait.waits_for) && !session.rounds.contains_key(&wait.waits_for));
         let Some(wait) = ready.cloned() else { return false };
+        self.cause = wait.turn;
         self.record(Event::CallResumed { deferred: wait.deferred });
-        self.call(wait.wish, Errand { compactions: wait.compactions, ..Errand::default() });
+        let errand = Errand { follows: wait.follows, compactions: wait.compactions, compacts: None };
+        self.call(wait.wish, errand);
+        wait.follows.into_iter().for_each(|call| self.drop_round_unless_followed(call));
         true
     }
 }
 
-fn sum(pieces: &[Piece]) -> u32 {
-    pieces.iter().filter_map(|piece| piece.text).map(|text| text.tokens).sum()
+/// Tokens of the message that these make.
+fn message_tokens(pieces: &[Piece]) -> u32 {
+    let mut texts = pieces.iter().filter_map(|piece| piece.text).peekable();
+    let frame = if texts.peek().is_some() { MESSAGE_FRAME_TOKENS } else { 0 };
+    texts.map(|text| text.tokens).sum::<u32>() + frame
+}
+
+fn named(pieces: &[Piece]) -> Vec<(FragmentName, Text)> {
+    pieces.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect()
 }

@@ -10,7 +10,7 @@ use crate::flow::{About, Asking, Folding, RoleSpec};
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, WINDOW_RESERVE_TOKENS};
 use crate::session::Session;
-use crate::thread::{Entry, Thread};
+use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread};
 
 impl<'a> Draft<'a> {
     /// Makes room in `thread` for the call that `wish` describes, which is tried again afterwards.
@@ -21,28 +21,30 @@ impl<'a> Draft<'a> {
         role: &'a RoleSpec,
         wish: &CallWish,
         (window, taken): (u32, u32),
-        tries: u32,
+        errand: Errand<'_>,
     ) -> bool {
-        let by = role.compaction.by.as_ref().filter(|_| tries < COMPACTIONS_PER_CALL_MAX);
-        let summariser = by.and_then(|by| self.spec().roles.get(&by.role));
-        let shown = summariser.map_or(u32::MAX, |summariser| self.shown_to(summariser));
+        let tries = errand.compactions;
         let Some(stood) = self.session().threads.get(&thread) else { return false };
-        let room = Room::within(window, taken, role.compaction.tokens_max, shown);
-        let Some(plan) = plan(stood, room) else { return false };
-        let waits_for = by.and_then(|by| {
+        let room = |shown| Room::within(window, taken, role.compaction.tokens_max, shown);
+        let by = role.compaction.by.as_ref().filter(|_| tries < COMPACTIONS_PER_CALL_MAX);
+        let by = by.and_then(|by| Some((by, self.spec().roles.get(&by.role)?)));
+        let by = by.and_then(|(by, summariser)| Some((by, plan(stood, room(self.shown_to(summariser)))?)));
+        let again = Errand { compactions: tries + 1, ..errand };
+        if let Some((by, plan)) = by {
             let folding = self.folding(thread, &plan);
             let note = serde_json::to_value(&plan).unwrap_or_default();
-            let wish = CallWish { note, ..CallWish::new(by.role.as_str(), by.ask.as_str()) };
-            self.call(wish, Errand { compacts: Some((thread, &folding)), ..Errand::default() })
-        });
-        match waits_for {
-            // A summary that failed at once has been replaced by then; the call is tried again either way.
-            Some(waits_for) => self.defer(wish.clone(), waits_for, tries + 1),
-            None => {
-                self.fold(thread, &plan, None);
-                self.call(wish.clone(), Errand { compactions: tries + 1, ..Errand::default() });
+            let summary = CallWish { note, ..CallWish::new(by.role.as_str(), by.ask.as_str()) };
+            let opened = self.call(summary, Errand { compacts: Some((thread, &folding)), ..Errand::default() });
+            // A summary that failed at once will have been done without by then; the call is tried again either way.
+            if let Some(waits_for) = opened {
+                self.defer(wish.clone(), waits_for, again);
+                return true;
             }
         }
+        let stood = self.session().threads.get(&thread).filter(|_| tries <= COMPACTIONS_PER_CALL_MAX);
+        let Some(plan) = stood.and_then(|stood| plan(stood, room(u32::MAX))) else { return false };
+        self.fold(thread, &plan, None);
+        self.call(wish.clone(), again);
         true
     }
 
@@ -70,6 +72,7 @@ impl<'a> Draft<'a> {
     pub fn finish_compaction(&mut self, opened: &CallOpened, summary: Option<Text>) {
         let Some(thread) = opened.compacts else { return };
         let Ok(plan) = serde_json::from_value::<Plan>(opened.note.clone()) else { return };
+        let summary = summary.filter(|text| !self.texts.get(text.body).trim().is_empty());
         self.fold(thread, &plan, summary.map(|text| (opened.call, text)));
     }
 
@@ -84,6 +87,7 @@ impl<'a> Draft<'a> {
             folded: u32::try_from(plan.folded.len()).unwrap_or(u32::MAX),
             kept,
             summary: parts,
+            words: plan.words.clone(),
             tokens_before: stood.tokens,
             tokens_after: 0,
             by: summary.map(|(call, _)| call),
@@ -127,5 +131,6 @@ fn after(stood: &Thread, compacted: &ThreadCompacted) -> u32 {
         compacted.kept.iter().filter_map(|place| stood.entries.get(*place as usize)).map(|entry| entry.tokens()).sum();
     let folded: u32 = stood.entries.iter().map(|entry| entry.tokens()).sum();
     let summary: u32 = compacted.summary.iter().map(|text| text.tokens).sum();
-    stood.tokens.saturating_sub(folded) + kept + summary + crate::thread::MESSAGE_FRAME_TOKENS
+    let frame = if compacted.summary.is_empty() { 0 } else { MESSAGE_FRAME_TOKENS };
+    stood.tokens.saturating_sub(folded) + kept + summary + frame
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Decision, Env, Refusal, Undecided};
 use crate::body::{Body, BodyId, BodyKind, Text};
-use crate::event::{Event, Outcome, Recorded};
+use crate::event::{CallOpened, Event, Outcome, Recorded, ToolOpened};
 use crate::flow::{About, FlowSpec, Rules, Sight, Step, Texts};
-use crate::ids::{CallId, MessageId, ToolRunId};
+use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
 use crate::session::{Session, State};
 
@@ -23,6 +23,8 @@ pub(super) struct Draft<'a> {
     stored: BTreeSet<BodyId>,
     /// How many of the events the flow has reacted to.
     seen: usize,
+    /// The turn on whose behalf things happen now. What began beside turns goes on beside them, whatever turn runs.
+    pub cause: Option<TurnId>,
     /// Tool runs opened in this decision.
     pub unanswered: Vec<ToolRunId>,
 }
@@ -47,6 +49,7 @@ impl<'a> Draft<'a> {
             bodies: Vec::new(),
             stored: BTreeSet::new(),
             seen: 0,
+            cause: state.session.turn.as_ref().map(|turn| turn.id),
             unanswered: Vec::new(),
         }
     }
@@ -58,6 +61,12 @@ impl<'a> Draft<'a> {
     /// The flow's data; outlives the borrow of the draft.
     pub fn spec(&self) -> &'a FlowSpec {
         self.rules.spec()
+    }
+
+    /// The turn that what happens now belongs to, if that turn still runs.
+    pub fn turn(&self) -> Option<TurnId> {
+        let running = self.session().turn.as_ref().map(|turn| turn.id);
+        self.cause.filter(|cause| running == Some(*cause))
     }
 
     /// Records an event: from here on it is part of the state.
@@ -72,18 +81,28 @@ impl<'a> Draft<'a> {
     /// What an event is about, looked up before the event closes it.
     fn about(&self, event: &Event) -> About {
         let session = self.session();
+        let about_call = |opened: Option<Arc<CallOpened>>| {
+            let turn = opened.as_ref().map_or(self.cause, |opened| opened.turn);
+            About { call: opened, tool: None, turn }
+        };
+        let about_tool = |opened: Option<ToolOpened>| {
+            let turn = opened.as_ref().map_or(self.cause, |opened| opened.turn);
+            About { call: None, tool: opened, turn }
+        };
+        let about_turn = |turn: Option<TurnId>| About { turn, ..About::default() };
         let call = |call: &CallId| session.calls.get(call).map(|open| open.opened.clone());
-        let tool = |run: &ToolRunId| session.tools.get(run).cloned();
         match event {
-            Event::CallOpened(opened) => About { call: Some(opened.clone()), tool: None },
-            Event::CallAnswered(answered) => About { call: call(&answered.call), tool: None },
+            Event::CallOpened(opened) => about_call(Some(opened.clone())),
+            Event::CallAnswered(answered) => about_call(call(&answered.call)),
             Event::CallFailed { call: id, .. }
             | Event::CallUnknown { call: id, .. }
             | Event::CallResolved { call: id, .. }
-            | Event::CallCancelled { call: id, .. } => About { call: call(id), tool: None },
-            Event::ToolOpened(opened) => About { call: None, tool: Some(opened.clone()) },
-            Event::ToolAnswered { run, .. } => About { call: None, tool: tool(run) },
-            _ => About::default(),
+            | Event::CallCancelled { call: id, .. } => about_call(call(id)),
+            Event::ToolOpened(opened) => about_tool(Some(opened.clone())),
+            Event::ToolAnswered { run, .. } => about_tool(session.tools.get(run).cloned()),
+            Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
+            Event::TimerFired { timer, .. } => about_turn(session.timers.get(timer).and_then(|timer| timer.turn)),
+            _ => about_turn(self.cause),
         }
     }
 
@@ -117,18 +136,26 @@ impl<'a> Draft<'a> {
     /// Lets the flow react to each event before anything else happens, then takes its steps one by one, then lets the rules
     /// do what is left, until nothing moves any more.
     pub fn run(&mut self) -> Result<(), Refusal> {
-        let mut steps: VecDeque<Step> = VecDeque::new();
+        let mut steps: VecDeque<(Option<TurnId>, Step)> = VecDeque::new();
         for _ in 0..STEPS_PER_INPUT_MAX {
             while self.seen < self.events.len() {
                 let event = self.events[self.seen].clone();
                 let about = std::mem::take(&mut self.about[self.seen]);
                 self.seen += 1;
+                self.cause = about.turn;
                 self.follow(&event.event, &about);
-                steps.extend(self.rules.react(self.sight(&about), &event));
                 self.unanswered.extend(tool_opened(&event.event));
+                // A summary is the rules' own errand: no flow has to tell it from the calls it wished.
+                if about.call.as_ref().is_none_or(|call| call.compacts.is_none()) {
+                    let next = self.rules.react(self.sight(&about), &event);
+                    steps.extend(next.into_iter().map(|step| (about.turn, step)));
+                }
             }
             match steps.pop_front() {
-                Some(step) => self.perform(step),
+                Some((cause, step)) => {
+                    self.cause = cause;
+                    self.perform(step);
+                }
                 None if self.answer_forgotten_tools() || self.settle() => {}
                 None => return Ok(()),
             }
@@ -138,6 +165,9 @@ impl<'a> Draft<'a> {
 
     /// What the rules themselves do once the flow has nothing to add. Says whether anything was recorded.
     fn settle(&mut self) -> bool {
+        if self.session().closed.is_some() && self.session().turn.is_none() && self.abandon("the session is closed") {
+            return true;
+        }
         if self.continue_rounds() || self.resume_deferred() || self.expire_phases() {
             return true;
         }
@@ -161,11 +191,12 @@ impl<'a> Draft<'a> {
         true
     }
 
-    pub fn finish(self) -> Result<Decision, Undecided> {
+    pub fn finish(self, decided: Result<(), Refusal>) -> Result<Decision, Undecided> {
         let missing = self.texts.missing();
         if !missing.is_empty() {
             return Err(Undecided::NeedTexts(missing));
         }
+        decided.map_err(Undecided::Refused)?;
         Ok(Decision { events: self.events, bodies: self.bodies, state: self.state, message: self.message })
     }
 }

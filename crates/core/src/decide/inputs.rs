@@ -7,12 +7,12 @@ use crate::event::{Busy, CallAnswered, CountedBy, Event, MessageReceived, Next, 
 use crate::flow::{Audience, UnknownPolicy};
 use crate::ids::{CallId, IdempotencyKey, MessageId, TimerId, ToolRunId, TurnId};
 use crate::limits::{
-    IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, TITLE_CHARS_MAX,
-    TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, RETRY_AFTER_MS_MAX,
+    TITLE_CHARS_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX, TRIES_MAX,
 };
 use crate::phase::guard::Proposer;
 use crate::prompt::{Failure, Reply, Usage};
-use crate::session::{CallStatus, OpenCall};
+use crate::session::{CallStatus, OpenCall, Waiting};
 
 impl Draft<'_> {
     pub fn take_in(&mut self, input: Input) -> Result<(), Refusal> {
@@ -85,7 +85,7 @@ impl Draft<'_> {
             self.record(Event::SessionRenamed { title: shorten(&text) });
         }
         let text = self.store(text, BodyKind::Said);
-        self.record(Event::MessageReceived(MessageReceived { message, text, key }));
+        self.record(Event::MessageReceived(MessageReceived { message, text, key, busy }));
         self.message = Some(message);
         Ok(())
     }
@@ -96,11 +96,11 @@ impl Draft<'_> {
         if session.turn.is_some() || session.closed.is_some() {
             return false;
         }
-        let most = if session.busy == Busy::Coalesce { usize::MAX } else { 1 };
-        let messages: Vec<MessageId> = session.queue.iter().take(most).map(|waiting| waiting.message).collect();
-        if messages.is_empty() {
-            return false;
-        }
+        let Some(first) = session.queue.front() else { return false };
+        let joins =
+            |place: usize, next: &Waiting| place == 0 || (first.busy == Busy::Coalesce && next.busy == Busy::Coalesce);
+        let together = session.queue.iter().enumerate().take_while(|(place, next)| joins(*place, next));
+        let messages: Vec<MessageId> = together.map(|(_, waiting)| waiting.message).collect();
         let turn = TurnId(session.last.turn.0 + 1);
         self.record(Event::TurnStarted { turn, messages });
         true
@@ -109,14 +109,33 @@ impl Draft<'_> {
     /// Ends the turn that runs and all that is owed for it.
     pub fn stop_turn(&mut self, reason: &str, outcome: Outcome) {
         let Some(turn) = self.session().turn.as_ref().map(|turn| turn.id) else { return };
-        let of_turn = |other: Option<TurnId>| other == Some(turn);
+        self.cancel_owed(reason, |other| other == Some(turn));
+        self.record(Event::TurnEnded { turn, outcome });
+    }
+
+    /// Ends everything that is owed and every timer. Says whether there was anything.
+    pub fn abandon(&mut self, reason: &str) -> bool {
+        let before = self.session().seq;
+        self.cancel_owed(reason, |_| true);
+        let rounds: Vec<CallId> = self.session().rounds.keys().copied().collect();
+        for call in rounds {
+            self.record(Event::RoundDropped { call, reason: reason.to_owned() });
+        }
+        let timers: Vec<TimerId> = self.session().timers.keys().copied().collect();
+        for timer in timers {
+            self.record(Event::TimerStopped { timer });
+        }
+        self.session().seq != before
+    }
+
+    fn cancel_owed(&mut self, reason: &str, wanted: impl Fn(Option<TurnId>) -> bool) {
         let session = self.session();
         let calls: Vec<CallId> =
-            session.calls.iter().filter(|(_, open)| of_turn(open.opened.turn)).map(|(call, _)| *call).collect();
+            session.calls.iter().filter(|(_, open)| wanted(open.opened.turn)).map(|(call, _)| *call).collect();
         let tools: Vec<ToolRunId> =
-            session.tools.values().filter(|tool| of_turn(tool.turn)).map(|tool| tool.run).collect();
+            session.tools.values().filter(|tool| wanted(tool.turn)).map(|tool| tool.run).collect();
         let deferred: Vec<u32> =
-            session.deferred.values().filter(|wait| of_turn(wait.turn)).map(|wait| wait.deferred).collect();
+            session.deferred.values().filter(|wait| wanted(wait.turn)).map(|wait| wait.deferred).collect();
         for call in calls {
             self.record(Event::CallCancelled { call, reason: reason.to_owned() });
         }
@@ -127,7 +146,6 @@ impl Draft<'_> {
         for deferred in deferred {
             self.record(Event::CallDropped { deferred, reason: reason.to_owned() });
         }
-        self.record(Event::TurnEnded { turn, outcome });
     }
 
     fn owed(&self, call: CallId, attempt: u32) -> Result<&OpenCall, Refusal> {
@@ -146,14 +164,19 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         cut_to(&mut reply.text, REPLY_BYTES_MAX);
         cut_to(&mut reply.reasoning, REPLY_BYTES_MAX);
-        if self.session().given_up.contains(&call) {
+        if let Some(given_up) = self.session().given_up.iter().find(|given_up| given_up.call == call) {
+            let prompt_tokens = given_up.tokens;
             let text = self.store(reply.text, BodyKind::Inner);
-            self.record(Event::CallAnsweredLate { call, text });
+            let (usage, counted_by) = used(reply.usage, prompt_tokens, text.tokens);
+            self.record(Event::CallAnsweredLate { call, text, usage, counted_by, cost_microusd: cost });
             return Ok(());
         }
         let open = self.owed(call, attempt)?;
-        let (prompt_tokens, round) = (open.opened.receipt.tokens, open.round);
-        let heard = self.spec().roles.get(&open.opened.role).is_some_and(|role| role.audience != Audience::Private);
+        let (opened, round) = (open.opened.clone(), open.round);
+        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.audience != Audience::Private);
+        if opened.compacts.is_some() {
+            reply.tool_calls.clear();
+        }
         if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
             let why = format!("tools were used for {TOOL_ROUNDS_MAX} rounds already, the most one call may take");
             self.refuse_step("tool calls", why);
@@ -162,12 +185,8 @@ impl Draft<'_> {
         reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
         let text = self.store(reply.text, if heard { BodyKind::Said } else { BodyKind::Inner });
         let reasoning = (!reply.reasoning.is_empty()).then(|| self.store(reply.reasoning, BodyKind::Inner));
-        let ours = Usage {
-            input: prompt_tokens,
-            output: text.tokens + reasoning.map_or(0, |text| text.tokens),
-            ..Usage::default()
-        };
-        let counted_by = if reply.usage.is_some() { CountedBy::Vendor } else { CountedBy::Us };
+        let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
+        let (usage, counted_by) = used(reply.usage, opened.receipt.tokens, said);
         self.record(Event::CallAnswered(Box::new(CallAnswered {
             call,
             attempt,
@@ -175,7 +194,7 @@ impl Draft<'_> {
             reasoning,
             tool_calls: reply.tool_calls,
             stop: reply.stop,
-            usage: reply.usage.unwrap_or(ours),
+            usage,
             counted_by,
             cost_microusd: cost,
             ms,
@@ -186,8 +205,10 @@ impl Draft<'_> {
     fn failure(&mut self, call: CallId, attempt: u32, failure: Failure) -> Result<(), Refusal> {
         let open = self.owed(call, attempt)?;
         let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
-        let next = if failure.kind.is_passing() && attempt < retries.attempts_max {
-            let wait = retries.wait_ms(attempt + 1, self.env.chance).max(failure.retry_after_ms.unwrap_or(0));
+        let asked_ms = failure.retry_after_ms.unwrap_or(0);
+        let tries_left = attempt < retries.attempts_max.min(TRIES_MAX);
+        let next = if failure.kind.is_passing() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX {
+            let wait = retries.wait_ms(attempt + 1, self.env.chance).max(asked_ms);
             Next::Retry { at: self.env.now.after(wait) }
         } else {
             Next::GiveUp
@@ -243,9 +264,9 @@ impl Draft<'_> {
             .collect();
         for (call, attempt, policy) in calls {
             let next = match policy {
-                UnknownPolicy::Retry => Next::Retry { at: now },
+                UnknownPolicy::Retry if attempt < TRIES_MAX => Next::Retry { at: now },
                 UnknownPolicy::Ask => Next::Ask,
-                UnknownPolicy::Fail => Next::GiveUp,
+                UnknownPolicy::Retry | UnknownPolicy::Fail => Next::GiveUp,
             };
             self.record(Event::CallUnknown { call, attempt, next });
         }
@@ -323,6 +344,12 @@ impl Draft<'_> {
             }
         }
     }
+}
+
+/// The vendor's figures where it gave any, else our own.
+fn used(vendors: Option<Usage>, prompt_tokens: u32, said_tokens: u32) -> (Usage, CountedBy) {
+    let ours = Usage { input: prompt_tokens, output: said_tokens, ..Usage::default() };
+    vendors.map_or((ours, CountedBy::Us), |usage| (usage, CountedBy::Vendor))
 }
 
 fn check_message(text: &str) -> Result<(), Refusal> {

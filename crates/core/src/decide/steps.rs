@@ -13,6 +13,10 @@ use crate::phase::guard::Proposer;
 
 impl Draft<'_> {
     pub fn perform(&mut self, step: Step) {
+        if let Some(what) = self.too_late(&step) {
+            self.refuse_step(what, "the session is closed");
+            return;
+        }
         match step {
             Step::Call(wish) => {
                 self.call(wish, Errand::default());
@@ -22,7 +26,7 @@ impl Draft<'_> {
                     Speech::New(text) => self.store(text, BodyKind::Said),
                     Speech::Stored(text) => text,
                 };
-                let turn = self.session().turn.as_ref().map(|turn| turn.id);
+                let turn = self.turn();
                 self.record(Event::Said(Said { turn, text, by, call }));
             }
             Step::EndTurn(outcome) => match self.session().turn.as_ref().map(|turn| turn.id) {
@@ -43,7 +47,7 @@ impl Draft<'_> {
                 }
             }
             Step::RunTool { tool, arguments, agent } => {
-                let turn = self.session().turn.as_ref().map(|turn| turn.id);
+                let turn = self.turn();
                 let run = ToolRunId(0);
                 self.open_tool(ToolOpened { run, turn, tool, arguments, wish: None, agent, phase: None });
             }
@@ -92,6 +96,20 @@ impl Draft<'_> {
         }
     }
 
+    /// What a flow can no longer begin once its session is closed and the last turn is over.
+    fn too_late(&self, step: &Step) -> Option<String> {
+        let session = self.session();
+        if session.closed.is_none() || session.turn.is_some() {
+            return None;
+        }
+        match step {
+            Step::Call(wish) => Some(format!("call of `{}` for `{}`", wish.role, wish.ask)),
+            Step::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
+            Step::SetTimer { name, .. } => Some(format!("timer `{name}`")),
+            _ => None,
+        }
+    }
+
     fn hand(
         &mut self,
         kind: crate::ids::HandoverKind,
@@ -124,7 +142,8 @@ impl Draft<'_> {
         }
         let timer = TimerId(session.last.timer.0 + 1);
         let at = self.env.now.after(after_ms);
-        self.record(Event::TimerSet { timer, name, at });
+        let turn = self.turn();
+        self.record(Event::TimerSet { timer, name, at, turn });
     }
 
     fn cannot_post(&self, to: &AgentName, text: &str) -> Option<String> {

@@ -83,7 +83,7 @@ impl Event {
                 format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), words(*text))
             }
             Self::RoundDropped { call, reason } => format!("{call} is not gone on with: {reason}"),
-            Self::TimerSet { timer, name, at } => format!("{timer} timer {name} set for {}", at.0),
+            Self::TimerSet { timer, name, at, .. } => format!("{timer} timer {name} set for {}", at.0),
             Self::TimerFired { timer, name } => format!("{timer} timer {name} fired"),
             Self::TimerStopped { timer } => format!("{timer} stopped"),
             Self::WorkLeased { agent, work } => match work {

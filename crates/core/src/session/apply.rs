@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{CallStatus, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
-use crate::context::{Layer, Mark, ThreadUse};
+use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
+use crate::context::{Asked, Layer, Mark, ThreadUse};
 use crate::event::{
-    CallAnswered, CallOpened, CallWish, Event, Next, Owner, PhaseEntered, PhaseKey, Recorded, SessionOpened,
+    Busy, CallAnswered, CallOpened, CallWish, Event, Next, Owner, PhaseEntered, PhaseKey, Recorded, SessionOpened,
     ThreadCompacted,
 };
 use crate::flow::FlowSpec;
@@ -13,7 +13,7 @@ use crate::ids::{CallId, Millis, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::Speaker;
+use crate::prompt::{Speaker, Usage};
 use crate::thread::{Entry, Thread};
 
 impl Session {
@@ -24,12 +24,20 @@ impl Session {
         let at = recorded.at;
         match &recorded.event {
             Event::SessionOpened(opened) => self.session_opened(spec, opened, at),
-            Event::SessionForked { session, .. } => self.id = Some(session.clone()),
+            Event::SessionForked { session, .. } => {
+                self.id = Some(session.clone());
+                self.closed = None;
+            }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
             Event::MessageReceived(received) => {
                 self.last.message = self.last.message.max(received.message);
-                self.queue.push_back(Waiting { message: received.message, text: received.text });
+                let waiting = Waiting { message: received.message, text: received.text, busy: received.busy };
+                match received.busy {
+                    // A turn was stopped for it: those that wait already wait on.
+                    Busy::Interrupt => self.queue.push_front(waiting),
+                    Busy::Queue | Busy::Coalesce | Busy::Reject => self.queue.push_back(waiting),
+                }
                 if let Some(key) = &received.key {
                     self.keys.push_back((key.clone(), received.message));
                     keep_newest(&mut self.keys, IDEMPOTENCY_KEYS_MAX);
@@ -58,8 +66,10 @@ impl Session {
             Event::CallFailed { call, next, .. } => self.call_missed(*call, *next, Missed::Failed),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
             Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
-            Event::CallCancelled { call, .. } => self.close_call(*call),
-            Event::CallAnsweredLate { call, .. } => self.given_up.retain(|given_up| given_up != call),
+            Event::CallCancelled { call, .. } => self.give_up(*call),
+            Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
+                self.answered_late(*call, *usage, *cost_microusd);
+            }
             Event::ThreadReset { slot, .. } => *self.resets.entry(slot.clone()).or_default() += 1,
             Event::ThreadCompacted(compacted) => self.thread_compacted(compacted),
             Event::PhaseEntered(entered) => self.phase_entered(spec, entered, at),
@@ -83,15 +93,11 @@ impl Session {
                 self.tools.insert(opened.run, opened.clone());
             }
             Event::ToolAnswered { run, text, .. } => self.tool_answered(*run, *text),
-            Event::RoundDropped { call, .. } => {
-                if let Some(round) = self.rounds.remove(call) {
-                    self.drop_if_left_behind(round.thread);
-                }
-            }
-            Event::TimerSet { timer, name, at } => {
+            Event::RoundDropped { call, .. } => self.end_round(*call),
+            Event::TimerSet { timer, name, at, turn } => {
                 self.last.timer = self.last.timer.max(*timer);
                 self.timers.retain(|_, running| running.name != *name);
-                self.timers.insert(*timer, Timer { name: name.clone(), at: *at });
+                self.timers.insert(*timer, Timer { name: name.clone(), at: *at, turn: *turn });
             }
             Event::TimerFired { timer, .. } | Event::TimerStopped { timer } => {
                 self.timers.remove(timer);
@@ -135,18 +141,17 @@ impl Session {
             self.queue.drain(..).partition(|waiting| messages.contains(&waiting.message));
         self.queue = left.into();
         self.turn = Some(Turn { id: turn, messages: taken, started: at, calls: 0 });
-        self.ledger.start_turn();
+        self.ledger.start_turn(turn);
     }
 
     fn turn_ended(&mut self, turn: TurnId) {
         self.turn = None;
-        self.rounds.retain(|_, round| round.turn != Some(turn));
+        let rounds: Vec<CallId> =
+            self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
+        rounds.into_iter().for_each(|call| self.end_round(call));
         for stand in self.phases.values_mut().filter(|stand| stand.counted == Some(turn)) {
             stand.now.turn_ended();
         }
-        let left_behind: Vec<ThreadId> =
-            self.threads.values().filter(|thread| thread.busy.is_none()).map(|thread| thread.id).collect();
-        left_behind.into_iter().for_each(|thread| self.drop_if_left_behind(thread));
     }
 
     fn call_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
@@ -163,7 +168,6 @@ impl Session {
             {
                 self.drop_if_left_behind(old);
             }
-            self.evict_threads();
         }
         let (root, round) = match opened.follows.and_then(|follows| self.rounds.remove(&follows)) {
             Some(round) => (round.root, round.round + 1),
@@ -172,30 +176,35 @@ impl Session {
         if let Some(thread) = self.threads.get_mut(&thread_id) {
             thread.busy = Some(opened.call);
             thread.used = at;
-            let pieces = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
-            let ask = if thread.tag.fresh.is_some() { pieces.collect() } else { Vec::new() };
+            let ask = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
             let mark = Mark {
                 call: opened.call,
                 thread: thread_id,
                 compactions: thread.compactions,
+                carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
-                ask,
+                ask: ask.collect(),
+                asked: Asked::InPassing,
+                tools: opened.tools,
             };
-            self.marks.insert(thread.slot.clone(), mark);
+            thread.mark = Some(mark.clone());
+            // A late round of a thread that was left behind says nothing about the one that took its place.
+            if thread.tag.fresh.is_some() || self.slots.get(&thread.slot) == Some(&thread_id) {
+                self.marks.insert(thread.slot.clone(), mark);
+            }
         }
         if let Some(thread) = opened.compacts.and_then(|thread| self.threads.get_mut(&thread)) {
             thread.busy = Some(opened.call);
         }
-        if self.marks.len() > MARKS_MAX {
-            self.marks.pop_first();
-        }
+        self.evict_threads();
+        self.evict_marks();
         let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
         let account = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
-        if let Some((key, turn)) = key.zip(opened.turn)
-            && let Some(stand) = self.stand_mut(spec, &key)
-            && stand.counted != Some(turn)
+        if let Some(stand) = key.and_then(|key| self.stand_mut(spec, &key))
+            && opened.turn.is_some()
+            && stand.counted != opened.turn
         {
-            stand.counted = Some(turn);
+            stand.counted = opened.turn;
             stand.now.turn_begun();
         }
         if let Some(turn) = self.turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
@@ -214,20 +223,15 @@ impl Session {
         let thread_id = opened.receipt.thread.thread();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id) {
-            let asked: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
-            if !asked.is_empty() {
-                let words =
-                    opened.receipt.ask.iter().find(|piece| piece.layer == Layer::Words).and_then(|piece| piece.text);
-                thread.push(Entry {
-                    call: opened.call,
-                    speaker: Speaker::User,
-                    parts: asked,
-                    tool_calls: Vec::new(),
-                    answers: None,
-                    pinned: opened.receipt.ask.iter().any(|piece| piece.pinned),
-                    words,
-                });
+            let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
+            if !parts.is_empty() {
+                let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
+                let words = opened.receipt.ask.iter().filter(|piece| piece.layer == Layer::Words);
+                let words = words.filter_map(|piece| piece.text).collect();
+                thread.push(Entry { pinned, words, ..Entry::asked(opened.call, parts) });
             }
+            let marks = thread.mark.iter_mut().chain(self.marks.get_mut(&thread.slot));
+            marks.filter(|mark| mark.call == opened.call).for_each(|mark| mark.asked = Asked::ForGood);
             thread.push(Entry {
                 call: opened.call,
                 speaker: Speaker::Assistant,
@@ -235,7 +239,7 @@ impl Session {
                 tool_calls: answered.tool_calls.clone(),
                 answers: None,
                 pinned: false,
-                words: None,
+                words: Vec::new(),
             });
             thread.used = at;
         }
@@ -269,22 +273,56 @@ impl Session {
                 open.status = CallStatus::Waiting(at);
             }
             Next::Ask => open.status = CallStatus::Held,
-            Next::GiveUp => {
-                self.close_call(call);
-                self.given_up.push_back(call);
-                keep_newest(&mut self.given_up, GIVEN_UP_MAX);
-            }
+            Next::GiveUp => self.give_up(call),
         }
+    }
+
+    /// A call is not waited for any more; its answer may still come, and will have been paid for.
+    fn give_up(&mut self, call: CallId) {
+        let Some(OpenCall { opened, account, .. }) = self.calls.get(&call) else { return };
+        self.given_up.push_back(GivenUp {
+            call,
+            turn: opened.turn,
+            role: opened.role.clone(),
+            model: opened.model.clone(),
+            account: account.clone(),
+            tokens: opened.receipt.tokens,
+        });
+        keep_newest(&mut self.given_up, GIVEN_UP_MAX);
+        self.close_call(call);
+    }
+
+    fn answered_late(&mut self, call: CallId, usage: Usage, cost_microusd: Option<u64>) {
+        let Some(place) = self.given_up.iter().position(|given_up| given_up.call == call) else { return };
+        let Some(given_up) = self.given_up.remove(place) else { return };
+        let GivenUp { turn, role, model, account, .. } = &given_up;
+        let account = Account { role, model, phase: account.as_deref(), turn: *turn };
+        self.ledger.answered_late(account, usage, cost_microusd);
     }
 
     fn close_call(&mut self, call: CallId) {
         let Some(open) = self.calls.remove(&call) else { return };
         for id in [Some(open.opened.receipt.thread.thread()), open.opened.compacts].into_iter().flatten() {
-            if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.busy == Some(call)) {
-                thread.busy = None;
-            }
-            self.drop_if_left_behind(id);
+            self.release(id, call);
         }
+    }
+
+    /// Nobody goes on with an answer that asked for tools.
+    fn end_round(&mut self, call: CallId) {
+        let Some(round) = self.rounds.remove(&call) else { return };
+        // No thread may keep a tool call without its results, not even one copied from the middle of a decision.
+        if !round.is_complete() {
+            self.push_results(call, &round);
+        }
+        self.release(round.thread, call);
+    }
+
+    /// `call` is done with a thread; it goes back to the round it was shortened in the middle of, if there is one.
+    fn release(&mut self, id: ThreadId, call: CallId) {
+        if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.busy == Some(call)) {
+            thread.busy = self.rounds.iter().find(|(_, round)| round.thread == id).map(|(call, _)| *call);
+        }
+        self.drop_if_left_behind(id);
     }
 
     /// A thread that no call can continue any more is forgotten: it stands in no slot, and no call uses it.
@@ -309,17 +347,19 @@ impl Session {
         }
     }
 
+    fn evict_marks(&mut self) {
+        while self.marks.len() > MARKS_MAX {
+            let oldest = self.marks.iter().min_by_key(|(_, mark)| mark.call).map(|(slot, _)| slot.clone());
+            oldest.map(|slot| self.marks.remove(&slot));
+        }
+    }
+
     fn thread_compacted(&mut self, compacted: &ThreadCompacted) {
         let Some(thread) = self.threads.get_mut(&compacted.thread) else { return };
         let kept: Vec<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
-        let summary = (!compacted.summary.is_empty()).then(|| Entry {
-            call: compacted.by.unwrap_or(thread.opened_by),
-            speaker: Speaker::User,
-            parts: compacted.summary.clone(),
-            tool_calls: Vec::new(),
-            answers: None,
-            pinned: false,
-            words: None,
+        let summary = (!compacted.summary.is_empty()).then(|| {
+            let by = compacted.by.unwrap_or(thread.opened_by);
+            Entry { words: compacted.words.clone(), ..Entry::asked(by, compacted.summary.clone()) }
         });
         thread.fold(summary, &kept);
     }
@@ -347,22 +387,24 @@ impl Session {
         if let Some(slot) = round.results.iter_mut().find(|(wish, result)| *wish == id && result.is_none()) {
             slot.1 = Some(text);
         }
-        if !round.is_complete() {
-            return;
+        if round.is_complete() {
+            let round = round.clone();
+            self.push_results(call, &round);
         }
-        if let Some(thread) = self.threads.get_mut(&round.thread) {
-            for (id, text) in &round.results {
-                thread.push(Entry {
-                    call,
-                    speaker: Speaker::Tool,
-                    parts: text.iter().copied().collect(),
-                    tool_calls: Vec::new(),
-                    answers: Some(id.clone()),
-                    pinned: false,
-                    words: None,
-                });
-            }
-            thread.busy = None;
+    }
+
+    fn push_results(&mut self, call: CallId, round: &Round) {
+        let Some(thread) = self.threads.get_mut(&round.thread) else { return };
+        for (id, text) in &round.results {
+            thread.push(Entry {
+                call,
+                speaker: Speaker::Tool,
+                parts: text.iter().copied().collect(),
+                tool_calls: Vec::new(),
+                answers: Some(id.clone()),
+                pinned: false,
+                words: Vec::new(),
+            });
         }
     }
 
@@ -391,7 +433,8 @@ enum Missed {
 }
 
 fn account(open: &OpenCall) -> Account<'_> {
-    Account { role: &open.opened.role, model: &open.opened.model, phase: open.account.as_deref() }
+    let opened = &open.opened;
+    Account { role: &opened.role, model: &opened.model, phase: open.account.as_deref(), turn: opened.turn }
 }
 
 /// The call as a flow would wish it again.

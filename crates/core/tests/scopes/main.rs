@@ -1,0 +1,335 @@
+//! No role ever sees a message from outside its scope, and none inside it is forgotten: over random histories, against
+//! an opinion of its own. On the way: prompts are rebuilt exactly, and receipts are true.
+
+mod flow;
+mod oracle;
+mod telling;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use segue_core::decide::{Command, Input, Resolution};
+use segue_core::event::Busy;
+use segue_core::ids::CallId;
+use segue_core::prompt::{Failure, FailureKind, Prompt, Reply, ToolCall};
+use segue_testkit::Stage;
+use serde_json::json;
+
+use flow::{AGENTS, Everything, GRAPHS, MODELS, ORDERS, Order, PHASES, ROLES, key, marker};
+use oracle::{Oracle, answer};
+use telling::telling;
+
+/// What happens next in a random history. Places are counted modulo what is there.
+#[derive(Debug, Clone)]
+enum Op {
+    Say { orders: Vec<Order>, busy: Option<Busy> },
+    Answer { place: usize, size: usize, wishes: usize, orders: Vec<Order> },
+    Fail { place: usize, passing: bool },
+    Stale { call: u32, attempt: u32 },
+    Tool { place: usize, size: usize, fine: bool },
+    Wait { ms: u64, tick: bool },
+    Cast { role: usize, model: usize },
+    Forget { role: usize, agent: Option<usize>, peer: Option<usize> },
+    Propose { graph: usize, to: usize },
+    Resolve { retry: bool },
+    Window { tokens: u32 },
+    Crash,
+    Cancel,
+    Fork,
+}
+
+fn any_call() -> impl Strategy<Value = Order> {
+    let who = (0..3usize, 0..AGENTS.len(), 0..AGENTS.len());
+    let model = (proptest::option::weighted(0.2, 0..MODELS.len()), prop_oneof![4 => Just(0), 1 => Just(1u16)]);
+    let size = prop_oneof![20 => 1..80usize, 1 => 400..900usize];
+    let ask = prop_oneof![8 => Just("task"), 1 => Just("pin"), 2 => Just("same")];
+    (who, model, ask, size).prop_map(|((role, agent, peer), (model, sample), ask, size)| Order::Call {
+        role,
+        agent,
+        peer,
+        model,
+        sample,
+        ask: ask.to_owned(),
+        size,
+    })
+}
+
+fn any_order() -> impl Strategy<Value = Order> {
+    let who = (0..3usize, 0..AGENTS.len(), 0..AGENTS.len());
+    prop_oneof![
+        12 => any_call(),
+        2 => (0..AGENTS.len(), proptest::option::weighted(0.8, 0..3u8)).prop_map(|(agent, work)| Order::Lease { agent, work }),
+        2 => (0..GRAPHS.len(), 0..PHASES.len()).prop_map(|(graph, to)| Order::Go { graph, to }),
+        1 => who.prop_map(|(role, agent, peer)| Order::Forget { role, agent, peer }),
+        1 => (0..8usize).prop_map(|place| Order::Cancel { place }),
+        1 => (1..300u64).prop_map(|after_ms| Order::Timer { after_ms }),
+        1 => Just(Order::Run),
+        1 => Just(Order::End),
+    ]
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let orders = || proptest::collection::vec(any_order(), 1..6);
+    let few = || proptest::collection::vec(any_order(), 0..2);
+    let busy = prop_oneof![
+        6 => Just(None),
+        1 => Just(Some(Busy::Coalesce)),
+        1 => Just(Some(Busy::Reject)),
+        1 => Just(Some(Busy::Interrupt)),
+    ];
+    let wishes = prop_oneof![3 => Just(0), 1 => 1..3usize];
+    let roles = || 0..3usize;
+    let agent = || proptest::option::of(0..AGENTS.len());
+    prop_oneof![
+        12 => (orders(), busy).prop_map(|(orders, busy)| Op::Say { orders, busy }),
+        40 => (0..8usize, 1..200usize, wishes, few())
+            .prop_map(|(place, size, wishes, orders)| Op::Answer { place, size, wishes, orders }),
+        3 => (0..8usize, any::<bool>()).prop_map(|(place, passing)| Op::Fail { place, passing }),
+        3 => (1..30u32, 1..3u32).prop_map(|(call, attempt)| Op::Stale { call, attempt }),
+        12 => (0..4usize, 1..150usize, any::<bool>()).prop_map(|(place, size, fine)| Op::Tool { place, size, fine }),
+        3 => (1..500u64, any::<bool>()).prop_map(|(ms, tick)| Op::Wait { ms, tick }),
+        1 => (roles(), 0..MODELS.len()).prop_map(|(role, model)| Op::Cast { role, model }),
+        1 => (roles(), agent(), agent()).prop_map(|(role, agent, peer)| Op::Forget { role, agent, peer }),
+        1 => (0..GRAPHS.len(), 0..PHASES.len()).prop_map(|(graph, to)| Op::Propose { graph, to }),
+        2 => any::<bool>().prop_map(|retry| Op::Resolve { retry }),
+        1 => prop_oneof![Just(1_024u32), Just(1_400), Just(100_000)].prop_map(|tokens| Op::Window { tokens }),
+        2 => Just(Op::Crash),
+        1 => Just(Op::Cancel),
+        1 => Just(Op::Fork),
+    ]
+}
+
+/// A history as it is played, with the second opinion kept up to date.
+struct Play {
+    stage: Stage,
+    /// The roles in it: three speak often, where ten would each say little.
+    cast: [usize; 3],
+    oracle: Oracle,
+    noted: usize,
+    prompts: BTreeMap<CallId, Prompt>,
+}
+
+impl Play {
+    fn new(cast: [usize; 3]) -> Self {
+        let mut stage = Stage::open(Everything::new());
+        stage.window(1_024);
+        Self { stage, cast, oracle: Oracle::default(), noted: 0, prompts: BTreeMap::new() }
+    }
+
+    fn give(&mut self, input: Input) {
+        if self.stage.try_give(input).is_ok() {
+            self.look();
+        }
+    }
+
+    /// Notes what is new in the journal, and looks at what the newly opened calls are sent.
+    fn look(&mut self) {
+        let new = self.stage.journal()[self.noted..].to_vec();
+        self.noted = self.stage.journal().len();
+        for recorded in &new {
+            self.oracle.note(&self.stage, recorded);
+        }
+        let opened: Vec<CallId> =
+            self.oracle.expected.keys().copied().filter(|call| !self.prompts.contains_key(call)).collect();
+        for call in &opened {
+            let is_open = self.stage.session().calls.contains_key(call);
+            // One that was closed at once was never sent; its prompt can be told all the same.
+            let prompt = if is_open { self.stage.prompt_of(*call) } else { self.stage.rebuilt(*call) };
+            self.prompts.insert(*call, prompt);
+        }
+        for call in opened {
+            self.oracle.check(&self.stage, call, &self.prompts);
+        }
+    }
+
+    fn play(&mut self, op: &Op) {
+        let session = self.stage.session();
+        let nth_call = |place: usize| {
+            let calls: Vec<(CallId, u32)> = session.calls.iter().map(|(call, open)| (*call, open.attempt)).collect();
+            calls.get(place % calls.len().max(1)).copied()
+        };
+        match op {
+            Op::Say { orders, busy } => {
+                let orders = self.written(orders);
+                self.give(Input::Message { text: format!("do{ORDERS}{orders}"), key: None, busy: *busy });
+            }
+            Op::Answer { place, size, wishes, orders } => {
+                if let Some((call, attempt)) = nth_call(*place) {
+                    self.answer(call, attempt, *size, *wishes, orders);
+                }
+            }
+            Op::Fail { place, passing } => {
+                if let Some((call, attempt)) = nth_call(*place) {
+                    let kind = if *passing { FailureKind::Overload } else { FailureKind::Refused };
+                    self.give(Input::Failure { call, attempt, failure: Failure::new(kind, "as it happens") });
+                }
+            }
+            Op::Stale { call, attempt } => self.answer(CallId(*call), *attempt, 5, 0, &[]),
+            Op::Tool { place, size, fine } => {
+                let runs: Vec<_> = session.tools.values().cloned().collect();
+                if let Some(opened) = runs.get(place % runs.len().max(1)) {
+                    let born = opened.wish.as_ref().map_or_else(String::new, |(call, _)| marker(*call));
+                    let text = format!("result {born} {}", "word ".repeat(*size));
+                    let result = if *fine { Ok(text) } else { Err(text) };
+                    self.give(Input::ToolResult { run: opened.run, result });
+                }
+            }
+            Op::Wait { ms, tick } => {
+                self.stage.advance(*ms);
+                if *tick {
+                    self.give(Input::Tick);
+                }
+            }
+            Op::Cast { role, model } => self.stage.cast(ROLES[self.cast[*role]], MODELS[*model]),
+            Op::Forget { role, agent, peer } => {
+                let name = |place: &Option<usize>| place.map(|place| AGENTS[place].into());
+                let (agent, peer) = (name(agent), name(peer));
+                self.give(Input::Operator(Command::Forget { role: ROLES[self.cast[*role]].into(), agent, peer }));
+            }
+            Op::Propose { graph, to } => {
+                let (phase, to) = (key(*graph), PHASES[*to].into());
+                self.give(Input::Operator(Command::Propose { phase, to, reason: None }));
+            }
+            Op::Resolve { retry } => {
+                let held = session.held().next().map(|(call, _)| *call);
+                if let Some(call) = held {
+                    let how = if *retry { Resolution::Retry } else { Resolution::Fail };
+                    self.give(Input::Operator(Command::Resolve { call, how }));
+                }
+            }
+            Op::Window { tokens } => self.stage.window(*tokens),
+            Op::Crash => {
+                self.stage.crash();
+                self.look();
+            }
+            Op::Cancel => self.give(Input::Operator(Command::Cancel)),
+            Op::Fork => {
+                self.stage.fork();
+                self.look();
+            }
+        }
+    }
+
+    /// Orders as they stand in a text, for the roles of this history.
+    fn written(&self, orders: &[Order]) -> String {
+        let mut orders = orders.to_vec();
+        for order in &mut orders {
+            if let Order::Call { role, .. } | Order::Forget { role, .. } = order {
+                *role = self.cast[*role];
+            }
+        }
+        serde_json::to_string(&orders).expect("orders are JSON")
+    }
+
+    fn answer(&mut self, call: CallId, attempt: u32, size: usize, wishes: usize, orders: &[Order]) {
+        // A summary is born in no role's scope: it bears no mark.
+        let is_summary = self.stage.session().calls.get(&call).is_some_and(|open| open.opened.compacts.is_some());
+        let text = if is_summary { "they talked".to_owned() } else { answer(call, size) };
+        let orders = self.written(orders);
+        let tool_calls = (0..wishes).map(|n| ToolCall { id: n.to_string(), name: "look".into(), arguments: json!({}) });
+        let reply =
+            Reply { text: format!("{text}{ORDERS}{orders}"), tool_calls: tool_calls.collect(), ..Reply::default() };
+        self.give(Input::Answer { call, attempt, reply, cost_microusd: Some(1), ms: 1 });
+    }
+
+    /// Answers everything, until nothing is owed any more.
+    fn play_out(&mut self) {
+        for _ in 0..1_000 {
+            let session = self.stage.session();
+            let held = session.held().next().map(|(call, _)| *call);
+            let run = session.tools.keys().next().copied();
+            let call = session.calls.iter().map(|(call, open)| (*call, open.attempt)).next();
+            match (held, run, call) {
+                (Some(call), ..) => self.give(Input::Operator(Command::Resolve { call, how: Resolution::Retry })),
+                (_, Some(run), _) => self.give(Input::ToolResult { run, result: Ok("done".into()) }),
+                (_, _, Some((call, attempt))) => self.answer(call, attempt, 1, 0, &[]),
+                (None, None, None) if session.timers.is_empty() => break,
+                (None, None, None) => self.play(&Op::Wait { ms: 300, tick: true }),
+            }
+        }
+        assert!(self.stage.session().is_idle(), "every turn ends: {:?}", self.stage.session().turn);
+    }
+
+    /// What holds of the whole of it.
+    fn check(&self) {
+        for (call, prompt) in self.stage.all_rebuilt() {
+            assert_eq!(Some(&prompt), self.prompts.get(&call), "{call} is rebuilt as it was sent");
+        }
+        self.oracle.check_digests(&self.prompts);
+    }
+}
+
+/// A quarter of the usual number: each history is long, and looked at closely.
+fn some_cases() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases / 4, failure_persistence: None, ..usual }
+}
+
+fn history() -> impl Strategy<Value = ([usize; 3], Vec<Op>)> {
+    let cast = [0..ROLES.len(), 0..ROLES.len(), 0..ROLES.len()];
+    (cast, proptest::collection::vec(any_op(), 1..120))
+}
+
+#[test]
+fn random_histories_come_to_everything_that_memory_depends_on() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for _ in 0..50 {
+        let (cast, ops) = history().new_tree(&mut runner).expect("a history can be made up").current();
+        let mut play = Play::new(cast);
+        ops.iter().for_each(|op| play.play(op));
+        for recorded in play.stage.journal() {
+            for what in telling(&recorded.event) {
+                *seen.entry(what).or_default() += 1;
+            }
+        }
+    }
+    let wanted = [
+        "continued",
+        "fresh",
+        "first",
+        "aged",
+        "turn",
+        "phase",
+        "model",
+        "work",
+        "reset",
+        "round",
+        "summary",
+        "trimmed",
+        "extends",
+        "broken by compaction",
+        "deferred",
+        "deferred round",
+        "dropped",
+        "cancelled",
+        "unknown",
+        "given up",
+        "late",
+        "interrupted",
+        "expired",
+        "beside turns",
+        "too long",
+        "forked",
+    ];
+    let missing: Vec<&str> = wanted.into_iter().filter(|what| !seen.contains_key(what)).collect();
+    assert!(missing.is_empty(), "never came to {missing:?}; did come to {seen:#?}");
+}
+
+proptest! {
+    #![proptest_config(some_cases())]
+
+    #[test]
+    fn no_role_sees_what_is_outside_its_scope_nor_forgets_what_is_inside(
+        (cast, ops) in history(),
+    ) {
+        let mut play = Play::new(cast);
+        for op in &ops {
+            play.play(op);
+        }
+        play.play_out();
+        play.check();
+    }
+}

@@ -1,0 +1,390 @@
+//! A second opinion on what each role remembers, from the journal alone and without the module that decides it: a table
+//! of what each role's memory is keyed by, and lists of messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use segue_core::context::{Prefix, ThreadUse};
+use segue_core::event::{CallOpened, Event, PhaseKey, Recorded};
+use segue_core::ids::{CallId, Millis, ThreadId, TurnId};
+use segue_core::phase::state::How;
+use segue_core::prompt::{Message, Prompt, Speaker, ToolCall};
+use segue_testkit::{Stage, Words};
+
+use crate::flow::{AGED_MS, key, marker};
+
+/// Where a call stood: everything a memory can be keyed by.
+#[derive(Debug, Clone, PartialEq)]
+struct Place {
+    role: String,
+    agent: Option<String>,
+    peer: Option<String>,
+    model: (String, u16),
+    turn: Option<TurnId>,
+    visit: Option<u32>,
+    work: Option<String>,
+    resets: u32,
+    at: Millis,
+    /// The call at the root of its tool rounds.
+    root: CallId,
+}
+
+/// What stands beside each other: role, agent, and peer or model where the role keeps one memory for each.
+type Slot = (String, Option<String>, Option<String>, Option<(String, u16)>);
+
+/// One message, as far as a model is shown it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    speaker: Speaker,
+    text: String,
+    tool_calls: Vec<ToolCall>,
+    answers: Option<String>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    thread: ThreadId,
+    opened: Place,
+    system: String,
+    said: Vec<Said>,
+    /// The questions that must not be folded.
+    pinned: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    wishes: Vec<String>,
+    results: BTreeMap<usize, String>,
+    runs: BTreeMap<u32, usize>,
+}
+
+/// What the journal says, as far as it concerns memory.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    leases: BTreeMap<String, String>,
+    visits: Vec<(PhaseKey, u32)>,
+    resets: BTreeMap<Slot, u32>,
+    places: BTreeMap<CallId, Place>,
+    calls: BTreeMap<CallId, std::sync::Arc<CallOpened>>,
+    memory_of: BTreeMap<CallId, usize>,
+    memories: Vec<Memory>,
+    standing: BTreeMap<Slot, usize>,
+    rounds: BTreeMap<CallId, Round>,
+    /// What each call should have been sent.
+    pub expected: BTreeMap<CallId, Vec<Said>>,
+    /// The last call of each slot and of each memory.
+    last_of: BTreeMap<Slot, CallId>,
+    last_in: BTreeMap<usize, CallId>,
+    before: BTreeMap<CallId, Option<CallId>>,
+}
+
+/// Whether a role keeps one memory for each peer, for each model.
+fn beside(role: &str) -> (bool, bool) {
+    match role {
+        "fresh" | "scribe" => (true, true),
+        "model" => (false, true),
+        "peer" | "review" => (true, false),
+        _ => (false, false),
+    }
+}
+
+/// Whether what was remembered at `then` is still remembered at `now`, one place of a slot later than the other.
+fn remembers(then: &Place, now: &Place) -> bool {
+    let lasting = match now.role.as_str() {
+        "fresh" | "scribe" => then.root == now.root,
+        "turn" => then.turn == now.turn,
+        "phase" => then.visit == now.visit,
+        "review" => then.work == now.work,
+        "host" => then.visit == now.visit && then.model == now.model,
+        "aged" => now.at.0 - then.at.0 <= AGED_MS,
+        "coder" => then.visit == now.visit && then.work == now.work,
+        "session" | "model" | "peer" => true,
+        other => panic!("nobody said what {other} remembers"),
+    };
+    lasting && then.resets == now.resets
+}
+
+fn slot(place: &Place) -> Slot {
+    let (peers, models) = beside(&place.role);
+    let peer = place.peer.clone().filter(|_| peers);
+    (place.role.clone(), place.agent.clone(), peer, models.then(|| place.model.clone()))
+}
+
+/// The calls in which the words of a text were born.
+pub fn births(text: &str) -> BTreeSet<CallId> {
+    text.split('‹').skip(1).filter_map(|rest| rest.split('›').next()?.parse().ok()).collect()
+}
+
+impl Oracle {
+    /// Takes note of an event.
+    pub fn note(&mut self, stage: &Stage, recorded: &Recorded) {
+        match &recorded.event {
+            Event::WorkLeased { agent, work } => {
+                match work {
+                    Some(work) => self.leases.insert(agent.to_string(), work.to_string()),
+                    None => self.leases.remove(agent.as_str()),
+                };
+            }
+            Event::PhaseEntered(entered) if entered.transition.how != How::SamePhase => {
+                match self.visits.iter_mut().find(|(phase, _)| *phase == entered.phase) {
+                    Some((_, visit)) => *visit += 1,
+                    None => self.visits.push((entered.phase.clone(), 2)),
+                }
+            }
+            Event::ThreadReset { slot, .. } => {
+                let model = slot.model.as_ref().map(|(model, sample)| (model.to_string(), *sample));
+                let name = |name: &Option<segue_core::ids::AgentName>| name.as_ref().map(ToString::to_string);
+                let slot = (slot.role.to_string(), name(&slot.agent), name(&slot.peer), model);
+                *self.resets.entry(slot).or_default() += 1;
+            }
+            Event::CallOpened(opened) => self.opened(stage, opened, recorded.at),
+            Event::CallAnswered(answered) => {
+                let opened = self.calls[&answered.call].clone();
+                let memory = &mut self.memories[self.memory_of[&answered.call]];
+                if let Some(asked) = asked(stage, &opened) {
+                    if opened.ask == "pin" {
+                        memory.pinned.insert(asked.clone());
+                    }
+                    memory.said.push(said(Speaker::User, asked));
+                }
+                let mut answer = said(Speaker::Assistant, text(stage, answered.text));
+                answer.tool_calls.clone_from(&answered.tool_calls);
+                memory.said.push(answer);
+                if !answered.tool_calls.is_empty() {
+                    let wishes = answered.tool_calls.iter().map(|wish| wish.id.clone()).collect();
+                    self.rounds.insert(answered.call, Round { wishes, ..Round::default() });
+                }
+            }
+            Event::ToolOpened(opened) => {
+                if let Some((call, _)) = &opened.wish {
+                    let round = self.rounds.get_mut(call).expect("its answer came before");
+                    let place = round.runs.len();
+                    round.runs.insert(opened.run.0, place);
+                }
+            }
+            Event::ToolAnswered { run, text: result, .. } => self.result(run.0, text(stage, *result)),
+            Event::ThreadCompacted(compacted) => self.compacted(stage, compacted),
+            _ => {}
+        }
+    }
+
+    fn place(&self, opened: &CallOpened, at: Millis) -> Place {
+        let agent = opened.agent.as_ref().map(ToString::to_string);
+        let peer = opened.peer.as_ref().map(ToString::to_string);
+        let role = opened.role.to_string();
+        let graph = match (role.as_str(), agent.as_deref()) {
+            ("phase", _) => Some(key(0)),
+            ("host", _) => Some(key(1)),
+            ("coder", Some("ann")) => Some(key(2)),
+            ("coder", _) => Some(key(3)),
+            _ => None,
+        };
+        let visit =
+            |phase: &PhaseKey| self.visits.iter().find(|(known, _)| known == phase).map_or(1, |(_, visit)| *visit);
+        let root = match opened.follows {
+            Some(before) => self.places[&before].root,
+            None => opened.call,
+        };
+        let mut place = Place {
+            visit: graph.as_ref().map(visit),
+            work: peer.as_ref().or(agent.as_ref()).and_then(|worker| self.leases.get(worker)).cloned(),
+            model: (opened.model.to_string(), opened.sample),
+            turn: opened.turn,
+            role,
+            agent,
+            peer,
+            resets: 0,
+            at,
+            root,
+        };
+        place.resets = self.resets.get(&slot(&place)).copied().unwrap_or_default();
+        place
+    }
+
+    fn opened(&mut self, stage: &Stage, opened: &std::sync::Arc<CallOpened>, at: Millis) {
+        let call = opened.call;
+        let place = self.place(opened, at);
+        let slot = slot(&place);
+        self.places.insert(call, place.clone());
+        self.calls.insert(call, opened.clone());
+        let known = match opened.follows {
+            // A further round goes on where its root stood, whatever has changed since.
+            Some(before) => Some(self.memory_of[&before]),
+            None => {
+                let standing = self.standing.get(&slot).copied();
+                standing.filter(|memory| remembers(&self.memories[*memory].opened, &place))
+            }
+        };
+        let memory = known.unwrap_or_else(|| {
+            let system = opened.receipt.opening.iter().filter_map(|piece| piece.text);
+            let system = system.map(|piece| text(stage, piece)).collect::<Vec<_>>().join("\n\n");
+            let thread = opened.receipt.thread.thread();
+            assert!(self.memories.iter().all(|memory| memory.thread != thread), "{call} opens a thread of its own");
+            self.memories.push(Memory { thread, opened: place, system, said: Vec::new(), pinned: BTreeSet::new() });
+            self.memories.len() - 1
+        });
+        match (&opened.receipt.thread, known) {
+            (ThreadUse::Continued(thread), Some(memory)) => assert_eq!(*thread, self.memories[memory].thread, "{call}"),
+            (ThreadUse::Opened { .. }, None) => {}
+            (found, _) => panic!("{call} has {found:?} where {known:?} was expected"),
+        }
+        if opened.follows.is_none() {
+            self.standing.insert(slot.clone(), memory);
+        }
+        self.memory_of.insert(call, memory);
+        let place_of_memory = memory;
+        let memory = &self.memories[memory];
+        assert_eq!(opened.receipt.carried.entries as usize, memory.said.len(), "{call} says how much it carries");
+        let system = Some(said(Speaker::System, memory.system.clone())).filter(|said| !said.text.is_empty());
+        let asked = asked(stage, opened).map(|asked| said(Speaker::User, asked));
+        self.expected.insert(call, system.into_iter().chain(memory.said.iter().cloned()).chain(asked).collect());
+        let last = match known {
+            Some(memory) => self.last_in.get(&memory),
+            None => self.last_of.get(&slot),
+        };
+        self.before.insert(call, last.copied());
+        self.last_in.insert(place_of_memory, call);
+        if beside(&opened.role.to_string()) == (true, true) || self.standing.get(&slot) == Some(&place_of_memory) {
+            self.last_of.insert(slot, call);
+        }
+    }
+
+    fn result(&mut self, run: u32, result: String) {
+        let Some((call, round)) = self.rounds.iter_mut().find(|(_, round)| round.runs.contains_key(&run)) else {
+            return;
+        };
+        round.results.insert(round.runs[&run], result);
+        if round.results.len() < round.wishes.len() {
+            return;
+        }
+        let memory = &mut self.memories[self.memory_of[call]];
+        for (place, result) in &round.results {
+            let answers = Some(round.wishes[*place].clone());
+            memory.said.push(Said { answers, ..said(Speaker::Tool, result.clone()) });
+        }
+    }
+
+    fn compacted(&mut self, stage: &Stage, compacted: &segue_core::event::ThreadCompacted) {
+        let memory = self.memories.iter_mut().find(|memory| memory.thread == compacted.thread).expect("it stands");
+        let kept: BTreeSet<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
+        assert_eq!(kept.len() + compacted.folded as usize, memory.said.len(), "each is folded or kept");
+        let stood = std::mem::take(&mut memory.said);
+        for (place, said) in stood.iter().enumerate() {
+            assert!(kept.contains(&place) || !memory.pinned.contains(&said.text), "what is pinned stays");
+            let with_wish = stood[..place].iter().rposition(|earlier| earlier.speaker == Speaker::Assistant);
+            if let Some(wish) = with_wish.filter(|_| said.speaker == Speaker::Tool) {
+                assert_eq!(kept.contains(&place), kept.contains(&wish), "a result stays with its wish");
+            }
+        }
+        for words in &compacted.words {
+            let words = text(stage, *words);
+            assert!(stood.iter().any(|said| said.text.contains(&words)), "the kept words were said here: {words}");
+        }
+        let summary: Vec<String> = compacted.summary.iter().map(|part| text(stage, *part)).collect();
+        memory.said.push(said(Speaker::User, summary.join("\n\n")));
+        memory
+            .said
+            .extend(stood.into_iter().enumerate().filter(|(place, _)| kept.contains(place)).map(|(_, said)| said));
+    }
+
+    /// Checks what a call is sent, and what its receipt says about that.
+    pub fn check(&self, stage: &Stage, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
+        let (prompt, opened) = (&prompts[&call], &self.calls[&call]);
+        let shown: Vec<Said> = prompt.messages.iter().map(as_said).collect();
+        assert_eq!(
+            shown, self.expected[&call],
+            "{call} of {} is shown what it remembers, all of it, in order",
+            opened.role
+        );
+        // A further round belongs where its root stood.
+        let place = |call: &CallId| &self.places[&self.places[call].root];
+        let now = place(&call);
+        for said in &shown {
+            for birth in births(&said.text) {
+                let then = place(&birth);
+                if let Some(thread) = opened.compacts {
+                    let compacted = self.memories.iter().find(|memory| memory.thread == thread).expect("it stands");
+                    assert_eq!(slot(then), slot(&compacted.opened), "{call} summarises one memory");
+                    continue;
+                }
+                assert_eq!(slot(then), slot(now), "{call} is shown words of {birth}, born elsewhere");
+                assert!(remembers(then, now), "{call} is shown words of {birth}, from outside its scope");
+            }
+        }
+        let own = opened.follows.is_some() || opened.ask == "same" || opened.compacts.is_some();
+        assert!(
+            own || shown.last().is_some_and(|said| births(&said.text).contains(&call)),
+            "{call} asks its own question"
+        );
+        self.check_receipt(stage, opened, prompts);
+    }
+
+    fn check_receipt(&self, stage: &Stage, opened: &CallOpened, prompts: &BTreeMap<CallId, Prompt>) {
+        let (call, prompt) = (opened.call, &prompts[&opened.call]);
+        let tools = opened.tools.map_or(0, |tools| count(&stage.body(tools)));
+        let tokens: u32 = prompt.messages.iter().map(message_tokens).sum();
+        assert_eq!(opened.receipt.tokens, tokens + tools, "{call} counts what it is sent");
+        let verdict = match self.before[&call] {
+            None => Prefix::First,
+            Some(before) => {
+                let stood = &prompts[&before];
+                if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) {
+                    Prefix::Extends(before)
+                } else {
+                    let Prefix::Broken { from, kept, by } = &opened.receipt.prefix else {
+                        panic!("{call} does not extend {before}, and says {:?}", opened.receipt.prefix);
+                    };
+                    assert_eq!(*from, before);
+                    assert!(*kept <= opened.receipt.tokens, "{call}, broken by {by}");
+                    return;
+                }
+            }
+        };
+        assert_eq!(opened.receipt.prefix, verdict, "{call}");
+    }
+
+    /// Equal prompts have equal digests, and only those.
+    pub fn check_digests(&self, prompts: &BTreeMap<CallId, Prompt>) {
+        for (one, prompt) in prompts {
+            for (other, another) in prompts.range(..one) {
+                let same = self.calls[one].receipt.digest == self.calls[other].receipt.digest;
+                assert_eq!(same, prompt == another, "{one} and {other}");
+            }
+        }
+    }
+}
+
+fn said(speaker: Speaker, text: String) -> Said {
+    Said { speaker, text, tool_calls: Vec::new(), answers: None }
+}
+
+fn as_said(message: &Message) -> Said {
+    let (tool_calls, answers) = (message.tool_calls.clone(), message.answers.clone());
+    Said { speaker: message.speaker, text: message.text(), tool_calls, answers }
+}
+
+fn text(stage: &Stage, text: segue_core::body::Text) -> String {
+    stage.body(text.body).to_string()
+}
+
+/// The question of a call, as one text.
+fn asked(stage: &Stage, opened: &CallOpened) -> Option<String> {
+    let parts: Vec<String> =
+        opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|piece| text(stage, piece)).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+fn count(text: &str) -> u32 {
+    segue_core::context::Count::count(&Words, text)
+}
+
+/// Each part by our count, four for the frame, and for each wish a quarter of its arguments' bytes and eight.
+fn message_tokens(message: &Message) -> u32 {
+    let parts: u32 = message.parts.iter().map(|part| count(part)).sum();
+    let wishes: usize = message.tool_calls.iter().map(|wish| wish.arguments.to_string().len() / 4 + 8).sum();
+    parts + 4 + u32::try_from(wishes).expect("short")
+}
+
+/// The words that an answer to `call` brings.
+pub fn answer(call: CallId, size: usize) -> String {
+    format!("answer {} {}", marker(call), "word ".repeat(size))
+}

@@ -1,0 +1,127 @@
+//! What is owed is started, what is no longer owed is stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use segue_core::body::BodyId;
+use segue_core::ids::{CallId, Millis, ToolRunId};
+use segue_core::session::Act;
+use tokio::task::JoinHandle;
+
+use super::{Actor, Lost};
+use crate::dispatch::{CallErrand, make_call, run_tool};
+use crate::engine::Recovery;
+use crate::error::Error;
+use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
+
+impl Actor {
+    /// Starts what is owed and not under way; stops what is under way and no longer owed.
+    pub(super) async fn dispatch(&mut self) -> Result<(), Lost> {
+        if self.shared.recovery == Recovery::Never {
+            return Ok(());
+        }
+        let owed = self.session().owed(self.rules.spec());
+        self.wake = None;
+        let mut due = Vec::new();
+        for act in &owed {
+            match act {
+                Act::Call { call, attempt, not_before } if !self.calls.contains_key(&(*call, *attempt)) => {
+                    due.push((*call, *attempt, *not_before));
+                }
+                Act::Tool { run } if !self.tools.contains_key(run) => self.run_tool(*run),
+                Act::Call { .. } | Act::Tool { .. } => {}
+                Act::Wake { at } => self.wake = Some(*at),
+            }
+        }
+        let wanted = |id: &(CallId, u32)| {
+            owed.iter().any(|act| matches!(act, Act::Call { call, attempt, .. } if (*call, *attempt) == *id))
+        };
+        let under_way = self.calls.len();
+        self.calls.retain(|id, _| wanted(id));
+        if self.calls.len() < under_way {
+            self.shared.hub.keep_words(&self.session, &wanted);
+        }
+        self.tools.retain(|run, _| owed.contains(&Act::Tool { run: *run }));
+        for (call, attempt, not_before) in due {
+            self.make_call(call, attempt, not_before).await?;
+        }
+        Ok(())
+    }
+
+    async fn make_call(&mut self, call: CallId, attempt: u32, not_before: Millis) -> Result<(), Lost> {
+        let Some(plan) = self.session().plan(call) else { return Ok(()) };
+        let mut filled = plan.fill(&self.resident.shelf);
+        // As a rule all of it is at hand, and then nothing need be looked up twice.
+        if filled.is_err() {
+            let missing = self.resident.shelf.missing(plan.needs());
+            self.fetch_for_sure(missing).await?;
+            filled = plan.fill(&self.resident.shelf);
+        }
+        let Ok(prompt) = filled else { return Ok(()) };
+        let wanted = Arc::new(AtomicBool::new(true));
+        let errand = CallErrand {
+            shared: self.shared.clone(),
+            session: self.session.clone(),
+            flow: self.rules.spec().name.clone(),
+            role: self.rules.spec().roles.get(&plan.opened.role).cloned(),
+            opened: plan.opened.clone(),
+            attempt,
+            not_before,
+            prompt: Arc::new(prompt),
+            wanted: wanted.clone(),
+            back: self.desk.jobs.clone(),
+        };
+        let flight = Flight { task: tokio::spawn(make_call(errand)), wanted };
+        self.calls.insert((call, attempt), flight);
+        Ok(())
+    }
+
+    /// Fetches texts, however long that takes: a call that is owed is not forgotten because a disk fails for a moment.
+    async fn fetch_for_sure(&mut self, ids: Vec<BodyId>) -> Result<(), Lost> {
+        let mut wait_ms = WRITE_RETRY_MS_MIN;
+        loop {
+            match self.fetch(ids.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_passing() => {
+                    self.hold_out(wait_ms, &error).await;
+                    wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
+                }
+                Err(error) => return Err(Lost(error)),
+            }
+        }
+    }
+
+    fn run_tool(&mut self, run: ToolRunId) {
+        let Some(opened) = self.session().tools.get(&run).cloned() else { return };
+        let (shared, session, back) = (self.shared.clone(), self.session.clone(), self.desk.jobs.clone());
+        let task = tokio::spawn(run_tool(shared, session, opened, back));
+        self.tools.insert(run, Flight { task, wanted: Arc::new(AtomicBool::new(true)) });
+    }
+
+    /// Waits while the store takes or gives nothing. Whoever asks for something meanwhile is told why it cannot be done;
+    /// what was paid for waits.
+    pub(super) async fn hold_out(&mut self, wait_ms: u64, error: &Error) {
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+        while let Ok(Some(job)) = tokio::time::timeout_at(deadline, self.jobs.recv()).await {
+            if job.is_quiet() {
+                self.backlog.push_back(job);
+            } else {
+                job.fail(error);
+            }
+        }
+    }
+}
+
+/// A task that ends when nobody wants it any more.
+pub(super) struct Flight {
+    task: JoinHandle<()>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Release);
+        self.task.abort();
+    }
+}

@@ -1,0 +1,387 @@
+//! What must hold when everything has come to rest, whatever happened before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use segue_core::body::Text;
+use segue_core::codec;
+use segue_core::event::{Event, Next, Recorded};
+use segue_core::flow::{Audience, Rules};
+use segue_core::ids::{CallId, MessageId, Seq, SessionId, ToolRunId, TurnId};
+use segue_core::ledger::Tally;
+use segue_core::session::State;
+use segue_core::signal::read;
+use segue_engine::TurnReport;
+use segue_store::memory::MemoryStore;
+use segue_store::{Owes, Query, Store};
+use segue_testkit::promises;
+
+use crate::dice::Dice;
+use crate::flows::tuned;
+use crate::memory;
+use crate::plan::Plan;
+use crate::store::now;
+use crate::world::{Fate, Heard, Notes, Ran, Sent, Streamed, World};
+
+/// A session as it stands on the disk.
+pub struct Journal {
+    pub session: SessionId,
+    pub rules: Arc<dyn Rules>,
+    pub events: Vec<Recorded>,
+    pub state: State,
+    texts: BTreeMap<segue_core::body::BodyId, Arc<str>>,
+}
+
+impl Journal {
+    /// The words of a text.
+    pub fn words(&self, text: Text) -> &str {
+        &self.texts[&text.body]
+    }
+
+    fn line(&self, recorded: &Recorded) -> String {
+        let words = |text: Text| self.words(text).chars().take(60).collect::<String>().replace('\n', "⏎");
+        format!("{:>4} {} {}", recorded.seq, recorded.at.0, recorded.event.line(&words))
+    }
+}
+
+/// Every session on the disk.
+pub fn journals(world: &World, plan: &Plan) -> Vec<Journal> {
+    let store = MemoryStore::open(&world.disk);
+    let page = now(store.list(&Query::newest(usize::MAX))).expect("the disk can be read");
+    let rules = tuned(plan.flow, Dice::new(plan.seed));
+    page.rows.into_iter().map(|row| journal(&store, &row.session, rules.clone())).collect()
+}
+
+fn journal(store: &MemoryStore, session: &SessionId, rules: Arc<dyn Rules>) -> Journal {
+    let records = now(store.read(session, Seq(0), usize::MAX)).expect("it is there");
+    let decode = |record: &segue_store::Record| codec::decode(record.seq, record.at, &record.bytes);
+    let events: Vec<Recorded> = records.iter().map(|record| decode(record).expect("it can be read")).collect();
+    let ids: BTreeSet<_> = events.iter().flat_map(|event| event.event.bodies()).map(|(id, _)| id).collect();
+    let ids: Vec<_> = ids.into_iter().collect();
+    let texts = now(store.bodies(session, &ids)).expect("every text that an event names is stored");
+    let state = State::fold(&*rules, &events);
+    Journal { session: session.clone(), rules, events, state, texts: ids.into_iter().zip(texts).collect() }
+}
+
+/// The whole disk as text, to compare two runs.
+pub fn transcript(world: &World, plan: &Plan) -> String {
+    let mut lines = String::new();
+    for journal in journals(world, plan) {
+        lines.push_str(&format!("== {}\n", journal.session));
+        for recorded in &journal.events {
+            lines.push_str(&serde_json::to_string(recorded).expect("events are JSON"));
+            lines.push('\n');
+        }
+    }
+    lines
+}
+
+/// Checks everything. Panics where something does not hold, with the journal it does not hold for.
+pub fn check(world: &World, plan: &Plan) {
+    let notes = world.notes();
+    assert!(notes.wrong.is_empty(), "{:#?}", notes.wrong);
+    let journals = journals(world, plan);
+    for journal in &journals {
+        let _shown = Shown(journal);
+        promises(&*journal.rules, &journal.events, &journal.state);
+        it_rests(journal);
+        turns_end(journal);
+        the_ledger_is_the_sum(journal);
+        nothing_is_done_twice(journal, &notes);
+        memory::is_respected(journal, &notes.streams);
+        what_was_accepted_is_there(journal, &notes.sent);
+        for heard in notes.heard.iter().filter(|heard| heard.session == journal.session) {
+            a_listener_heard_all(journal, heard);
+        }
+    }
+    for session in notes.sessions.difference(&notes.deleted).filter(|session| session.as_str().len() == 2) {
+        assert!(journals.iter().any(|journal| journal.session == *session), "{session} was opened and is gone");
+    }
+    rows_are_true(world, &journals);
+}
+
+/// Prints a journal if something is wrong with it.
+struct Shown<'j>(&'j Journal);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("SEGUE_SEED").is_some() {
+            let lines: Vec<String> = self.0.events.iter().map(|event| self.0.line(event)).collect();
+            eprintln!("{} is wrong:\n{}", self.0.session, lines.join("\n"));
+        }
+    }
+}
+
+fn it_rests(journal: &Journal) {
+    let session = &journal.state.session;
+    assert!(session.is_idle(), "something stays owed");
+    assert!(session.deferred.is_empty() && session.rounds.is_empty(), "something waits for nothing");
+    assert!(session.threads.values().all(|thread| thread.busy.is_none()), "a thread is busy with no call");
+    assert_eq!(session.id.as_ref(), Some(&journal.session), "it knows its name");
+}
+
+fn turns_end(journal: &Journal) {
+    let mut running: Option<TurnId> = None;
+    let mut taken: BTreeSet<MessageId> = BTreeSet::new();
+    let mut received: BTreeSet<MessageId> = BTreeSet::new();
+    for recorded in &journal.events {
+        match &recorded.event {
+            Event::MessageReceived(message) => assert!(received.insert(message.message), "a message is recorded once"),
+            Event::TurnStarted { turn, messages } => {
+                assert_eq!(running.replace(*turn), None, "turns do not interleave");
+                for message in messages {
+                    assert!(received.contains(message) && taken.insert(*message), "{message} gets one turn");
+                }
+            }
+            Event::TurnEnded { turn, .. } => assert_eq!(running.take(), Some(*turn), "the turn that runs ends"),
+            _ => {}
+        }
+    }
+    assert_eq!(running, None, "every turn ends");
+    assert!(received == taken || journal.state.session.closed.is_some(), "every message gets its turn");
+}
+
+fn the_ledger_is_the_sum(journal: &Journal) {
+    let mut sum = Tally::default();
+    for recorded in &journal.events {
+        let spent = match &recorded.event {
+            Event::CallAnswered(answered) => {
+                sum.answered += 1;
+                Some((answered.usage, answered.cost_microusd))
+            }
+            Event::CallAnsweredLate { usage, cost_microusd, .. } => {
+                sum.late += 1;
+                Some((*usage, *cost_microusd))
+            }
+            Event::CallFailed { .. } => {
+                sum.failed += 1;
+                None
+            }
+            Event::CallUnknown { .. } => {
+                sum.unknown += 1;
+                None
+            }
+            _ => None,
+        };
+        let Some((usage, cost)) = spent else { continue };
+        sum.input += u64::from(usage.input);
+        sum.output += u64::from(usage.output);
+        sum.cached += u64::from(usage.cached);
+        sum.cost_microusd += cost.unwrap_or(0);
+        sum.unpriced += u32::from(cost.is_none());
+    }
+    let ledger = &journal.state.session.ledger;
+    assert_eq!(ledger.total, sum, "the ledger is the sum of what was recorded");
+    let add = |tallies: Vec<&Tally>| {
+        tallies
+            .iter()
+            .fold((0, 0, 0), |sum, tally| (sum.0 + tally.answered, sum.1 + tally.input, sum.2 + tally.cost_microusd))
+    };
+    let total = (sum.answered, sum.input, sum.cost_microusd);
+    assert_eq!(add(ledger.roles.values().collect()), total, "roles add up");
+    assert_eq!(add(ledger.models.values().collect()), total, "models add up");
+}
+
+/// How a call stands before an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    Open { attempt: u32, held: bool },
+    Closed,
+}
+
+fn nothing_is_done_twice(journal: &Journal, notes: &Notes) {
+    let of_session = |session: &SessionId| *session == journal.session;
+    let mut streams: Vec<&Streamed> = notes.streams.iter().filter(|stream| of_session(&stream.session)).collect();
+    streams.sort_by_key(|stream| stream.head);
+    let mut runs: Vec<&Ran> = notes.runs.iter().filter(|run| of_session(&run.session)).collect();
+    runs.sort_by_key(|run| run.head);
+    let (mut streams, mut runs) = (streams.into_iter().peekable(), runs.into_iter().peekable());
+    let mut calls: BTreeMap<CallId, Stands> = BTreeMap::new();
+    let mut tools: BTreeMap<ToolRunId, bool> = BTreeMap::new();
+    let mut begun: BTreeSet<(CallId, u32)> = BTreeSet::new();
+    // What a copy was made of happened elsewhere.
+    let forked = journal.events.iter().rposition(|recorded| matches!(recorded.event, Event::SessionForked { .. }));
+    let own = forked.map_or(0, |place| place + 1);
+    for (place, recorded) in journal.events.iter().enumerate() {
+        if place < own {
+            begun.extend(elsewhere(&recorded.event));
+        }
+        while let Some(stream) = streams.next_if(|stream| stream.head < recorded.seq) {
+            begins(stream, &calls, &mut begun);
+        }
+        while let Some(run) = runs.next_if(|run| run.head < recorded.seq) {
+            assert_eq!(tools.get(&run.run), Some(&true), "{} is run while it is owed", run.run);
+        }
+        follow(&recorded.event, &mut calls, &mut tools, &begun);
+    }
+    streams.for_each(|stream| begins(stream, &calls, &mut begun));
+    assert_eq!(runs.count(), 0, "no tool runs when everything rests");
+}
+
+/// The try that an event of another session's past answers.
+fn elsewhere(event: &Event) -> Option<(CallId, u32)> {
+    match event {
+        Event::CallAnswered(answered) => Some((answered.call, answered.attempt)),
+        _ => None,
+    }
+}
+
+fn begins(stream: &Streamed, calls: &BTreeMap<CallId, Stands>, begun: &mut BTreeSet<(CallId, u32)>) {
+    let Streamed { call, attempt, .. } = stream;
+    let stands = calls.get(call);
+    assert_eq!(
+        stands,
+        Some(&Stands::Open { attempt: *attempt, held: false }),
+        "{call} is made (try {attempt}) while that is what is owed"
+    );
+    assert!(
+        begun.insert((*call, *attempt)),
+        "try {attempt} of {call} is made once; each further one is recorded first"
+    );
+}
+
+fn follow(
+    event: &Event,
+    calls: &mut BTreeMap<CallId, Stands>,
+    tools: &mut BTreeMap<ToolRunId, bool>,
+    begun: &BTreeSet<(CallId, u32)>,
+) {
+    let mut missed = |call: &CallId, next: &Next| {
+        let Some(Stands::Open { attempt, .. }) = calls.get(call).copied() else { panic!("{call} was not open") };
+        let stands = match next {
+            Next::Retry { .. } => Stands::Open { attempt: attempt + 1, held: false },
+            Next::Ask => Stands::Open { attempt, held: true },
+            Next::GiveUp => Stands::Closed,
+        };
+        calls.insert(*call, stands);
+    };
+    match event {
+        Event::CallOpened(opened) => {
+            calls.insert(opened.call, Stands::Open { attempt: 1, held: false });
+        }
+        Event::CallAnswered(answered) => {
+            let stood = calls.insert(answered.call, Stands::Closed);
+            assert_eq!(
+                stood,
+                Some(Stands::Open { attempt: answered.attempt, held: false }),
+                "what was owed is answered"
+            );
+            assert!(begun.contains(&(answered.call, answered.attempt)), "what is answered was asked");
+        }
+        Event::CallFailed { call, next, .. }
+        | Event::CallUnknown { call, next, .. }
+        | Event::CallResolved { call, next } => missed(call, next),
+        Event::CallCancelled { call, .. } => {
+            calls.insert(*call, Stands::Closed);
+        }
+        Event::ToolOpened(opened) => {
+            tools.insert(opened.run, true);
+        }
+        Event::ToolAnswered { run, .. } => {
+            assert_eq!(tools.insert(*run, false), Some(true), "{run} is answered once");
+        }
+        _ => {}
+    }
+}
+
+fn what_was_accepted_is_there(journal: &Journal, sent: &[Sent]) {
+    let received = journal.events.iter().filter_map(|recorded| match &recorded.event {
+        Event::MessageReceived(received) => Some(received),
+        _ => None,
+    });
+    let received: Vec<_> = received.collect();
+    for sent in sent.iter().filter(|sent| sent.session == journal.session) {
+        let texts = received.iter().filter(|message| journal.words(message.text) == sent.text).count();
+        assert!(texts <= 1, "{:?} is recorded {texts} times", sent.text);
+        let found = received.iter().find(|message| match &sent.key {
+            Some(key) => message.key.as_ref() == Some(key),
+            None => journal.words(message.text) == sent.text,
+        });
+        if let Some(key) = &sent.key {
+            let same = received.iter().filter(|message| message.key.as_ref() == Some(key)).count();
+            assert!(same <= 1, "{key} is recorded {same} times");
+        }
+        match &sent.came_of_it {
+            Fate::Untold | Fate::Refused(_) => {}
+            Fate::Accepted(message) => {
+                assert_eq!(
+                    found.map(|found| found.message),
+                    Some(*message),
+                    "{:?} was accepted and is lost",
+                    sent.text
+                );
+            }
+            Fate::Answered(report) => {
+                let found = found.unwrap_or_else(|| panic!("{:?} was answered and is lost", sent.text));
+                assert_eq!(**report, came_to(journal, found.message), "the report of a turn is what it came to");
+            }
+        }
+    }
+}
+
+/// What the turn of a message came to, by the journal.
+fn came_to(journal: &Journal, message: MessageId) -> TurnReport {
+    let mut state = State::fresh(&*journal.rules);
+    let (mut turn, mut said) = (None, Vec::new());
+    for recorded in &journal.events {
+        state.apply(&*journal.rules, recorded);
+        match &recorded.event {
+            Event::TurnStarted { turn: id, messages } if messages.contains(&message) => turn = Some(*id),
+            Event::Said(words) if turn.is_some() => said.push(journal.words(words.text).to_owned()),
+            Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
+                let (phase, spent) = (state.session.phase_label(), state.session.ledger.turn);
+                return TurnReport { turn: *id, outcome: outcome.clone(), said, phase, spent };
+            }
+            _ => {}
+        }
+    }
+    panic!("the turn of {message} never ended")
+}
+
+fn a_listener_heard_all(journal: &Journal, heard: &Heard) {
+    for (place, event) in heard.events.iter().enumerate() {
+        let seq = heard.after.0 + place as u64 + 1;
+        assert_eq!(event.seq.0, seq, "a listener hears every event once and in order");
+        assert_eq!(Some(event), journal.events.get(usize::try_from(seq - 1).expect("small")), "as it was recorded");
+    }
+    let opened = |call: CallId| {
+        journal.events.iter().find_map(|recorded| match &recorded.event {
+            Event::CallOpened(opened) if opened.call == call => Some((recorded.seq, opened.clone())),
+            _ => None,
+        })
+    };
+    let answers = heard.events.iter().filter_map(|recorded| match &recorded.event {
+        Event::CallAnswered(answered) => Some(answered),
+        _ => None,
+    });
+    for (answered, (call, attempt, words)) in answers.zip(&heard.words) {
+        assert_eq!(answered.call, *call);
+        let (opened_at, opened) = opened(*call).expect("what is answered was opened");
+        let visible = match journal.rules.spec().roles.get(&opened.role).map(|role| &role.audience) {
+            Some(Audience::User { blocks }) => read(journal.words(answered.text), blocks).visible,
+            Some(Audience::Private) | None => String::new(),
+        };
+        let joined_late = opened_at <= heard.joined && words.is_empty();
+        assert!(joined_late || *words == visible, "{call}: heard {words:?} of {visible:?}");
+        assert!(words.is_empty() || *attempt == answered.attempt, "the words of {call} are those of its last try");
+    }
+}
+
+/// What lists say, and what recovery goes by.
+fn rows_are_true(world: &World, journals: &[Journal]) {
+    let store = MemoryStore::open(&world.disk);
+    let page = now(store.list(&Query::newest(usize::MAX))).expect("the disk can be read");
+    for row in page.rows {
+        let journal = journals.iter().find(|journal| journal.session == row.session).expect("it is there");
+        let session = &journal.state.session;
+        let _shown = Shown(journal);
+        assert_ne!(row.summary.owes, Owes::Now, "the store believes that something is owed");
+        assert_eq!(row.summary.title, session.title);
+        assert_eq!(
+            (row.summary.turns, row.summary.calls),
+            (session.last.turn.0, session.last.call.0),
+            "the row is true"
+        );
+        assert_eq!(row.summary.phase, session.phase_label());
+    }
+}

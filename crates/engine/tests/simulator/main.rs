@@ -1,0 +1,94 @@
+//! The whole engine, with a clock, a store, models and tools that do as the dice fall, and processes that die.
+//!
+//! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` plays one seed; `SEGUE_SEEDS=100000` plays so many.
+
+mod check;
+mod deeds;
+mod dice;
+mod flows;
+mod memory;
+mod model;
+mod plan;
+mod run;
+mod store;
+mod tool;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use check::{check, transcript};
+use flows::FLOWS;
+use plan::Plan;
+use run::play;
+use store::Mishap;
+
+/// Seeds in an ordinary run.
+const SEEDS: u64 = 2_000;
+
+/// Faults after which it is enough.
+const FAULTS_MAX: usize = 10;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// Plays a plan and checks what came of it. What is wrong with it, if anything.
+fn fault(plan: &Plan) -> Option<String> {
+    let played = catch_unwind(AssertUnwindSafe(|| check(&play(plan), plan)));
+    let cause = played.err()?;
+    let words = cause.downcast_ref::<String>().cloned();
+    Some(words.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+}
+
+#[test]
+fn whatever_happens_nothing_is_lost_and_nothing_is_done_twice() {
+    let seeds = match number("SEGUE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SEGUE_SEEDS").unwrap_or(SEEDS),
+    };
+    let faults = seeds.filter_map(|seed| Some((seed, fault(&Plan::random(seed))?)));
+    let faults: Vec<String> = faults
+        .take(FAULTS_MAX)
+        .map(|(seed, fault)| {
+            format!("{fault}\n  play it again: SEGUE_SEED={seed} cargo test -p segue-engine --test simulator whatever")
+        })
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_process_may_die_before_and_after_every_commit() {
+    disturb(&[Mishap::DeathBefore, Mishap::DeathAfter]);
+}
+
+#[test]
+fn every_commit_may_fail() {
+    disturb(&[Mishap::Before, Mishap::After, Mishap::Full]);
+}
+
+/// Plays quiet runs of every flow, each disturbed at every commit in turn.
+fn disturb(mishaps: &[Mishap]) {
+    for flow in FLOWS {
+        for seed in 0..3 {
+            let quiet = Plan::quiet(seed, flow);
+            let commits = play(&quiet).notes().appends;
+            for commit in 1..=commits {
+                for mishap in mishaps {
+                    let mut plan = quiet.clone();
+                    plan.trouble.appends.insert(commit, *mishap);
+                    let fault = fault(&plan);
+                    assert_eq!(fault, None, "{mishap:?} at commit {commit} of the quiet run {seed} of {flow}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_journals() {
+    for seed in 0..150 {
+        let plan = Plan::random(seed);
+        let (one, other) = (transcript(&play(&plan), &plan), transcript(&play(&plan), &plan));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}

@@ -1,0 +1,205 @@
+//! A model that says anything, in any order, at any time, or nothing at all.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use segue_core::ids::Seq;
+use segue_core::prompt::{Failure, FailureKind, Stop, ToolCall, Usage};
+use segue_models::{CallFacts, Chunk, ChunkStream, Description, Finish, Kind, Model, Request};
+use segue_store::Store;
+use segue_store::memory::MemoryStore;
+use serde_json::json;
+
+use crate::dice::Dice;
+use crate::world::{Streamed, World};
+
+/// How a model behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Temper {
+    /// How many of a hundred calls go wrong.
+    pub wrong_percent: u64,
+    /// Longest time between two pieces of an answer.
+    pub ms_max: u64,
+    /// Most words of an answer.
+    pub words_max: u64,
+    pub window_tokens: u32,
+}
+
+/// A model that says anything.
+pub struct SimModel {
+    world: Arc<World>,
+    temper: Temper,
+    dice: Mutex<Dice>,
+    eyes: MemoryStore,
+}
+
+impl std::fmt::Debug for SimModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimModel")
+    }
+}
+
+/// What a model does next, and after how long.
+type Move = (u64, Option<Result<Chunk, Failure>>);
+
+const KINDS: [FailureKind; 10] = [
+    FailureKind::BadKey,
+    FailureKind::NoSuchModel,
+    FailureKind::ContextTooLong,
+    FailureKind::RateLimit,
+    FailureKind::Overload,
+    FailureKind::Network,
+    FailureKind::Timeout,
+    FailureKind::Malformed,
+    FailureKind::Refused,
+    FailureKind::BadRequest,
+];
+
+impl SimModel {
+    pub fn new(world: &Arc<World>, temper: Temper, dice: Dice) -> Self {
+        Self { world: world.clone(), temper, dice: Mutex::new(dice), eyes: MemoryStore::open(&world.disk) }
+    }
+
+    /// What will happen, from beginning to end.
+    fn moves(&self, dice: &mut Dice, call: &CallFacts) -> Vec<Move> {
+        let pause = |dice: &mut Dice| dice.below(self.temper.ms_max + 1);
+        let mut moves: Vec<Move> = Vec::new();
+        if dice.percent(20) {
+            moves.push((pause(dice), Some(Ok(Chunk::Reasoning("hm ".to_owned())))));
+        }
+        let text = self.text(dice, call);
+        for piece in pieces(dice, &text) {
+            moves.push((pause(dice), Some(Ok(Chunk::Text(piece)))));
+        }
+        for wish in wishes(dice, call) {
+            moves.push((pause(dice), Some(Ok(Chunk::ToolCall(wish)))));
+        }
+        let usage = dice.percent(70).then(|| Usage {
+            input: u32::try_from(dice.below(100)).expect("small"),
+            output: u32::try_from(dice.below(50)).expect("small"),
+            cached: u32::try_from(dice.below(20)).expect("small"),
+            reasoning: 0,
+        });
+        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage })));
+        moves.push((pause(dice), end));
+        if dice.percent(self.temper.wrong_percent) {
+            let place = usize::try_from(dice.below(moves.len() as u64)).expect("it fits");
+            moves.truncate(place);
+            match dice.below(8) {
+                // It breaks off.
+                0 => {}
+                // It never answers.
+                1 => moves.push((u64::MAX, None)),
+                _ => {
+                    let mut failure = Failure::new(*dice.pick(&KINDS), "as the dice fell");
+                    failure.retry_after_ms = dice.percent(20).then(|| dice.below(3_000));
+                    moves.push((pause(dice), Some(Err(failure))));
+                }
+            }
+        }
+        moves
+    }
+
+    /// The text of an answer. Its mark says which call and try it came from.
+    fn text(&self, dice: &mut Dice, call: &CallFacts) -> String {
+        let mark = mark(call);
+        if dice.percent(4) {
+            return mark;
+        }
+        if dice.percent(4) {
+            return format!("{mark} <<<HANDOVER>>> {{\"agents\": [\"ann\", ```json <<<END>>> ?");
+        }
+        let words = words(dice, self.temper.words_max);
+        match call.role.as_str() {
+            "router" => {
+                let agents = dice.pick(&[json!([]), json!(["ann"]), json!(["ann", "bob"]), json!("ann")]).clone();
+                let phase = *dice.pick(&[Some("execute"), Some("verify"), Some("end"), Some("nowhere"), None]);
+                format!("{mark} {}", json!({"agents": agents, "phase": phase}))
+            }
+            "think" => format!("{mark} ```json\n{{\"steps\": {}}}\n```", dice.below(4)),
+            "speaker" if dice.percent(40) => {
+                format!("{mark} {words}\n<<<HANDOVER>>>\ngoal: {words}\n<<<END>>>\n{words}")
+            }
+            "coder" if dice.percent(40) => format!("{mark} {words}?"),
+            _ => format!("{mark} {words}"),
+        }
+    }
+}
+
+/// The mark in every answer.
+pub fn mark(call: &CallFacts) -> String {
+    format!("⟦{}.{}⟧", call.call, call.attempt)
+}
+
+fn words(dice: &mut Dice, most: u64) -> String {
+    const WORDS: [&str; 8] = ["left", "right", "über", "<<<", "`code`", "\n", "home", "🙂"];
+    let count = dice.between(1, most);
+    (0..count).map(|_| *dice.pick(&WORDS)).collect::<Vec<_>>().join(" ")
+}
+
+fn pieces(dice: &mut Dice, text: &str) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut rest: Vec<char> = text.chars().collect();
+    while !rest.is_empty() {
+        let size = usize::try_from(dice.between(1, 24)).expect("small").min(rest.len());
+        pieces.push(rest.drain(..size).collect());
+    }
+    pieces
+}
+
+fn wishes(dice: &mut Dice, call: &CallFacts) -> Vec<ToolCall> {
+    let percent = if call.role == "worker" { 50 } else { 3 };
+    if !dice.percent(percent) {
+        return Vec::new();
+    }
+    let count = dice.between(1, 3);
+    (0..count)
+        .map(|place| ToolCall {
+            // Some models call everything by the same id.
+            id: if dice.percent(10) { "same".to_owned() } else { format!("w{place}") },
+            name: (*dice.pick(&["look", "complete", "nothing"])).into(),
+            arguments: json!({"at": place}),
+        })
+        .collect()
+}
+
+impl Model for SimModel {
+    fn stream(&self, request: Request) -> ChunkStream {
+        let Request { prompt, call } = request;
+        let mut dice = self.dice.lock().expect("nobody panics here").apart();
+        let head = head(&self.eyes, &call);
+        self.world.notes().streams.push(Streamed {
+            session: call.session.clone(),
+            call: call.call,
+            attempt: call.attempt,
+            head,
+            prompt,
+        });
+        if dice.percent(self.temper.wrong_percent / 4) {
+            // No hook is told of it, so it is quick and quiet.
+            std::panic::resume_unwind(Box::new("the adapter breaks down"));
+        }
+        let moves = self.moves(&mut dice, &call).into_iter();
+        stream::unfold(moves, |mut moves| async move {
+            let (ms, chunk) = moves.next()?;
+            if ms == u64::MAX {
+                std::future::pending::<()>().await;
+            }
+            if ms > 0 {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+            Some((chunk?, moves))
+        })
+        .boxed()
+    }
+
+    fn describe(&self) -> Description {
+        Description { kind: Kind::Scripted, label: "anything".to_owned(), window_tokens: self.temper.window_tokens }
+    }
+}
+
+/// How much is recorded of a call's session at this moment.
+fn head(eyes: &MemoryStore, call: &CallFacts) -> Seq {
+    crate::store::now(eyes.read(&call.session, Seq(0), usize::MAX)).map_or(Seq(0), |records| Seq(records.len() as u64))
+}

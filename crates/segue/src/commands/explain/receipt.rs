@@ -1,0 +1,233 @@
+//! A receipt as a page for people.
+
+use segue_core::context::{Layer, Piece, Prefix, Source, ThreadUse};
+use segue_core::event::{CallAnswered, CallOpened, CountedBy};
+use segue_core::flow::RoleSpec;
+use segue_core::ids::SessionId;
+use segue_core::prompt::Stop;
+use segue_core::scope::{Opening, Part};
+
+use super::find::Found;
+use crate::commands::flows::scope_words;
+use crate::print::table::{Column, Table};
+use crate::print::text::{one_line, wrapped};
+use crate::print::{Screen, amount};
+
+/// Columns of the names of facts.
+const NAME_COLUMNS: usize = 9;
+
+/// The whole page.
+pub fn render(session: &SessionId, found: &Found, role: Option<&RoleSpec>, screen: Screen) -> String {
+    let (place, opened) = &found.opened;
+    let paint = screen.paint;
+    let mut title = format!("{} · {} asked {} on {}", paint.bold(opened.call), opened.role, opened.ask, opened.model);
+    for (word, name) in [("by", &opened.agent), ("with", &opened.peer)] {
+        if let Some(name) = name {
+            title.push_str(&format!(" {word} {name}"));
+        }
+    }
+    let mut out = one_line_keeping_colour(&title);
+    let turn = opened.turn.map(|turn| format!(", {turn}")).unwrap_or_default();
+    let phase = opened.phase.as_ref().map(|phase| format!(", phase {phase}")).unwrap_or_default();
+    let at = amount::moment(place.at);
+    out.push_str(&paint.dim(format!("\nsession {session}{turn}{phase}, {at}, event {}\n\n", place.seq)));
+    for (name, fact) in facts(found, role) {
+        let columns = screen.width.saturating_sub(NAME_COLUMNS + 1).max(20);
+        for (place, line) in wrapped(&one_line(&fact), columns).iter().enumerate() {
+            let name = if place == 0 { name } else { "" };
+            out.push_str(&format!("{} {line}\n", paint.dim(format!("{name:<NAME_COLUMNS$}"))));
+        }
+    }
+    out.push('\n');
+    out.push_str(&fragments(found).render(screen.width, paint));
+    let left = left_out(opened);
+    if !left.is_empty() {
+        out.push_str(&format!("\n{}\n", paint.bold("Left out or cut")));
+        for line in left {
+            out.push_str(&format!("  {}\n", one_line(&line)));
+        }
+    }
+    out
+}
+
+/// The title holds colours of our own, and names that came from a flow or a configuration.
+fn one_line_keeping_colour(title: &str) -> String {
+    title.replace(['\n', '\r'], " ")
+}
+
+fn facts(found: &Found, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> {
+    let opened = &found.opened.1;
+    let receipt = &opened.receipt;
+    let count = |tokens: u32| amount::count(u64::from(tokens));
+    let percent = u64::from(receipt.tokens) * 100 / u64::from(receipt.window.max(1));
+    let mut facts = vec![
+        ("thread", why_this_thread(opened, role)),
+        ("prefix", prefix(&receipt.prefix)),
+        (
+            "window",
+            format!(
+                "{} of {} tokens ({percent} %); the answer may take {}",
+                count(receipt.tokens),
+                count(receipt.window),
+                count(opened.reply_tokens_max)
+            ),
+        ),
+    ];
+    facts.extend(found.tries.iter().map(|line| ("try", line.clone())));
+    facts.push(("answer", found.answered.as_deref().map_or_else(|| "none".to_owned(), answer)));
+    facts.push(("digest", receipt.digest.to_string()));
+    facts
+}
+
+/// In one sentence: why the call has the thread it has.
+fn why_this_thread(opened: &CallOpened, role: Option<&RoleSpec>) -> String {
+    let memory = role.map(|role| format!(" (its memory: {})", scope_words(role))).unwrap_or_default();
+    match &opened.receipt.thread {
+        ThreadUse::Continued(thread) => {
+            format!("{thread} goes on, since nothing that ends the memory of {} has changed{memory}", opened.role)
+        }
+        ThreadUse::Opened { thread, why, .. } => {
+            let why = match why {
+                Opening::Fresh => format!("{} keeps no memory from call to call", opened.role),
+                Opening::First => format!("{} remembered nothing here yet{memory}", opened.role),
+                Opening::Aged => format!("the earlier one had grown too old{memory}"),
+                Opening::Changed(parts) => format!("{}{memory}", changed(parts)),
+            };
+            format!("{thread} is new, since {why}")
+        }
+    }
+}
+
+fn changed(parts: &[Part]) -> String {
+    let words = parts.iter().map(|part| match part {
+        Part::Turn => "another turn has begun",
+        Part::Phase => "another phase was entered",
+        Part::Model => "another model answers",
+        Part::Work => "the work is another",
+        Part::Reset => "it was reset by hand",
+    });
+    words.collect::<Vec<_>>().join(" and ")
+}
+
+fn prefix(prefix: &Prefix) -> String {
+    match prefix {
+        Prefix::First => "the first prompt here, so there is none to extend".to_owned(),
+        Prefix::Extends(from) => format!("extends the prompt of {from}, so all of that can be cached"),
+        Prefix::Broken { from, kept, by } => {
+            let kept = amount::count(u64::from(*kept));
+            format!("parts from the prompt of {from} at `{by}`; the first {kept} tokens can be cached")
+        }
+    }
+}
+
+fn answer(answered: &CallAnswered) -> String {
+    let usage = answered.usage;
+    let count = |tokens: u32| amount::count(u64::from(tokens));
+    let whose = match answered.counted_by {
+        CountedBy::Vendor => "by the vendor's count",
+        CountedBy::Us => "by our count",
+    };
+    let mut parts = vec![format!("{} in, {} out {whose}", count(usage.input), count(usage.output))];
+    if usage.cached > 0 {
+        parts.push(format!("{} of them cached", count(usage.cached)));
+    }
+    if usage.reasoning > 0 {
+        parts.push(format!("{} reasoning", count(usage.reasoning)));
+    }
+    parts.push(amount::cost(answered.cost_microusd));
+    parts.push(amount::duration(answered.ms));
+    match answered.stop {
+        Stop::Done | Stop::Tools => {}
+        Stop::Length => parts.push("cut at the longest answer".to_owned()),
+        Stop::Filtered => parts.push("cut by the vendor's filter".to_owned()),
+    }
+    parts.join(" · ")
+}
+
+fn fragments(found: &Found) -> Table {
+    let receipt = &found.opened.1.receipt;
+    let mut table = Table::new([
+        ("fragment", Column::Left),
+        ("layer", Column::Left),
+        ("tokens", Column::Right),
+        ("source", Column::Cut),
+        ("why", Column::Wrap),
+    ]);
+    let sent = |pieces: &[Piece]| pieces.iter().filter(|piece| piece.text.is_some()).cloned().collect::<Vec<_>>();
+    for piece in sent(&receipt.opening) {
+        table.row(row(&piece, ""));
+    }
+    let mut carried = receipt.carried.tokens;
+    if let (ThreadUse::Continued(_), Some((by, pieces))) = (&receipt.thread, &found.opening) {
+        for piece in sent(pieces) {
+            carried = carried.saturating_sub(piece.text.map_or(0, |text| text.tokens));
+            table.row(row(&piece, &format!(" (since {by})")));
+        }
+    }
+    if receipt.carried.entries > 0 {
+        let folded = match found.folded {
+            0 => String::new(),
+            folded => format!("; {folded} older ones were folded"),
+        };
+        let messages = amount::several(u64::from(receipt.carried.entries), "message");
+        table.row([
+            "(thread)".to_owned(),
+            layer(Layer::Conversation).to_owned(),
+            amount::count(u64::from(carried)),
+            format!("thread {}", receipt.thread.thread()),
+            format!("what it carried: {messages}{folded}"),
+        ]);
+    }
+    for piece in sent(&receipt.ask) {
+        table.row(row(&piece, ""));
+    }
+    table
+}
+
+fn row(piece: &Piece, note: &str) -> [String; 5] {
+    let tokens = piece.text.map_or(0, |text| text.tokens);
+    [
+        piece.name.to_string(),
+        layer(piece.layer).to_owned(),
+        amount::count(u64::from(tokens)),
+        piece.source.as_ref().map(source).unwrap_or_default(),
+        format!("{}{note}", piece.why),
+    ]
+}
+
+fn left_out(opened: &CallOpened) -> Vec<String> {
+    let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+    let told = pieces.filter_map(|piece| match (piece.text, piece.cut_from) {
+        (None, Some(from)) => Some(format!("{}: left out, {} tokens are too many ({})", piece.name, from, piece.why)),
+        (None, None) => Some(format!("{}: left out, {}", piece.name, piece.why)),
+        (Some(text), Some(from)) => Some(format!("{}: cut from {from} to {} tokens", piece.name, text.tokens)),
+        (Some(_), None) => None,
+    });
+    told.collect()
+}
+
+fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Instruction => "instruction",
+        Layer::Knowledge => "knowledge",
+        Layer::Handover => "handover",
+        Layer::Entities => "entities",
+        Layer::Conversation => "conversation",
+        Layer::Reasoning => "reasoning",
+        Layer::Task => "task",
+        Layer::Words => "words",
+    }
+}
+
+fn source(source: &Source) -> String {
+    match source {
+        Source::Template(file) => format!("template {file}"),
+        Source::Message(message) => format!("message {message}"),
+        Source::Handover(handover) => format!("handover {handover}"),
+        Source::Call(call) => format!("answer of {call}"),
+        Source::Tool(run) => format!("tool run {run}"),
+        Source::State => "the flow's state".to_owned(),
+        Source::Phase => "the phase graph".to_owned(),
+        Source::Thread(thread) => format!("thread {thread}"),
+    }
+}

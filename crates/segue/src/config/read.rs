@@ -1,0 +1,263 @@
+//! From the text of a file to a configuration. Every key of the file is known here and nowhere else.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_core::event::Busy;
+use segue_core::flow::{FlowSpec, Rules};
+use segue_core::ids::{FlowName, ModelName, RoleName};
+use segue_engine::limits::MODEL_CALLS_MAX;
+use segue_models::card::Price;
+use toml::de::{DeTable, DeValue};
+
+use super::reader::{Error, Named, Page, Table};
+use super::{Cast, Config, KINDS, Limits, Model, ModelKind, Origin, Pace, REHEARSAL, Setting};
+use crate::suggest::{hint, listed};
+
+pub(super) const TOP_KEYS: [&str; 6] = ["store", "session", "models", "roles", "flows", "limits"];
+pub(super) const STORE_KEYS: [&str; 1] = ["path"];
+pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "busy"];
+pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
+pub(super) const REHEARSAL_KEYS: [&str; 1] = ["pace"];
+pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
+pub(super) const PRICE_KEYS: [&str; 3] = ["input", "output", "cached"];
+pub(super) const FLOW_KEYS: [&str; 1] = ["roles"];
+pub(super) const ROLE_KEYS: [&str; 2] = ["default", "phases"];
+pub(super) const KEYS_OF_LIMITS: [&str; 2] = ["calls_max", "calls_per_minute_max"];
+
+/// The key of `[models]` that is no model.
+const DEFAULT: &str = "default";
+
+const BUSY_WORDS: [(&str, Busy); 4] =
+    [("queue", Busy::Queue), ("coalesce", Busy::Coalesce), ("reject", Busy::Reject), ("interrupt", Busy::Interrupt)];
+const PACE_WORDS: [(&str, Pace); 2] = [("reading", Pace::Reading), ("instant", Pace::Instant)];
+
+/// The word for a busy policy, as it stands in the file.
+pub(super) fn busy_word(busy: Busy) -> &'static str {
+    BUSY_WORDS.iter().find(|(_, known)| *known == busy).map_or("queue", |(word, _)| word)
+}
+
+/// The word for a pace, as it stands in the file.
+pub(super) fn pace_word(pace: Pace) -> &'static str {
+    PACE_WORDS.iter().find(|(_, known)| *known == pace).map_or("reading", |(word, _)| word)
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// Names the file, the line and what would be right.
+pub fn parse(file: &Path, text: &str) -> Result<Config, Error> {
+    let page = Page { file, text };
+    let table = DeTable::parse(text)
+        .map_err(|error| page.error(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let top = Table::top(page, table.get_ref())?.only(&TOP_KEYS)?;
+    let mut config = Config { file: Some(file.to_owned()), ..Config::built_in() };
+    if let Some(store) = top.table("store")? {
+        let path = store.only(&STORE_KEYS)?.text("path")?;
+        config.store = path.map(|path| Setting { value: beside(file, &path.value), origin: path.origin });
+    }
+    if let Some(session) = top.table("session")? {
+        let session = session.only(&SESSION_KEYS)?;
+        if let Some(flow) = session.text("flow")? {
+            config.flow = Setting { value: flow.value.into(), origin: flow.origin };
+        }
+        config.busy = session.word("busy", &BUSY_WORDS)?.unwrap_or(config.busy);
+    }
+    models(&top, file, &mut config)?;
+    if let Some(roles) = top.table("roles")? {
+        casts(&roles, None, &mut config.casts)?;
+    }
+    if let Some(flows) = top.table("flows")? {
+        for named in flows.names() {
+            let flow = flows.named_table(&named)?.only(&FLOW_KEYS)?;
+            if let Some(roles) = flow.table("roles")? {
+                casts(&roles, Some(&FlowName::from(named.name.as_str())), &mut config.casts)?;
+            }
+        }
+    }
+    if let Some(limits) = top.table("limits")? {
+        read_limits(&limits, &mut config)?;
+    }
+    check_models(&top, &config)?;
+    Ok(config)
+}
+
+/// A path in a file counts from the file's folder.
+fn beside(file: &Path, path: &str) -> std::path::PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
+fn models(top: &Table<'_>, file: &Path, config: &mut Config) -> Result<(), Error> {
+    let Some(models) = top.table("models")? else { return Ok(()) };
+    for named in models.names().iter().filter(|named| named.name != DEFAULT) {
+        let model = model(&models.named_table(named)?, file, &named.name)?;
+        let model = Setting { value: model, origin: models.origin(named.start) };
+        config.models.insert(named.name.as_str().into(), model);
+    }
+    if let Some(default) = models.text(DEFAULT)? {
+        config.default_model = Setting { value: default.value.into(), origin: default.origin };
+        return Ok(());
+    }
+    let mut configured = config.models.iter().filter(|(_, model)| model.origin != Origin::Default);
+    match (configured.next(), configured.next()) {
+        (Some((name, model)), None) => {
+            config.default_model = Setting { value: name.clone(), origin: model.origin };
+            Ok(())
+        }
+        (Some(_), Some(_)) => {
+            let names = listed(config.models.keys().map(ModelName::as_str));
+            Err(models.complain(format!(
+                "`models.default` is missing: with several models, say which is for everybody; there are {names}"
+            )))
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+fn model(table: &Table<'_>, file: &Path, name: &str) -> Result<Model, Error> {
+    let Some(kind) = table.text("kind")? else {
+        return Err(table.complain(format!("`models.{name}.kind` is missing; it is one of {}", listed(KINDS))));
+    };
+    let keys = |own: &[&'static str]| MODEL_KEYS.iter().chain(own).copied().collect::<Vec<_>>();
+    let (table, kind) = match kind.value.as_str() {
+        "rehearsal" => {
+            let table = table.clone().only(&keys(&REHEARSAL_KEYS))?;
+            let pace = table.word("pace", &PACE_WORDS)?.map(|pace| pace.value).unwrap_or_default();
+            (table, ModelKind::Rehearsal { pace })
+        }
+        "scripted" => {
+            let table = table.clone().only(&keys(&SCRIPTED_KEYS))?;
+            let Some(script) = table.text("file")? else {
+                return Err(table.complain(format!("`models.{name}.file` is missing: the scenario it answers from")));
+            };
+            (table, ModelKind::Scripted { file: beside(file, &script.value) })
+        }
+        other => {
+            let message = format!("`models.{name}.kind`: no such kind `{other}`{}", hint(other, KINDS));
+            return Err(table.error(table.start_of("kind"), message));
+        }
+    };
+    let window_tokens = table.number("window_tokens", 1)?.map(|tokens| tokens.value);
+    let price = match table.table("price")? {
+        Some(price) => Some(read_price(price.only(&PRICE_KEYS)?)?),
+        None => None,
+    };
+    Ok(Model { kind, window_tokens, price })
+}
+
+fn read_price(table: Table<'_>) -> Result<Price, Error> {
+    let need = |key: &str| {
+        let found = table.dollars(key)?;
+        found
+            .map(|dollars| dollars.value)
+            .ok_or_else(|| table.complain(format!("a price needs `{key}`: dollars for a million tokens")))
+    };
+    let (input, output) = (need("input")?, need("output")?);
+    Ok(Price { input, output, cached: table.dollars("cached")?.map_or(input, |cached| cached.value) })
+}
+
+fn casts(roles: &Table<'_>, flow: Option<&FlowName>, casts: &mut Vec<Cast>) -> Result<(), Error> {
+    for named in roles.names() {
+        let role = RoleName::from(named.name.as_str());
+        let mut cast = |phase: Option<&str>, model| {
+            casts.push(Cast { flow: flow.cloned(), role: role.clone(), phase: phase.map(Into::into), model });
+        };
+        if !matches!(named.value, DeValue::Table(_)) {
+            cast(None, roles.model(&named)?);
+            continue;
+        }
+        let table = roles.named_table(&named)?.only(&ROLE_KEYS)?;
+        if let Some(default) = table.text("default")? {
+            cast(None, Setting { value: default.value.into(), origin: default.origin });
+        }
+        if let Some(phases) = table.table("phases")? {
+            for phase in phases.names() {
+                cast(Some(&phase.name), phases.model(&phase)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_limits(limits: &Table<'_>, config: &mut Config) -> Result<(), Error> {
+    for named in limits.names() {
+        known_model(limits, &named, config)?;
+        let table = limits.named_table(&named)?.only(&KEYS_OF_LIMITS)?;
+        let calls_max =
+            table.number("calls_max", 1)?.unwrap_or(Setting { value: MODEL_CALLS_MAX, origin: Origin::Default });
+        let limit = Limits { calls_max, calls_per_minute_max: table.number("calls_per_minute_max", 1)? };
+        config.limits.insert(named.name.as_str().into(), limit);
+    }
+    Ok(())
+}
+
+fn known_model(table: &Table<'_>, named: &Named<'_>, config: &Config) -> Result<(), Error> {
+    if config.models.contains_key(named.name.as_str()) {
+        return Ok(());
+    }
+    Err(table.error(named.start, no_model(&named.name, config)))
+}
+
+fn no_model(name: &str, config: &Config) -> String {
+    format!("there is no model `{name}`{}", hint(name, config.models.keys().map(ModelName::as_str)))
+}
+
+/// Whether every model that is named is there.
+fn check_models(top: &Table<'_>, config: &Config) -> Result<(), Error> {
+    let named = std::iter::once(&config.default_model).chain(config.casts.iter().map(|cast| &cast.model));
+    for setting in named {
+        if setting.value != REHEARSAL && !config.models.contains_key(&setting.value) {
+            return Err(at(top, setting.origin, no_model(setting.value.as_str(), config)));
+        }
+    }
+    Ok(())
+}
+
+fn at(top: &Table<'_>, origin: Origin, message: String) -> Error {
+    let mut error = top.complain(message);
+    if let Origin::File { line } = origin {
+        error.line = line;
+    }
+    error
+}
+
+/// Whether every flow, role and phase that the file names is there.
+///
+/// # Errors
+/// Names the first that is not.
+pub fn check(config: &Config, flows: &[Arc<dyn Rules>]) -> Result<(), Error> {
+    let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
+    let file = config.file.clone().unwrap_or_default();
+    let wrong = |origin: Origin, message: String| {
+        let line = if let Origin::File { line } = origin { line } else { 1 };
+        Err(Error { file: file.clone(), line, message })
+    };
+    let flow_names = || specs.iter().map(|spec| spec.name.as_str());
+    if !specs.iter().any(|spec| spec.name == config.flow.value) {
+        let name = config.flow.value.as_str();
+        return wrong(
+            config.flow.origin,
+            format!("`session.flow`: there is no flow `{name}`{}", hint(name, flow_names())),
+        );
+    }
+    for cast in &config.casts {
+        let origin = cast.model.origin;
+        if let Some(flow) = cast.flow.as_ref().filter(|flow| !specs.iter().any(|spec| spec.name == **flow)) {
+            return wrong(origin, format!("there is no flow `{flow}`{}", hint(flow.as_str(), flow_names())));
+        }
+        let meant = specs.iter().filter(|spec| cast.flow.as_ref().is_none_or(|flow| *flow == spec.name));
+        let roles: Vec<&str> = meant.clone().flat_map(|spec| spec.roles.keys()).map(RoleName::as_str).collect();
+        if !roles.contains(&cast.role.as_str()) {
+            let role = cast.role.as_str();
+            return wrong(origin, format!("there is no role `{role}`{}", hint(role, roles.iter().copied())));
+        }
+        let Some(phase) = &cast.phase else { continue };
+        let graphs = meant.flat_map(|spec| spec.graphs.values());
+        let phases: Vec<&str> = graphs.flat_map(|graph| &graph.phases).map(|phase| phase.name.as_str()).collect();
+        if !phases.contains(&phase.as_str()) {
+            let phase = phase.as_str();
+            return wrong(origin, format!("there is no phase `{phase}`{}", hint(phase, phases.iter().copied())));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+use segue_core::flow::Rules;
+
+use super::read::{
+    FLOW_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, SCRIPTED_KEYS, SESSION_KEYS,
+    STORE_KEYS, TOP_KEYS,
+};
+use super::*;
+
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
+
+fn read(text: &str) -> Result<Config, String> {
+    parse("folder/segue.toml".as_ref(), text).map_err(|error| error.to_string())
+}
+
+fn wrong(text: &str) -> String {
+    let error = read(text).expect_err("it is wrong");
+    error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
+}
+
+fn example(name: &str) -> String {
+    let start = format!("```toml {name}\n");
+    let text = PAGE.split(&start).nth(1).and_then(|rest| rest.split("```").next());
+    text.expect("the page has the example").to_owned()
+}
+
+/// The values, whatever they came from.
+fn values(config: &Config) -> Vec<(String, String)> {
+    rows(config, None).into_iter().map(|(key, value, _)| (key, value)).collect()
+}
+
+#[test]
+fn the_defaults_on_the_page_are_the_defaults() {
+    let written = read(&example("defaults")).expect("it parses");
+    let mut built_in = Config::built_in();
+    // What is not limited has the engine's own limit.
+    let calls_max = Setting::default(segue_engine::limits::MODEL_CALLS_MAX);
+    built_in.limits.insert(REHEARSAL.into(), Limits { calls_max, calls_per_minute_max: None });
+    assert_eq!(values(&written), values(&built_in));
+    assert_eq!(segue_engine::pace::ModelLimits::default().calls_max, segue_engine::limits::MODEL_CALLS_MAX);
+}
+
+#[test]
+fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
+    let config = read(&example("example")).expect("it parses");
+    check(&config, &segue_flows::all()).expect("what it names is there");
+    let shown = values(&config);
+    for wanted in [
+        ("session.busy", "interrupt"),
+        ("models.rehearsal.pace", "instant"),
+        ("models.rehearsal.window_tokens", "32000"),
+        ("models.replayed.file", "folder/scenario.toml"),
+        ("models.replayed.price", "input $3, output $15, cached $0.3"),
+        ("roles.assistant", "replayed"),
+        ("flows.chat.roles.summariser", "rehearsal"),
+        ("limits.replayed.calls_per_minute_max", "60"),
+    ] {
+        assert!(shown.iter().any(|(key, value)| (key.as_str(), value.as_str()) == wanted), "{wanted:?} in {shown:?}");
+    }
+    assert_eq!(config.store.map(|store| store.value), Some("folder/sessions.db".into()));
+}
+
+#[test]
+fn every_key_is_on_the_page() {
+    let tables = TOP_KEYS.iter().map(|key| format!("### `[{key}]`")).filter(|heading| heading != "### `[flows]`");
+    for heading in tables {
+        assert!(PAGE.contains(&heading), "{heading}");
+    }
+    let keys =
+        [&STORE_KEYS[..], &SESSION_KEYS, &MODEL_KEYS, &REHEARSAL_KEYS, &SCRIPTED_KEYS, &ROLE_KEYS, &KEYS_OF_LIMITS];
+    for key in keys.concat().iter().chain(&FLOW_KEYS) {
+        assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
+    }
+    assert!(PAGE.contains(&format!("`{{ {} }}`", PRICE_KEYS.join(", "))));
+}
+
+#[test]
+fn mistakes_name_their_line_and_what_would_be_right() {
+    assert_eq!(
+        wrong("a = 1"),
+        "1: unknown key `a`; there are `store`, `session`, `models`, `roles`, `flows`, `limits`"
+    );
+    assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
+    assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");
+    assert_eq!(wrong("store = true"), "1: `store`: expected a table, found true");
+    assert_eq!(wrong("[session]\nbusy = \"que\""), "2: `session.busy`: no such word `que`; did you mean `queue`?");
+    assert_eq!(wrong("[models.x]\n"), "1: `models.x.kind` is missing; it is one of `rehearsal`, `scripted`");
+    assert_eq!(
+        wrong("[models.x]\nkind = \"scriptd\""),
+        "2: `models.x.kind`: no such kind `scriptd`; did you mean `scripted`?"
+    );
+    assert_eq!(wrong("[models.x]\nkind = \"scripted\""), "1: `models.x.file` is missing: the scenario it answers from");
+    assert!(wrong("[models.x]\nkind = \"rehearsal\"\nfile = \"f\"").starts_with("3: unknown key `models.x.file`"));
+    assert_eq!(wrong("[models]\ndefault = \"rehersal\""), "2: there is no model `rehersal`; did you mean `rehearsal`?");
+    assert_eq!(
+        wrong("[models.default]\nkind = \"rehearsal\""),
+        "1: `models.default`: expected a text in quotes, found a table"
+    );
+    assert!(
+        wrong("[models.a]\nkind = \"rehearsal\"\n[models.b]\nkind = \"rehearsal\"")
+            .contains("`models.default` is missing")
+    );
+    assert_eq!(
+        wrong("[roles]\nassistant = 7"),
+        "2: `roles.assistant`: expected a model's name in quotes, found the number 7"
+    );
+    assert_eq!(wrong("[roles]\nx = { fases = {} }"), "2: unknown key `roles.x.fases`; did you mean `phases`?");
+    assert_eq!(wrong("[roles]\nassistant = \"fast\""), "2: there is no model `fast`; there are `rehearsal`");
+    assert_eq!(wrong("[limits.fast]\ncalls_max = 1"), "1: there is no model `fast`; there are `rehearsal`");
+    assert_eq!(
+        wrong("[limits.rehearsal]\ncalls_max = 0"),
+        "2: `limits.rehearsal.calls_max`: expected a whole number of at least 1, found the number 0"
+    );
+    assert!(wrong("[models.x]\nkind = \"rehearsal\"\nprice = { input = 1 }").contains("a price needs `output`"));
+    assert!(
+        wrong("[models.x]\nkind = \"rehearsal\"\nprice = { input = -1, output = 1 }").contains("an amount of dollars")
+    );
+    assert!(wrong("[store\n").starts_with("1: "), "{}", wrong("[store\n"));
+}
+
+#[test]
+fn secrets_are_refused_by_their_name() {
+    for key in ["api_key", "API_KEY", "apikey", "token", "auth-token", "openai_api_key", "client_secret", "password"] {
+        let error = wrong(&format!("[models.x]\nkind = \"rehearsal\"\n{key} = \"v\""));
+        assert!(error.starts_with("3: ") && error.contains("from the environment only"), "{key}: {error}");
+    }
+    assert!(read("[models.x]\nkind = \"rehearsal\"\nwindow_tokens = 5000").is_ok());
+}
+
+#[test]
+fn the_only_model_is_for_everybody() {
+    let config = read("[models.fast]\nkind = \"rehearsal\"").expect("it parses");
+    assert_eq!(config.default_model.value, ModelName::from("fast"));
+    assert!(config.models.contains_key(REHEARSAL), "the rehearsal model is always there");
+    assert_eq!(read("").expect("it parses").default_model.value, ModelName::from(REHEARSAL));
+}
+
+#[test]
+fn flows_roles_and_phases_must_be_there() {
+    let flows: Vec<std::sync::Arc<dyn Rules>> = segue_flows::all();
+    let check = |text: &str| check(&read(text).expect("it parses"), &flows).map_err(|error| error.to_string());
+    let error = |text: &str| check(text).expect_err("it is wrong").replace("folder/segue.toml:", "");
+    assert_eq!(check("[roles]\nassistant = \"rehearsal\""), Ok(()));
+    assert_eq!(
+        error("[session]\nflow = \"chatt\""),
+        "2: `session.flow`: there is no flow `chatt`; did you mean `chat`?"
+    );
+    assert_eq!(error("[roles]\nasistant = \"rehearsal\""), "2: there is no role `asistant`; did you mean `assistant`?");
+    assert!(error("[flows.xyz.roles]\nx = \"rehearsal\"").starts_with("2: there is no flow `xyz`; there are `"));
+    assert_eq!(
+        error("[flows.chat.roles]\nassistant = { phases = { starter = \"rehearsal\" } }"),
+        "2: there is no phase `starter`; there are none"
+    );
+}
+
+#[test]
+fn any_text_is_read_or_refused() {
+    let pieces =
+        ["[models", ".x]", "\n", "kind", " = ", "\"rehearsal\"", "price", "{", "}", "[[roles]]", "1", "default", "ü"];
+    let mut seed = 7_usize;
+    for _ in 0..5_000 {
+        let mut text = String::new();
+        for _ in 0..seed % 12 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            text.push_str(pieces[(seed >> 33) % pieces.len()]);
+        }
+        seed = seed.wrapping_add(1);
+        // Whatever comes of it, it comes without a panic, and an error has a line of the text.
+        if let Err(error) = parse("x".as_ref(), &text) {
+            assert!(error.line >= 1 && error.line <= text.lines().count() + 1, "{error}: {text:?}");
+        }
+    }
+}

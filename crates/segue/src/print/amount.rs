@@ -1,0 +1,136 @@
+//! Costs, tokens, bytes, durations and moments in words.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use segue_core::ids::Millis;
+use segue_core::ledger::Tally;
+
+/// Millionths of a dollar; `?` where the price is not known.
+pub fn cost(microusd: Option<u64>) -> String {
+    let Some(micro) = microusd else { return "?".to_owned() };
+    match micro {
+        0 => "$0".to_owned(),
+        1..1_000_000 => format!("${:.4}", micro as f64 / 1e6),
+        _ => format!("${}.{:02}", count(micro / 1_000_000), micro % 1_000_000 / 10_000),
+    }
+}
+
+/// A whole number with its thousands apart.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 call`, `2 calls`.
+pub fn several(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(number)) }
+}
+
+/// What some calls came to, in one line.
+pub fn tally(tally: &Tally) -> String {
+    let mut parts = vec![several(u64::from(tally.answered), "call")];
+    if tally.failed > 0 {
+        parts.push(format!("{} failed", tally.failed));
+    }
+    if tally.unknown > 0 {
+        parts.push(format!("{} of unknown end, maybe billed", tally.unknown));
+    }
+    parts.push(format!("{} in, {} out", count(tally.input), count(tally.output)));
+    if tally.cached > 0 {
+        parts.push(format!("{} cached", count(tally.cached)));
+    }
+    parts.push(match (tally.unpriced, tally.cost_microusd) {
+        (0, known) => cost(Some(known)),
+        (_, 0) => cost(None),
+        (_, known) => format!("{} and more", cost(Some(known))),
+    });
+    parts.join(" · ")
+}
+
+/// How long something took.
+pub fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
+}
+
+/// Bytes of a file.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    if bytes < 1_000 {
+        return several(bytes, "byte");
+    }
+    let mut amount = bytes as f64 / 1e3;
+    let mut unit = 0;
+    while amount >= 999.95 && unit + 1 < UNITS.len() {
+        amount /= 1e3;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+/// A day and a time of day, as clocks show them here.
+pub fn moment(at: Millis) -> String {
+    shown(at, "%Y-%m-%d %H:%M")
+}
+
+/// A time of day, to the second.
+pub fn time_of_day(at: Millis) -> String {
+    shown(at, "%H:%M:%S")
+}
+
+fn shown(at: Millis, form: &str) -> String {
+    let stamp = i64::try_from(at.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    match stamp {
+        Some(stamp) => stamp.to_zoned(TimeZone::system()).strftime(form).to_string(),
+        None => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_dollars_and_unknown_ones_say_so() {
+        let shown: Vec<String> =
+            [0, 1, 1_234, 250_000, 3_456_789, 12_345_000_000].map(|micro| cost(Some(micro))).into();
+        assert_eq!(shown, ["$0", "$0.0000", "$0.0012", "$0.2500", "$3.45", "$12,345.00"]);
+        assert_eq!(cost(None), "?");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([5, 1_250, 65_000, 3_725_000].map(duration), ["5 ms", "1.2 s", "1 min 5 s", "1 h 2 min"]);
+        assert_eq!(
+            [1, 999, 1_000, 999_999, 12_345_678].map(bytes),
+            ["1 byte", "999 bytes", "1.0 KB", "1.0 MB", "12.3 MB"]
+        );
+    }
+
+    #[test]
+    fn a_sum_with_unknown_prices_does_not_pretend() {
+        let mut sum = Tally { answered: 2, input: 1_500, output: 3, ..Tally::default() };
+        assert_eq!(tally(&sum), "2 calls · 1,500 in, 3 out · $0");
+        sum.unpriced = 2;
+        assert_eq!(tally(&sum), "2 calls · 1,500 in, 3 out · ?");
+        (sum.cost_microusd, sum.unknown) = (1_200, 1);
+        assert_eq!(tally(&sum), "2 calls · 1 of unknown end, maybe billed · 1,500 in, 3 out · $0.0012 and more");
+    }
+
+    #[test]
+    fn a_moment_beyond_the_calendar_is_no_panic() {
+        assert_eq!(moment(Millis(u64::MAX)), "?");
+    }
+}

@@ -1,0 +1,55 @@
+//! Finds the name somebody probably meant.
+
+use crate::limits::NAMES_SHOWN_MAX;
+
+const SIMILAR_ENOUGH: f64 = 0.8;
+
+/// The known name most like `given`, if any is like it at all.
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let given = given.to_lowercase();
+    known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(&given, &name.to_lowercase()), name))
+        .filter(|(likeness, _)| *likeness >= SIMILAR_ENOUGH)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, name)| name)
+}
+
+/// What to add to an error about an unknown name: the one probably meant; failing that, those there are.
+pub fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(name) = nearest(given, known.clone()) {
+        return format!("; did you mean `{name}`?");
+    }
+    match listed(known).as_str() {
+        "" => "; there are none".to_owned(),
+        names => format!("; there are {names}"),
+    }
+}
+
+/// Names as an enumeration for people, shortened if there are many.
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.into_iter().collect();
+    let shown: Vec<String> = all.iter().take(NAMES_SHOWN_MAX).map(|name| format!("`{name}`")).collect();
+    match all.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_name_and_nonsense_finds_the_list() {
+        assert_eq!(hint("chta", ["chat", "team"]), "; did you mean `chat`?");
+        assert_eq!(hint("xylophone", ["chat", "team"]), "; there are `chat`, `team`");
+        assert_eq!(hint("x", []), "; there are none");
+    }
+
+    #[test]
+    fn a_long_list_is_shortened() {
+        let names: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();
+        assert!(listed(names.iter().map(String::as_str)).ends_with("`n07` and 12 more"));
+    }
+}

@@ -1,0 +1,234 @@
+//! Whole conversations on a terminal in memory, with an engine, a script and a flow made for it.
+
+mod play;
+
+use std::sync::Arc;
+
+use segue_core::event::Busy;
+use segue_core::flow::Rules;
+use segue_engine::{Engine, Message, Opening, Setup};
+use segue_models::{Models, Scripted};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+
+use super::enter::{Answers, Arguments, enter};
+use super::modes::Modes;
+use super::reader::Reader;
+use super::screen::tests::Glass;
+use super::screen::{Screen, Seen};
+use super::talk::{converse, now};
+use play::Play;
+
+async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
+    let model: Scripted = script.parse().expect("a sound script");
+    let flows: Vec<Arc<dyn Rules>> = vec![Arc::new(Play::new())];
+    let models = Models::only(Arc::new(model));
+    Engine::start(Setup::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted")).await.expect("it starts")
+}
+
+fn arguments() -> Arguments {
+    Arguments {
+        flow: None,
+        otherwise: "play".into(),
+        busy: Busy::Queue,
+        session: Some("stage".into()),
+        started: now(),
+        answers: Answers::Models,
+    }
+}
+
+async fn talk_on(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
+    let arguments = arguments();
+    let engine = engine(disk, script).await;
+    let entered = enter(&engine, &arguments).await?;
+    let reader = Reader::of_lines(std::io::Cursor::new(lines.to_owned()));
+    let result = converse(&engine, &arguments, entered, screen, (reader, Modes::remember(Seen::Piped))).await;
+    engine.shutdown().await;
+    result
+}
+
+/// What a conversation looks like once it is over, from below the heading on.
+async fn seen(disk: &MemoryDisk, script: &str, lines: &str) -> String {
+    let (glass, screen) = Glass::tall();
+    talk_on(disk, script, lines, screen).await.expect("it ends well");
+    let text = glass.text();
+    let (_, below) = text.split_once("leaves.\n").expect("there is a heading");
+    let below = below.replace("\n\n", "\n");
+    below.trim_matches('\n').lines().map(without_moments).collect::<Vec<_>>().join("\n")
+}
+
+/// Days, times of day and fingerprints differ from run to run.
+fn without_moments(line: &str) -> String {
+    let is_day = |word: &str| word.len() == 10 && word.matches('-').count() == 2;
+    let is_time = |word: &str| word.find(':') == Some(2) && word.starts_with(|c: char| c.is_ascii_digit());
+    let word = |word: &str| match word {
+        day if is_day(day) => "DAY".to_owned(),
+        time if is_time(time) => format!("TIME{}", &time[5..]),
+        other => other.to_owned(),
+    };
+    let line = if line.starts_with("digest ") { "digest    …" } else { line };
+    line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+const ECHO: &str = "[default]\nchunks = [\"you said \", \"{{last}}\"]";
+
+#[tokio::test]
+async fn what_was_really_said_stands_on_the_screen() {
+    let script = "[default]\nchunks = [\"thinks: \", \"many \", \"words\"]";
+    assert_eq!(seen(&MemoryDisk::new(), script, "hello\n").await, "What was really said.");
+}
+
+#[tokio::test]
+async fn a_phase_change_is_a_quiet_line() {
+    let script = "[default]\ntext = \"Then let us act.\"";
+    let text = seen(&MemoryDisk::new(), script, "hello\n/phase\n").await;
+    expect_test::expect![[r#"
+        Then let us act.
+        — begin → act —
+        stage: act (visit 2, 0 turns, since DAY TIME)
+          you may enter  nothing
+          open gates     looked over
+          visits before  1 begin
+          not yet        review (needs applause)
+          not yet        end (barred)"#]]
+    .assert_eq(&text);
+}
+
+#[tokio::test]
+async fn phases_are_proposed_refused_granted_and_rolled_back_by_hand() {
+    let lines = "/phase\n/phase act\n/phase end\n/grant end\n/phase end\n/rollback 1\n/rollback 9\n/phase nowhere\n/phase revew\n";
+    let text = seen(&MemoryDisk::new(), ECHO, lines).await;
+    expect_test::expect![[r#"
+        stage: begin (visit 1, 0 turns, since DAY TIME)
+          you may enter  act
+        — begin → act —
+        — refused: `end` cannot be entered from `act`: gate `looked over` is open: after `act`, `review` comes first (only the user can grant a skip); nothing else can be entered now —
+        — granted: `end` may be entered once; this can leave out the phase `review` (gate `looked over`) —
+        — act → end —
+          `end` was entered on the user's word, which left out the phase `review` (gate `looked over`)
+        — back: end → begin —
+        visit 9 cannot be gone back to; there are 1 (begin), 2 (act), 3 (end)
+        there is no phase `nowhere`; there are `begin`, `act`, `review`, `end`
+        there is no phase `revew`; did you mean `review`?"#]]
+    .assert_eq(&text);
+}
+
+#[tokio::test]
+async fn experts_that_fail_are_told_of_and_the_turn_goes_on() {
+    let script = r#"
+        [[reply]]
+        role = "expert"
+        model = "north"
+        fail = "refused"
+        message = "not my field"
+
+        [default]
+        text = "{{role}} on {{model}}"
+    "#;
+    let text = seen(&MemoryDisk::new(), script, "ask the experts\n/cost\n").await;
+    assert!(text.starts_with("expert on north: refused: not my field\nguide on scripted\n"), "{text}");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
+    assert!(rows.contains(&vec!["on", "north", "0", "1"]) && rows.contains(&vec!["on", "south", "1", "0"]), "{text}");
+}
+
+#[tokio::test]
+async fn why_shows_the_receipt_of_any_call() {
+    let text = seen(&MemoryDisk::new(), ECHO, "one\n/phase act\ntwo\n/why\n/why c1\n/why c9\n").await;
+    let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("answer ")).collect();
+    expect_test::expect![[r#"
+        you said one
+        — begin → act —
+        you said two
+        c2 · guide asked reply on scripted
+        session stage, t2, phase act, DAY TIME, event 12
+        thread    th2 is new, since another phase was entered (its memory: until the phase is left)
+        prefix    parts from the prompt of c1 at `message`; the first 4 tokens can be cached
+        window    13 of 128,000 tokens (0 %); the answer may take 4,096
+        digest    …
+        FRAGMENT     LAYER        TOKENS  SOURCE            WHY
+        instruction  instruction       4  the flow's state  the test wants it
+        message      words             1  message m2        what the user said
+        c1 · guide asked reply on scripted
+        session stage, t1, phase begin, DAY TIME, event 5
+        thread    th1 is new, since guide remembered nothing here yet (its memory: until the phase is left)
+        prefix    the first prompt here, so there is none to extend
+        window    13 of 128,000 tokens (0 %); the answer may take 4,096
+        digest    …
+        FRAGMENT     LAYER        TOKENS  SOURCE            WHY
+        instruction  instruction       4  the flow's state  the test wants it
+        message      words             1  message m1        what the user said
+        the session `stage` has no call c9; near it are c1, c2"#]]
+    .assert_eq(&text.join("\n"));
+}
+
+#[tokio::test]
+async fn forgetting_titles_and_forks_are_done_and_told() {
+    let lines =
+        "one\n/forget guide\n/forget nobody\ntwo\n/why\n/title  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
+    let text = seen(&MemoryDisk::new(), ECHO, lines).await;
+    for line in [
+        "— guide forgets, from its next call on —",
+        "the flow has no role `nobody`; it has `expert`, `guide`",
+        "th2 is new, since it was reset by hand",
+        "— titled “A fine day” —",
+        "— now in copy, a copy of stage —",
+        "you said three",
+        "copy     play      3     ?  DAY TIME  A fine day",
+        "stage    play      2     ?  DAY TIME  A fine day",
+        "no turn is running, so there is nothing to cancel",
+    ] {
+        assert!(text.contains(line), "`{line}` is missing in\n{text}");
+    }
+}
+
+/// A process that dies while a call of the session is under way.
+fn die_in_the_middle(disk: &MemoryDisk) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let engine = engine(disk, "[default]\nhang = true").await;
+        let opening = Opening { session: Some("stage".into()), ..Opening::default() };
+        let session = engine.open(&"play".into(), opening).await.expect("it opens");
+        engine.send(&session, Message::from("are you there?")).await.expect("it is taken");
+    });
+    drop(runtime);
+}
+
+#[test]
+fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
+    let in_new_process = |disk: &MemoryDisk, lines: &str| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let text = runtime.block_on(seen(disk, ECHO, lines));
+        drop(runtime);
+        text
+    };
+    for (lines, ending) in [
+        ("hello\n/retry\n", "you said are you there?\nyou said hello"),
+        ("/fail c1\n", "the turn failed: given up by hand"),
+        ("/cancel\n/retry\n", "— cancelled —\nno call waits for a decision"),
+    ] {
+        let disk = MemoryDisk::new();
+        die_in_the_middle(&disk);
+        let text = in_new_process(&disk, lines);
+        assert!(text.contains("> are you there?\n— picking up where we left off —"), "{text}");
+        assert!(text.contains("may have been billed; /retry c1 asks again, /fail c1 gives it up"), "{text}");
+        assert!(text.ends_with(ending), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
+    let (glass, screen) = Glass::piped();
+    let script = "[[reply]]\ncontains = \"key\"\nfail = \"bad_key\"\n[default]\ntext = \"Then let us act.\"";
+    let error = talk_on(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
+    assert!(error.downcast_ref::<crate::Quiet>().is_some(), "what went wrong was said: {error}");
+    // This terminal in memory shows both streams.
+    assert_eq!(glass.text(), "Then let us act.\nthe turn failed: key not accepted: scripted failure");
+}
+
+#[tokio::test]
+async fn a_session_that_is_of_another_flow_is_not_taken_for_it() {
+    let engine = engine(&MemoryDisk::new(), ECHO).await;
+    enter(&engine, &arguments()).await.expect("it is opened");
+    let error = enter(&engine, &Arguments { flow: Some("chat".into()), ..arguments() }).await.err();
+    let error = error.expect("it is refused").to_string();
+    assert!(error.starts_with("the session `stage` is of the flow `play` and cannot become `chat`"), "{error}");
+}

@@ -1,0 +1,10 @@
+//! The program, through its binary. Each test has a folder of its own: a home, a store, its scenarios.
+
+mod asking;
+mod crash;
+mod doc;
+mod errors;
+mod reading;
+mod settings;
+mod support;
+mod transfer;

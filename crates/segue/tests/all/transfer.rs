@@ -1,0 +1,92 @@
+//! Sessions as files.
+
+use expect_test::expect;
+
+use crate::support::Place;
+
+#[test]
+fn a_session_survives_the_way_through_a_file() {
+    let place = Place::with_session(&["hello", "again"]);
+    assert_eq!(place.ok(&["export", "a", "-o", "a.jsonl"]), "a is written to a.jsonl\n");
+    assert!(!place.path().join("a.jsonl.part").exists());
+    assert_eq!(place.run(&["export", "a"]).out, place.read("a.jsonl"));
+    let (before, bytes) = (place.ok(&["show", "a", "--full"]), place.ok(&["explain", "a", "c2", "--bytes"]));
+    assert!(place.fails(&["import", "a.jsonl"]).contains("there is a session `a` already"));
+    place.ok(&["delete", "a", "--yes"]);
+    assert_eq!(place.ok(&["import", "a.jsonl"]), "a is imported\n");
+    assert_eq!(place.ok(&["show", "a", "--full"]), before);
+    assert_eq!(place.ok(&["explain", "a", "c2", "--bytes"]), bytes);
+    let copy = place.run_reading(&["import", "-", "--name", "b", "--json"], place.read("a.jsonl").as_bytes());
+    assert_eq!((copy.code, copy.out.as_str()), (0, "{\n  \"session\": \"b\"\n}\n"), "{}", copy.err);
+    assert_eq!(place.ok(&["send", "--session", "b", "--script", "echo.toml", "on"]), "You said: on\n");
+}
+
+#[test]
+fn what_was_changed_on_the_way_is_not_taken() {
+    let place = Place::with_session(&["hello"]);
+    place.ok(&["export", "a", "-o", "a.jsonl"]);
+    place.ok(&["delete", "a", "--yes"]);
+    let good = place.read("a.jsonl");
+    let broken = |name: &str, text: String| {
+        place.write(name, &text);
+        let error = place.fails(&["import", name]);
+        assert_eq!(place.json(&["sessions", "--json"]), serde_json::json!([]), "nothing of {name} is kept");
+        error
+    };
+    expect![[r#"
+        error: newer.jsonl was not imported
+          because: line 1 of the import: it is of format 99, and this version reads up to 1; use a newer one
+    "#]]
+    .assert_eq(&broken("newer.jsonl", good.replacen("\"format\":1", "\"format\":99", 1)));
+    let error = broken("event.jsonl", good.replacen("{\"is\":", "{\"v\":7,\"is\":", 1));
+    assert!(error.contains("is of format 7, and this version reads up to format 1"), "{error}");
+    let error = broken("text.jsonl", good.replacen("hello", "hullo", 2));
+    assert!(error.contains("the text is not the one that") && error.contains("the file was changed"), "{error}");
+    let error =
+        broken("cut.jsonl", good.lines().filter(|line| !line.contains("\"seq\":3,")).collect::<Vec<_>>().join("\n"));
+    assert!(error.contains("event 4 where 3 was due; lines are missing or out of order"), "{error}");
+    let error = broken("torn.jsonl", good[..good.len() - 9].to_owned());
+    assert!(error.contains("this is no line of an exported session"), "{error}");
+    let error = broken("prose.txt", "Dear diary,\n".to_owned());
+    assert!(error.contains("line 1 of the import: this is no line of an exported session"), "{error}");
+    let error = broken("empty.jsonl", String::new());
+    assert!(error.contains("the file does not begin with the heading of an export"), "{error}");
+    assert!(
+        place
+            .fails(&["import", "absent.jsonl"])
+            .starts_with("error: cannot read absent.jsonl\n  because: No such file")
+    );
+}
+
+#[test]
+fn a_fork_begins_with_the_past_and_goes_its_own_way() {
+    let place = Place::with_session(&["one", "two"]);
+    assert_eq!(place.ok(&["fork", "a", "--at", "t1", "--name", "b"]), "b is forked from a at 8\n");
+    assert_eq!(place.json(&["fork", "a", "--at", "8", "--name", "c", "--json"])["at"], 8);
+    assert_eq!(place.ok(&["send", "--session", "b", "--script", "echo.toml", "other"]), "You said: other\n");
+    let bytes = place.ok(&["explain", "b", "c2", "--bytes"]);
+    assert!(bytes.contains("one") && bytes.contains("other") && !bytes.contains("two"), "{bytes}");
+    place.ok(&["delete", "a", "--yes"]);
+    assert!(place.ok(&["show", "b"]).contains("You said: one"), "the branch does not need its stem");
+}
+
+#[test]
+fn a_closed_session_takes_no_message_and_can_be_forked() {
+    let place = Place::with_session(&["hello"]);
+    place.ok(&["export", "a", "-o", "a.jsonl"]);
+    let next = place.read("a.jsonl").lines().filter(|line| line.contains("\"seq\":")).count() + 1;
+    let closed = format!(
+        "{}{{\"seq\":{next},\"at\":1,\"event\":{{\"is\":\"session_closed\",\"reason\":\"all is said\"}}}}\n",
+        place.read("a.jsonl")
+    );
+    place.write("closed.jsonl", &closed);
+    place.ok(&["delete", "a", "--yes"]);
+    place.ok(&["import", "closed.jsonl"]);
+    assert_eq!(
+        place.fails(&["send", "--session", "a", "--script", "echo.toml", "more"]),
+        "error: the session is closed (all is said); fork it to go on from here\n"
+    );
+    assert!(place.ok(&["show", "a"]).contains("closed: all is said"));
+    place.ok(&["fork", "a", "--name", "on"]);
+    assert_eq!(place.ok(&["send", "--session", "on", "--script", "echo.toml", "more"]), "You said: more\n");
+}

@@ -1,0 +1,67 @@
+//! `docs/chat.md` is played: what it says a terminal shows is what a terminal shows.
+
+use crate::pty::{ENTER, Terminal};
+use crate::stage::Stage;
+
+const PAGE: &str = include_str!("../../../../docs/chat.md");
+
+/// The code blocks of a page of one kind.
+fn blocks(kind: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = PAGE.lines();
+    while let Some(line) = lines.next() {
+        if line == format!("```{kind}") {
+            blocks.push(lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect());
+        }
+    }
+    blocks
+}
+
+/// What depends on the words of a prompt, on the machine or on the day is not what the guide is about.
+fn without_figures(text: &str) -> String {
+    let figures = |line: &str| line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
+    let plain = |line: &str| match line.split_once(' ').map(|(start, _)| start) {
+        Some("answer") => "answer    …".to_owned(),
+        Some("digest") => "digest    …".to_owned(),
+        Some(_) | None => figures(line),
+    };
+    text.lines().map(|line| plain(line) + "\n").collect()
+}
+
+fn play(stage: &Stage, transcript: &str) {
+    let (command, expected) = transcript.split_once('\n').expect("a transcript begins with a command");
+    let arguments: Vec<&str> = command.strip_prefix("$ segue ").expect("it is ours").split_whitespace().collect();
+    let mut terminal = Terminal::of_program(stage, &arguments, 60);
+    terminal.prompts();
+    for line in expected.lines() {
+        let typed = line.strip_prefix("> ").or_else(|| line.strip_prefix("… "));
+        let recalled = terminal.text().lines().any(|shown| shown == line);
+        let Some(typed) = typed.filter(|_| !recalled) else { continue };
+        terminal.press(typed).ends_with(line).press(ENTER);
+        if typed == "/quit" {
+            terminal.ended();
+        } else {
+            terminal.asks_for_more();
+        }
+    }
+    assert_eq!(without_figures(&terminal.text()), without_figures(expected.trim_end()));
+}
+
+#[test]
+fn the_transcripts_of_the_guide_are_what_happens() {
+    let stage = Stage::new("");
+    let scenario = blocks("toml").into_iter().next().expect("the guide has a scenario");
+    stage.write("tea.toml", &scenario);
+    let transcripts = blocks("terminal");
+    assert_eq!(transcripts.len(), 2);
+    transcripts.iter().for_each(|transcript| play(&stage, transcript));
+}
+
+#[test]
+fn the_guide_names_every_command() {
+    let help = Stage::new("").pipe(&[], b"/help\n").out();
+    let commands =
+        help.lines().filter_map(|line| line.strip_prefix('/')).filter_map(|line| line.split_whitespace().next());
+    let missing: Vec<&str> = commands.filter(|name| !PAGE.contains(&format!("`/{name}"))).collect();
+    assert_eq!(missing, [""; 0]);
+}

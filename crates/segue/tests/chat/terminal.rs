@@ -1,0 +1,203 @@
+//! In a terminal: a prompt, words as they come, keys that interrupt, and a screen without leftovers.
+
+use crate::pty::{CTRL_C, CTRL_D, ENTER, Terminal, UP};
+use crate::stage::Stage;
+
+const TALK: &str = r#"
+[[reply]]
+contains = "hang"
+attempt = 1
+text = "Just a mo"
+hang = true
+
+[[reply]]
+contains = "silence"
+hang = true
+
+[[reply]]
+contains = "again"
+attempt = 1
+chunks = ["Half an ", "ans", "wer"]
+chunk_delay_ms = 400
+fail_after_chunks = 2
+fail = "rate_limit"
+
+[[reply]]
+contains = "slow"
+delay_ms = 1000
+text = "It takes me a while to say all of this, and in the end it is more than one row of the terminal, as long answers are."
+chunk_chars = 5
+chunk_delay_ms = 5
+
+[default]
+chunks = ["you ", "said ", "{{last}}"]
+"#;
+
+fn begin(stage: &Stage) -> Terminal {
+    let mut terminal = Terminal::start(stage, &["--session", "tea"]);
+    terminal.prompts();
+    terminal
+}
+
+#[test]
+fn a_message_is_answered_and_the_prompt_comes_back() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    assert!(terminal.text().starts_with("segue · tea\nflow chat · script scenario.toml\n"), "{}", terminal.text());
+    terminal.enter("hello").ends_with("\n> hello\nyou said hello\n\n>");
+    terminal.press(CTRL_D);
+    assert!(terminal.ended().success());
+    assert_eq!(terminal.state(), (false, false), "the terminal is as it was");
+}
+
+#[test]
+fn who_is_asked_is_shown_until_words_come_and_nothing_of_it_stays() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("slow").shows("asking assistant on scripted · ").shows("It takes me");
+    terminal.ends_with("as long answers are.\n\n>");
+    let text = terminal.text();
+    assert!(text.contains("\n> slow\nIt takes me a while"), "{text}");
+    assert!(!text.contains("assistant on scripted"), "{text}");
+    let steps = terminal.written.matches("It ta").count();
+    assert_eq!(steps, 1, "words are written once");
+}
+
+#[test]
+fn ctrl_c_stops_the_turn_and_the_conversation_goes_on() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("hang on").shows("Just a mo").press(CTRL_C).ends_with("Just a mo\n— cancelled —\n\n>");
+    terminal.enter("silence").shows("assistant on scripted").press(CTRL_C);
+    terminal.ends_with("> silence\n— cancelled —\n\n>");
+    terminal.enter("hello").ends_with("you said hello\n\n>");
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.press("not this").shows("> not this").press(CTRL_C).prompts();
+    terminal.press("nor this").shows("> nor this").press(CTRL_C).prompts();
+    terminal.enter("hello").ends_with("you said hello\n\n>");
+    terminal.press(CTRL_C).ends_with("leaves)\n>").press(CTRL_C);
+    assert!(terminal.ended().success());
+}
+
+#[test]
+fn a_retry_is_a_quiet_line_and_begins_anew() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("again").shows("Half an ans\nassistant on scripted: try 2 in ").ends_with("you said again\n\n>");
+    let text = terminal.text();
+    assert!(text.contains("ms: rate limit\nyou said again"), "{text}");
+}
+
+#[test]
+fn several_lines_make_one_message() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("one\\").ends_with("\n…").enter("two").ends_with("you said one\ntwo\n\n>");
+    terminal.enter("```").ends_with("\n…").enter("code").enter("```").ends_with("you said ```\ncode\n```\n\n>");
+    terminal.press("\x1b[200~/pasted \\\rtext\x1b[201~").press(ENTER).ends_with("you said /pasted \\\ntext\n\n>");
+    terminal.enter("\"\"\"").ends_with("\n…").press(CTRL_C).prompts();
+    terminal.enter("hello").ends_with("you said hello\n\n>");
+}
+
+#[test]
+fn what_is_typed_while_a_turn_runs_waits_for_it_and_is_sent_in_order() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("slow").shows("asking assistant").press("one\rtwo\rthr").ends_with("you said two\n\n> thr");
+    let text = terminal.text();
+    let end = text.find("answers are.\n\n> one\nyou said one\n\n> two\nyou said two\n\n> thr");
+    assert!(end.is_some(), "{text}");
+    terminal.enter("ee").ends_with("you said three\n\n>");
+    terminal
+        .press("four\rfive\rsix\r")
+        .ends_with("> four\nyou said four\n\n> five\nyou said five\n\n> six\nyou said six\n\n>");
+}
+
+#[test]
+fn what_was_sent_comes_back_with_the_arrow_keys_but_secrets_do_not() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("remember me").ends_with("you said remember me\n\n>");
+    terminal.enter("my password: hunter2").ends_with("you said my password: hunter2\n\n>");
+    terminal.press(UP).ends_with("\n> remember me").press(ENTER).ends_with("you said remember me\n\n>");
+    terminal.press(CTRL_D).ended();
+    let mut terminal = begin(&stage);
+    terminal.press(UP).ends_with("\n> remember me");
+    let kept = stage.read("data/segue/history");
+    assert!(kept.contains("remember me") && !kept.contains("hunter2"), "{kept}");
+}
+
+#[test]
+fn why_explains_the_last_answer() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("hello").prompts().enter("/why").shows("FRAGMENT").prompts();
+    let text = terminal.text();
+    for line in [
+        "c1 · assistant asked reply on scripted",
+        "thread    th1 is new, since assistant remembered nothing here yet",
+        "FRAGMENT     LAYER        TOKENS  SOURCE                     WHY",
+        "message      words             1  message m1                 what the user said",
+    ] {
+        assert!(text.contains(line), "`{line}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn a_turn_that_was_killed_goes_on_at_the_next_start() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("hello").ends_with("you said hello\n\n>");
+    terminal.enter("hang on").shows("Just a mo").kill();
+    let mut other = Terminal::start(&stage, &[]);
+    other.shows("Unfinished: `tea`. `segue chat --session tea` goes on with it.").prompts();
+    other.press(CTRL_D).ended();
+    let mut terminal = Terminal::start(&stage, &["--session", "tea"]);
+    terminal.ends_with("you said hang on\n\n>");
+    let text = terminal.text();
+    let (_, below) = text.split_once("2 turns so far; the last: —\n").expect("it is recalled");
+    assert_eq!(
+        below,
+        "> hello\nyou said hello\n> hang on\n\n— picking up where we left off —\n\
+         assistant on scripted was cut off when the program ended, and may have been billed; it is \
+         asked again\nyou said hang on\n\n>"
+    );
+    terminal.enter("hello").ends_with("you said hello\n\n>");
+}
+
+#[test]
+fn a_session_that_another_process_is_using_is_not_touched() {
+    let stage = Stage::new(TALK);
+    let mut first = begin(&stage);
+    first.enter("silence").shows("assistant on scripted");
+    let second = stage.pipe(&["--session", "tea"], b"hello\n");
+    assert!(second.err().contains("the session `tea` is in use by another process"), "{}", second.err());
+    assert!(!second.is_fine() && second.out().is_empty());
+    first.press(CTRL_C).ends_with("— cancelled —\n\n>").enter("hello").ends_with("you said hello\n\n>");
+}
+
+#[test]
+fn a_program_that_is_told_to_leave_restores_the_terminal() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    assert_eq!(terminal.state(), (true, false), "the prompt takes pasted text");
+    terminal.press("half a li").shows("half a li").signal("TERM");
+    assert!(terminal.ended().success());
+    assert_eq!(terminal.state(), (false, false));
+}
+
+#[test]
+fn colours_can_be_switched_off() {
+    let stage = Stage::new(TALK);
+    let mut terminal = begin(&stage);
+    terminal.enter("/quit").ended();
+    assert!(terminal.written.contains("\x1b[1m"));
+    let mut terminal = Terminal::with_environment(&stage, &[], &[("NO_COLOR", "1")]);
+    terminal.prompts().enter("hello").prompts().enter("/why").shows("FRAGMENT").enter("/quit").ended();
+    assert!(!terminal.written.contains("\x1b[1m") && !terminal.written.contains("\x1b[2m"), "{}", terminal.written);
+}
