@@ -1,5 +1,7 @@
 //! The messages of one role in one scope, by reference: a thread holds ids and token counts, never texts.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, Text};
@@ -23,8 +25,8 @@ pub struct Thread {
     pub opened_by: CallId,
     /// What it was opened with: the system message.
     pub opening: Vec<(FragmentName, Text)>,
-    /// What was said since, oldest first.
-    pub entries: imbl::Vector<Entry>,
+    /// What was said since, oldest first. Shared, so that a copy of the thread costs next to nothing.
+    pub entries: imbl::Vector<Arc<Entry>>,
     /// Tokens of all of it.
     pub tokens: u32,
     /// Fingerprint of all of it.
@@ -149,7 +151,8 @@ impl Thread {
     }
 
     /// Adds what was said.
-    pub fn push(&mut self, entry: Entry) {
+    pub fn push(&mut self, entry: impl Into<Arc<Entry>>) {
+        let entry = entry.into();
         self.tokens = self.tokens.saturating_add(entry.tokens());
         self.digest = self.digest.chain(entry.digest());
         self.entries.push_back(entry);

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use segue_core::decide::Input;
 use segue_core::ids::Millis;
 use segue_store::Owes;
@@ -63,7 +64,8 @@ impl Engine {
 impl Shared {
     /// Gives back the claims of sessions that have rested since before `since`, and lets go of all but the `most` newest.
     pub async fn give_back(&self, since: Millis, most: usize) {
-        for (session, mut resident, at) in self.registry.leaving(since, most) {
+        // All at once, so that the store can write them together.
+        let leaving = self.registry.leaving(since, most).into_iter().map(|(session, mut resident, at)| async move {
             if let Some(epoch) = resident.claim.take() {
                 // If it cannot be given back it is free once this process ends.
                 let _ = self.store.release(&session, epoch).await;
@@ -74,6 +76,7 @@ impl Shared {
                     places.entry(session).or_insert(Place::AtRest(resident, at));
                 });
             }
-        }
+        });
+        join_all(leaving).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Texts of one session kept at hand, so that prompts are put together without asking the store.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use segue_core::body::{Body, BodyId};
@@ -12,8 +13,26 @@ use crate::limits::TEXT_BYTES_MAX;
 /// Texts by id.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    texts: HashMap<BodyId, Arc<str>>,
+    texts: HashMap<BodyId, Arc<str>, BuildHasherDefault<Prefix>>,
     bytes: usize,
+}
+
+/// An id is a hash already: its first bytes will do.
+#[derive(Debug, Default)]
+struct Prefix(u64);
+
+impl Hasher for Prefix {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(prefix) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*prefix);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Shelf {

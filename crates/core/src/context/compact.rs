@@ -4,6 +4,8 @@
 //! budget. A tool call and its results are kept or folded together. What is folded never exceeds what the summarising
 //! call itself can be shown.
 
+use std::sync::Arc;
+
 use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +52,7 @@ impl Room {
 #[must_use]
 pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
     let groups = groups(&thread.entries);
-    let opening = thread.tokens.saturating_sub(thread.entries.iter().map(Entry::tokens).sum());
+    let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let words_max = room.tokens / 100 * KEPT_WORDS_PERCENT;
     let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
     if opening.saturating_add(pinned) > room.free {
@@ -98,7 +100,7 @@ struct Group {
 }
 
 /// Entries that must stay together: an assistant message that calls tools, and the results that follow it.
-fn groups(entries: &Vector<Entry>) -> Vec<Group> {
+fn groups(entries: &Vector<Arc<Entry>>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut open_calls = 0usize;
     for (place, entry) in entries.iter().enumerate() {
@@ -120,7 +122,7 @@ fn groups(entries: &Vector<Entry>) -> Vec<Group> {
     groups
 }
 
-fn words(entries: &Vector<Entry>, folded: &[usize], tokens_max: u32) -> Vec<Text> {
+fn words(entries: &Vector<Arc<Entry>>, folded: &[usize], tokens_max: u32) -> Vec<Text> {
     let mut left = tokens_max;
     let mut words = Vec::new();
     let newest_first =

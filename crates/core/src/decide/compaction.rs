@@ -128,8 +128,8 @@ impl<'a> Draft<'a> {
 
 fn after(stood: &Thread, compacted: &ThreadCompacted) -> u32 {
     let kept: u32 =
-        compacted.kept.iter().filter_map(|place| stood.entries.get(*place as usize)).map(Entry::tokens).sum();
-    let folded: u32 = stood.entries.iter().map(Entry::tokens).sum();
+        compacted.kept.iter().filter_map(|place| stood.entries.get(*place as usize)).map(|entry| entry.tokens()).sum();
+    let folded: u32 = stood.entries.iter().map(|entry| entry.tokens()).sum();
     let summary: u32 = compacted.summary.iter().map(|text| text.tokens).sum();
     let frame = if compacted.summary.is_empty() { 0 } else { MESSAGE_FRAME_TOKENS };
     stood.tokens.saturating_sub(folded) + kept + summary + frame

@@ -8,27 +8,30 @@ use super::scan::Scanner;
 /// (at most [`super::BLOCK_BYTES_MAX`]); everything else goes out at once.
 #[derive(Debug)]
 pub struct Filter {
-    scanner: Scanner,
+    /// None where no block can come: all text is visible as it is.
+    scanner: Option<Scanner>,
 }
 
 impl Filter {
     /// A filter for a stream in which `names` count as blocks.
     #[must_use]
     pub fn new(names: BlockNames) -> Self {
-        Self { scanner: Scanner::new(names.blocks.into_iter().map(|(name, _)| name).collect()) }
+        let names: Vec<String> = names.blocks.into_iter().map(|(name, _)| name).collect();
+        Self { scanner: (!names.is_empty()).then(|| Scanner::new(names)) }
     }
 
     /// Takes the next chunk; returns the visible text that is certain now.
     #[must_use]
     pub fn push(&mut self, chunk: &str) -> String {
-        let visible = self.scanner.push(chunk);
-        self.scanner.forget_findings();
+        let Some(scanner) = &mut self.scanner else { return chunk.to_owned() };
+        let visible = scanner.push(chunk);
+        scanner.forget_findings();
         visible
     }
 
     /// The stream has ended; returns what was held back and turned out to be no block.
     #[must_use]
-    pub fn finish(mut self) -> String {
-        self.scanner.finish()
+    pub fn finish(self) -> String {
+        self.scanner.map(|mut scanner| scanner.finish()).unwrap_or_default()
     }
 }

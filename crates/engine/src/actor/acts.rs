@@ -51,11 +51,14 @@ impl Actor {
 
     async fn make_call(&mut self, call: CallId, attempt: u32, not_before: Millis) -> Result<(), Lost> {
         let Some(plan) = self.session().plan(call) else { return Ok(()) };
-        let missing = self.resident.shelf.missing(plan.needs());
-        if !missing.is_empty() {
+        let mut filled = plan.fill(&self.resident.shelf);
+        // As a rule all of it is at hand, and then nothing need be looked up twice.
+        if filled.is_err() {
+            let missing = self.resident.shelf.missing(plan.needs());
             self.fetch_for_sure(missing).await?;
+            filled = plan.fill(&self.resident.shelf);
         }
-        let Ok(prompt) = plan.fill(&self.resident.shelf) else { return Ok(()) };
+        let Ok(prompt) = filled else { return Ok(()) };
         let wanted = Arc::new(AtomicBool::new(true));
         let errand = CallErrand {
             shared: self.shared.clone(),
