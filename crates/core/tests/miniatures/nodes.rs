@@ -14,13 +14,13 @@ use serde_json::json;
 
 use super::{instruction, message, say, user_message, words};
 
-struct Nodes {
+pub struct Nodes {
     spec: FlowSpec,
 }
 
 /// The three layers: what exists, what was said, what was decided.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Layers {
+pub struct Layers {
     entities: Vec<String>,
     conversation: Vec<String>,
     reasoning: Vec<String>,
@@ -28,7 +28,7 @@ struct Layers {
 }
 
 impl Nodes {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let entities = || FragmentSpec::changing("entities", Layer::Entities).within(4, Over::KeepEnd);
         let conversation = || FragmentSpec::changing("conversation", Layer::Conversation);
         let reasoning = || FragmentSpec::changing("reasoning", Layer::Reasoning).within(8, Over::LeaveOut);

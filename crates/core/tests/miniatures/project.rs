@@ -20,19 +20,19 @@ use serde_json::json;
 
 use super::{instruction, message, user_message, words};
 
-struct Project {
+pub struct Project {
     spec: FlowSpec,
 }
 
 /// The open routing turn: who is still expected, and what the router must be told.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Routing {
+pub struct Routing {
     expected: BTreeSet<AgentName>,
     completed: BTreeSet<AgentName>,
     told: String,
 }
 
-fn work() -> PhaseKey {
+pub fn work() -> PhaseKey {
     PhaseKey { graph: "work".into(), owner: Owner::Session }
 }
 
@@ -42,7 +42,7 @@ fn tool(name: &str, runs: Runs) -> ToolDef {
 }
 
 impl Project {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let edge = |from: &str, to: &str| Edge { from: from.into(), to: to.into(), guard: Guard::Always };
         let mut end = Phase::named("end");
         end.kind = PhaseKind::End;

@@ -16,13 +16,13 @@ use serde_json::json;
 
 use super::{instruction, words};
 
-struct Team {
+pub struct Team {
     spec: FlowSpec,
 }
 
 /// The message each agent has in hand.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Desks {
+pub struct Desks {
     in_hand: Vec<MessagePosted>,
 }
 
@@ -44,7 +44,7 @@ fn graph(name: &str, path: &[&str]) -> PhaseGraph {
 }
 
 impl Team {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let letter = || FragmentSpec::changing("letter", Layer::Task);
         let coder = RoleSpec::new("coder", Scope::session().until(segue_core::scope::Until::Work)).lives_by("coder");
         let architect = RoleSpec::new("architect", Scope::peer_and_work()).lives_by("architect");
