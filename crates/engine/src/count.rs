@@ -30,9 +30,8 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
         if start == bytes.len() {
             return None;
         }
-        let parts = |window: &[u8]| {
-            window[0].is_ascii_alphabetic() && window[1] == b' ' && window[2].is_ascii_alphabetic()
-        };
+        let parts =
+            |window: &[u8]| window[0].is_ascii_alphabetic() && window[1] == b' ' && window[2].is_ascii_alphabetic();
         let end = bytes[start..].windows(3).position(parts).map_or(bytes.len(), |place| start + place + 1);
         let stretch = &text[start..end];
         start = end;

@@ -19,7 +19,6 @@ use crate::words::{Shelf, Words};
 /// The model that answers where a test names none.
 pub const MODEL: &str = "plain";
 
-
 /// A session held in the hand.
 pub struct Stage {
     rules: Arc<dyn Rules>,
