@@ -20,6 +20,8 @@ pub const OPEN_CALLS_MAX: usize = 64;
 pub const DEFERRED_CALLS_MAX: usize = 64;
 /// Most rounds of tool use that follow one call.
 pub const TOOL_ROUNDS_MAX: u32 = 16;
+/// Longest arguments of a tool call we take, in bytes of JSON.
+pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// Most tool runs one answer may ask for.
 pub const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
 /// Most threads kept in memory for one session; the least recently used is closed.
@@ -40,7 +42,7 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
 pub const TITLE_CHARS_MAX: usize = 80;
 /// Longest name of a session, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 64;
-/// Largest flow fact, in bytes of JSON.
+/// Largest fact, note on a call or handover of a flow, in bytes of JSON.
 pub const FACT_BYTES_MAX: usize = 1 << 20;
 /// Handovers remembered in state; all of them are in the journal.
 pub const HANDOVERS_KEPT_MAX: usize = 64;
@@ -48,6 +50,8 @@ pub const HANDOVERS_KEPT_MAX: usize = 64;
 pub const REPAIRS_MAX: u32 = 3;
 /// Timers running at once in one session.
 pub const TIMERS_MAX: usize = 128;
+/// Longest account of a failure we keep, in bytes; vendors are known to answer with whole pages.
+pub const FAILURE_BYTES_MAX: usize = 4_096;
 /// Most tries of one call, whatever ended the earlier ones; a call that kills the process each time ends here.
 pub const TRIES_MAX: u32 = 12;
 /// Longest wait that a vendor may ask for before another try; asked to wait longer, we give up and say so.

@@ -71,6 +71,23 @@ impl Stage {
     /// Opens a session of this flow with a policy for messages that arrive while a turn runs.
     #[must_use]
     pub fn open_with(flow: impl Flow, busy: Busy) -> Self {
+        let opened = SessionOpened {
+            format: codec::FORMAT,
+            session: "test".into(),
+            flow: Flow::spec(&flow).name.clone(),
+            title: None,
+            busy,
+            settings: serde_json::Value::Null,
+        };
+        Self::open_as(flow, opened)
+    }
+
+    /// Opens this session of this flow.
+    ///
+    /// # Panics
+    /// The flow has faults.
+    #[must_use]
+    pub fn open_as(flow: impl Flow, opened: SessionOpened) -> Self {
         let faults = Flow::spec(&flow).faults();
         assert!(faults.is_empty(), "the flow has faults: {faults:#?}");
         let rules: Arc<dyn Rules> = Arc::new(flow);
@@ -85,16 +102,7 @@ impl Stage {
             shown: 0,
             checked: Checked::AfterEachInput,
         };
-        let flow = stage.rules.spec().name.clone();
-        let session = "test".into();
-        stage.give(Input::Open(SessionOpened {
-            format: codec::FORMAT,
-            session,
-            flow,
-            title: None,
-            busy,
-            settings: serde_json::Value::Null,
-        }));
+        stage.give(Input::Open(opened));
         stage
     }
 
@@ -312,7 +320,8 @@ impl Stage {
 
     /// The session is copied and goes on under another name; this is the copy.
     pub fn fork(&mut self) -> &mut Self {
-        let (from, at) = ("test".into(), self.state.session.seq);
+        let from = self.state.session.id.clone().expect("it was opened");
+        let at = self.state.session.seq;
         self.state = State::fold(&*self.rules, &self.journal);
         self.give(Input::Forked { session: "copy".into(), from, at })
     }

@@ -26,6 +26,13 @@ pub(super) struct Errand<'f> {
     pub compactions: u32,
 }
 
+impl Errand<'_> {
+    /// What a call that waited is for.
+    fn of(wait: &CallDeferred) -> Self {
+        Self { follows: wait.follows, compacts: None, compactions: wait.compactions }
+    }
+}
+
 /// The identity of a call, settled before anything is rendered.
 pub(super) struct Bearing<'s> {
     pub role: &'s RoleSpec,
@@ -426,18 +433,27 @@ impl<'a> Draft<'a> {
 
     /// Goes on with a call that waited for another.
     pub fn resume_deferred(&mut self) -> bool {
-        let session = self.session();
-        let ready = session
-            .deferred
-            .values()
-            .find(|wait| !session.calls.contains_key(&wait.waits_for) && !session.rounds.contains_key(&wait.waits_for));
-        let Some(wait) = ready.cloned() else { return false };
+        let Some(wait) = self.session().deferred.values().find(|wait| self.can_go_on(wait)).cloned() else {
+            return false;
+        };
         self.cause = wait.turn;
         self.record(Event::CallResumed { deferred: wait.deferred });
-        let errand = Errand { follows: wait.follows, compactions: wait.compactions, compacts: None };
-        self.call(wait.wish, errand);
+        self.call(wait.wish.clone(), Errand::of(&wait));
         wait.follows.into_iter().for_each(|call| self.drop_round_unless_followed(call));
         true
+    }
+
+    /// Whether what a call waits for is over. Of several that wait for one thread only the first goes on; the others need
+    /// no new event to wait for that one.
+    fn can_go_on(&self, wait: &CallDeferred) -> bool {
+        let session = self.session();
+        if session.calls.contains_key(&wait.waits_for) || session.rounds.contains_key(&wait.waits_for) {
+            return false;
+        }
+        let Some(role) = self.spec().roles.get(&wait.wish.role) else { return true };
+        let errand = Errand::of(wait);
+        let bearing = self.bearing(role, &wait.wish, CallId(session.last.call.0 + 1), errand);
+        self.standing_is_busy(&bearing, errand).is_none()
     }
 }
 

@@ -7,11 +7,12 @@ use crate::event::{Busy, CallAnswered, CountedBy, Event, MessageReceived, Next, 
 use crate::flow::{Audience, UnknownPolicy};
 use crate::ids::{CallId, IdempotencyKey, MessageId, TimerId, ToolRunId, TurnId};
 use crate::limits::{
-    IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, RETRY_AFTER_MS_MAX,
-    TITLE_CHARS_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX, TRIES_MAX,
+    FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
+    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX,
+    TOOL_ROUNDS_MAX, TRIES_MAX,
 };
 use crate::phase::guard::Proposer;
-use crate::prompt::{Failure, Reply, Usage};
+use crate::prompt::{Failure, Reply, ToolCall, Usage};
 use crate::session::{CallStatus, OpenCall, Waiting};
 
 impl Draft<'_> {
@@ -183,6 +184,7 @@ impl Draft<'_> {
             reply.tool_calls.clear();
         }
         reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
+        self.leave_out_giants(&mut reply.tool_calls);
         let text = self.store(reply.text, if heard { BodyKind::Said } else { BodyKind::Inner });
         let reasoning = (!reply.reasoning.is_empty()).then(|| self.store(reply.reasoning, BodyKind::Inner));
         let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
@@ -202,7 +204,20 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn failure(&mut self, call: CallId, attempt: u32, failure: Failure) -> Result<(), Refusal> {
+    /// Nobody needs a tool call as long as a book, and the journal would keep it for ever.
+    fn leave_out_giants(&mut self, wishes: &mut Vec<ToolCall>) {
+        wishes.retain(|wish| {
+            let bytes = wish.arguments.to_string().len();
+            if bytes > TOOL_ARGUMENTS_BYTES_MAX {
+                let why = format!("its arguments have {bytes} bytes; at most {TOOL_ARGUMENTS_BYTES_MAX} are taken");
+                self.refuse_step(format!("call of tool `{}`", wish.name), why);
+            }
+            bytes <= TOOL_ARGUMENTS_BYTES_MAX
+        });
+    }
+
+    fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
+        cut_to(&mut failure.message, FAILURE_BYTES_MAX);
         let open = self.owed(call, attempt)?;
         let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
         let asked_ms = failure.retry_after_ms.unwrap_or(0);

@@ -7,7 +7,7 @@ use crate::body::BodyKind;
 use crate::event::{Event, MessagePosted, Said, ToolOpened};
 use crate::flow::{Speech, Step};
 use crate::handover::{Handover, check};
-use crate::ids::{AgentName, CallId, HandoverId, MessageId, TimerId, ToolRunId};
+use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FACT_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
 use crate::phase::guard::Proposer;
 
@@ -18,17 +18,13 @@ impl Draft<'_> {
             return;
         }
         match step {
-            Step::Call(wish) => {
-                self.call(wish, Errand::default());
-            }
-            Step::Say { text, by, call } => {
-                let text = match text {
-                    Speech::New(text) => self.store(text, BodyKind::Said),
-                    Speech::Stored(text) => text,
-                };
-                let turn = self.turn();
-                self.record(Event::Said(Said { turn, text, by, call }));
-            }
+            Step::Call(wish) => match too_big(&wish.note) {
+                Some(why) => self.refuse_step(format!("call of `{}` for `{}`", wish.role, wish.ask), why),
+                None => {
+                    self.call(wish, Errand::default());
+                }
+            },
+            Step::Say { text, by, call } => self.say(text, by, call),
             Step::EndTurn(outcome) => match self.session().turn.as_ref().map(|turn| turn.id) {
                 // What is still owed for the turn is not wanted any more.
                 Some(_) => self.stop_turn("the turn has ended", outcome),
@@ -36,16 +32,14 @@ impl Draft<'_> {
             },
             Step::Propose { phase, proposal } => self.propose(phase, &proposal),
             Step::Hand { kind, document, calls, how } => self.hand(kind, document, calls, how),
-            Step::AskHandover(kind) => self.record(Event::HandoverAsked { kind }),
-            Step::Note { kind, value } => {
-                let bytes = value.to_string().len();
-                if bytes > FACT_BYTES_MAX {
-                    let why = format!("it has {bytes} bytes of JSON; at most {FACT_BYTES_MAX} are taken");
-                    self.refuse_step(format!("fact `{kind}`"), why);
-                } else {
-                    self.record(Event::Fact { kind, value });
-                }
-            }
+            Step::AskHandover(kind) => match self.spec().handovers.contains_key(&kind) {
+                true => self.record(Event::HandoverAsked { kind }),
+                false => self.refuse_step(format!("handover `{kind}`"), "the flow declares no such kind"),
+            },
+            Step::Note { kind, value } => match too_big(&value) {
+                Some(why) => self.refuse_step(format!("fact `{kind}`"), why),
+                None => self.record(Event::Fact { kind, value }),
+            },
             Step::RunTool { tool, arguments, agent } => {
                 let turn = self.turn();
                 let run = ToolRunId(0);
@@ -59,12 +53,7 @@ impl Draft<'_> {
                 }
             }
             Step::SetTimer { name, after_ms } => self.set_timer(name, after_ms),
-            Step::StopTimer { name } => {
-                let running = self.session().timers.iter().find(|(_, timer)| timer.name == name).map(|(id, _)| *id);
-                if let Some(timer) = running {
-                    self.record(Event::TimerStopped { timer });
-                }
-            }
+            Step::StopTimer { name } => self.stop_timer(&name),
             Step::Post { from, to, lane, topic, text, answers } => {
                 if let Some(why) = self.cannot_post(&to, &text) {
                     self.refuse_step(format!("message from `{from}` to `{to}`"), why);
@@ -122,6 +111,10 @@ impl Draft<'_> {
             return;
         };
         let checked = check(schema, document);
+        if let Some(why) = serde_json::to_value(&checked.document).ok().and_then(|document| too_big(&document)) {
+            self.refuse_step(format!("handover `{kind}`"), why);
+            return;
+        }
         let missing = checked.missing.iter().map(|name| format!("`{name}` is missing"));
         let complaints = checked.complaints.iter().cloned().chain(missing).collect();
         let id = HandoverId(self.session().last.handover.0 + 1);
@@ -146,6 +139,22 @@ impl Draft<'_> {
         self.record(Event::TimerSet { timer, name, at, turn });
     }
 
+    fn stop_timer(&mut self, name: &str) {
+        let running = self.session().timers.iter().find(|(_, timer)| timer.name == name).map(|(id, _)| *id);
+        if let Some(timer) = running {
+            self.record(Event::TimerStopped { timer });
+        }
+    }
+
+    fn say(&mut self, text: Speech, by: Option<RoleName>, call: Option<CallId>) {
+        let text = match text {
+            Speech::New(text) => self.store(text, BodyKind::Said),
+            Speech::Stored(text) => text,
+        };
+        let turn = self.turn();
+        self.record(Event::Said(Said { turn, text, by, call }));
+    }
+
     fn cannot_post(&self, to: &AgentName, text: &str) -> Option<String> {
         if text.len() > MESSAGE_BYTES_MAX {
             return Some(format!("it has {} bytes; at most {MESSAGE_BYTES_MAX} are taken", text.len()));
@@ -163,4 +172,10 @@ impl Draft<'_> {
         let slot = self.bearing(role, wish, CallId(0), Errand::default()).slot;
         self.record(Event::ThreadReset { slot, by: Proposer::Engine, reason });
     }
+}
+
+/// Why a value is not taken into the journal, if it is not.
+fn too_big(value: &serde_json::Value) -> Option<String> {
+    let bytes = value.to_string().len();
+    (bytes > FACT_BYTES_MAX).then(|| format!("it has {bytes} bytes of JSON; at most {FACT_BYTES_MAX} are taken"))
 }

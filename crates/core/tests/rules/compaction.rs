@@ -294,6 +294,26 @@ fn a_long_run_of_tools_is_compacted_between_its_rounds() {
 }
 
 #[test]
+fn a_call_wished_when_a_round_was_shortened_waits_until_the_round_is_over() {
+    let spec = summarised(speaker().may_use("look")).tool(tool("look", Runs::Host));
+    let mut stage = Stage::open(Puppet::new(spec, |view, event| match &event.event {
+        Event::ThreadCompacted(_) => vec![super::note("speaker", "by the way")],
+        Event::CallAnswered(_) => Vec::new(),
+        _ => Puppet::chats(view, event),
+    }));
+    stage.window(WINDOW);
+    stage.say("look around");
+    while stage.open_roles() == ["speaker"] {
+        stage.wants_tool("speaker", "look", json!({})).tool("look", Ok(&words(200)));
+    }
+    stage.answer("scribe", "looked around");
+    let last = |stage: &Stage| stage.prompt("speaker").messages.last().map(|message| message.text());
+    assert_eq!(last(&stage), Some(words(200)), "the round goes on first");
+    stage.answer("speaker", "seen it");
+    assert_eq!(last(&stage).as_deref(), Some("by the way"));
+}
+
+#[test]
 fn a_tool_call_is_never_parted_from_its_result() {
     let worker = speaker().may_use("look");
     let mut stage = stage(Puppet::spec_of(worker).tool(tool("look", Runs::Host)));

@@ -2,14 +2,15 @@
 
 use segue_core::decide::{Command, Input, Refusal};
 use segue_core::event::{CallWish, Event, Lane, Outcome};
-use segue_core::flow::{FlowSpec, Step};
+use segue_core::flow::{FlowSpec, Runs, Step, ToolDef, UnknownPolicy};
 use segue_core::ids::TurnId;
 use segue_core::limits::{CALLS_PER_TURN_MAX, STEPS_PER_INPUT_MAX};
 use segue_core::scope::Scope;
 use segue_core::session::Act;
 use segue_testkit::{Puppet, Stage};
+use serde_json::json;
 
-use super::{events, message, note, outcomes, refused_steps};
+use super::{events, message, note, outcomes, refused_steps, tool};
 
 fn spec() -> FlowSpec {
     Puppet::spec_of(Puppet::speaker()).role(Puppet::role("worker", Scope::turn()))
@@ -64,9 +65,11 @@ fn a_flow_that_calls_and_calls_comes_to_the_end_of_its_turn() {
         _ => Vec::new(),
     }));
     stage.say("go");
-    for _ in 0..CALLS_PER_TURN_MAX {
-        stage.answer("speaker", "ok");
-    }
+    stage.unchecked(|stage| {
+        for _ in 0..CALLS_PER_TURN_MAX {
+            stage.answer("speaker", "ok");
+        }
+    });
     assert_eq!(outcomes(&stage), ["failed"]);
     assert!(refused_steps(&stage)[0].contains("does the flow loop?"));
     stage.say("a new turn may call again").answer("speaker", "ok");
@@ -115,9 +118,6 @@ fn work_beside_the_turns_is_no_turns_and_does_not_end_with_one() {
     stage.say("start").say("hi");
     assert_eq!(stage.open_roles(), ["worker", "speaker"]);
     stage.answer("worker", "done a bit");
-    let turns = |stage: &Stage| -> Vec<Option<TurnId>> {
-        stage.session().calls.values().map(|open| open.opened.turn).collect()
-    };
     assert_eq!(turns(&stage), [Some(TurnId(2)), None], "its next step was taken during turn 2, not for it");
     stage.pass(20);
     assert_eq!(stage.session().deferred.len() + stage.session().calls.len(), 3, "nor are its timers the turn's");
@@ -147,6 +147,42 @@ fn a_role_that_remembers_a_turn_does_not_mix_it_with_what_goes_on_beside_it() {
         ["be worker", "still beside"],
         "the turn took its slot; what stood there is left behind"
     );
+}
+
+/// The turns of the open calls, by their numbers.
+fn turns(stage: &Stage) -> Vec<Option<TurnId>> {
+    stage.session().calls.values().map(|open| open.opened.turn).collect()
+}
+
+#[test]
+fn a_waiting_call_goes_on_for_whom_it_was_wished_whoever_it_waited_for() {
+    let mut stage = Stage::open(Puppet::new(spec(), |_, event| match &event.event {
+        Event::TurnStarted { turn: TurnId(1), .. } => {
+            vec![Step::EndTurn(Outcome::Done), note("speaker", "beside"), note("speaker", "beside again")]
+        }
+        Event::TurnStarted { .. } => vec![note("speaker", "within"), note("worker", "within")],
+        _ => Vec::new(),
+    }));
+    stage.say("one").say("two");
+    stage.answer("speaker", "1");
+    assert_eq!(turns(&stage), [Some(TurnId(2)), None], "the second wish beside the turns comes first");
+    stage.answer("speaker", "2");
+    assert_eq!(turns(&stage), [Some(TurnId(2)), Some(TurnId(2))], "and then the one within");
+}
+
+#[test]
+fn a_round_goes_on_for_whom_it_was_begun() {
+    let look = ToolDef { unknown: UnknownPolicy::Fail, ..tool("look", Runs::Host) };
+    let role = |name: &str| Puppet::role(name, Scope::session()).may_use("look");
+    let spec = Puppet::spec_of(role("speaker")).role(role("worker")).tool(look);
+    let mut stage = Stage::open(Puppet::new(spec, |_, event| match &event.event {
+        Event::TurnStarted { turn: TurnId(1), .. } => vec![Step::EndTurn(Outcome::Done), note("worker", "beside")],
+        Event::TurnStarted { .. } => vec![note("speaker", "within")],
+        _ => Vec::new(),
+    }));
+    stage.say("one").say("two");
+    stage.wants_tool("worker", "look", json!({})).wants_tool("speaker", "look", json!({})).crash();
+    assert_eq!(turns(&stage), [None, Some(TurnId(2))], "both ended in one decision");
 }
 
 fn with_timers() -> Stage {

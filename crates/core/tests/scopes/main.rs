@@ -57,10 +57,11 @@ fn any_call() -> impl Strategy<Value = Order> {
 }
 
 fn any_order() -> impl Strategy<Value = Order> {
+    let lease = (0..AGENTS.len(), proptest::option::weighted(0.8, 0..3u8));
     let who = (0..3usize, 0..AGENTS.len(), 0..AGENTS.len());
     prop_oneof![
         12 => any_call(),
-        2 => (0..AGENTS.len(), proptest::option::weighted(0.8, 0..3u8)).prop_map(|(agent, work)| Order::Lease { agent, work }),
+        2 => lease.prop_map(|(agent, work)| Order::Lease { agent, work }),
         2 => (0..GRAPHS.len(), 0..PHASES.len()).prop_map(|(graph, to)| Order::Go { graph, to }),
         1 => who.prop_map(|(role, agent, peer)| Order::Forget { role, agent, peer }),
         1 => (0..8usize).prop_map(|place| Order::Cancel { place }),

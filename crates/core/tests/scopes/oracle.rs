@@ -48,6 +48,7 @@ struct Memory {
     said: Vec<Said>,
     /// The questions that must not be folded.
     pinned: BTreeSet<String>,
+    compactions: u32,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +76,8 @@ pub struct Oracle {
     last_of: BTreeMap<Slot, CallId>,
     last_in: BTreeMap<usize, CallId>,
     before: BTreeMap<CallId, Option<CallId>>,
+    /// How often its memory had been compacted before each call.
+    compactions_before: BTreeMap<CallId, u32>,
 }
 
 /// Whether a role keeps one memory for each peer, for each model.
@@ -219,7 +222,14 @@ impl Oracle {
             let system = system.map(|piece| text(stage, piece)).collect::<Vec<_>>().join("\n\n");
             let thread = opened.receipt.thread.thread();
             assert!(self.memories.iter().all(|memory| memory.thread != thread), "{call} opens a thread of its own");
-            self.memories.push(Memory { thread, opened: place, system, said: Vec::new(), pinned: BTreeSet::new() });
+            self.memories.push(Memory {
+                thread,
+                opened: place,
+                system,
+                said: Vec::new(),
+                pinned: BTreeSet::new(),
+                compactions: 0,
+            });
             self.memories.len() - 1
         });
         match (&opened.receipt.thread, known) {
@@ -242,6 +252,7 @@ impl Oracle {
             None => self.last_of.get(&slot),
         };
         self.before.insert(call, last.copied());
+        self.compactions_before.insert(call, self.memories[place_of_memory].compactions);
         self.last_in.insert(place_of_memory, call);
         if beside(&opened.role.to_string()) == (true, true) || self.standing.get(&slot) == Some(&place_of_memory) {
             self.last_of.insert(slot, call);
@@ -268,6 +279,7 @@ impl Oracle {
         let kept: BTreeSet<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
         assert_eq!(kept.len() + compacted.folded as usize, memory.said.len(), "each is folded or kept");
         let stood = std::mem::take(&mut memory.said);
+        memory.compactions += 1;
         for (place, said) in stood.iter().enumerate() {
             assert!(kept.contains(&place) || !memory.pinned.contains(&said.text), "what is pinned stays");
             let with_wish = stood[..place].iter().rposition(|earlier| earlier.speaker == Speaker::Assistant);
@@ -327,13 +339,17 @@ impl Oracle {
             None => Prefix::First,
             Some(before) => {
                 let stood = &prompts[&before];
-                if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) {
+                let shortened = self.memory_of[&before] == self.memory_of[&call]
+                    && self.compactions_before[&before] != self.compactions_before[&call];
+                // A compaction may by chance leave the same words where they stood; it is the cause all the same.
+                if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) && !shortened {
                     Prefix::Extends(before)
                 } else {
                     let Prefix::Broken { from, kept, by } = &opened.receipt.prefix else {
                         panic!("{call} does not extend {before}, and says {:?}", opened.receipt.prefix);
                     };
                     assert_eq!(*from, before);
+                    assert!(!shortened || stood.tools != prompt.tools || *by == "compaction", "{call}");
                     assert!(*kept <= opened.receipt.tokens, "{call}, broken by {by}");
                     return;
                 }
