@@ -29,6 +29,7 @@ pub struct Loop {
 pub async fn run(what: Loop, dir: &std::path::Path) -> Result<()> {
     let ground = Ground::fresh(dir, "loop", Keep::No)?;
     let bed = Bed::start(what.keeper, what.shape, &ground.file()).await?;
+    bed.turns(&"warm".into(), what.turns).await?;
     let (cpu, start) = (cpu_ms(), Instant::now());
     let mut places = JoinSet::new();
     for place in 0..what.sessions {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::{Recovery, Shared};
 use crate::error::Error;
-use crate::limits::{PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
+use crate::limits::{CROWD_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
 use crate::report::Waiters;
 use acts::Flight;
@@ -221,6 +221,9 @@ impl Actor {
                 let now = self.shared.clock.now();
                 self.resident.claim = Some(self.epoch);
                 places.insert(self.session, Place::AtRest(self.resident, now));
+                if places.len() > CROWD_SESSIONS_MIN {
+                    shared.crowded.notify_one();
+                }
             }
             None
         })

@@ -16,7 +16,7 @@ use segue_core::limits::SESSION_ID_BYTES_MAX;
 use segue_core::session::State;
 use segue_models::Models;
 use segue_store::{Commit, Owes, Page, Query, Store};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::actor::{flow_of, owes, summary_of, work};
 use crate::casting::Casting;
@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     pub count: Arc<dyn Count + Send + Sync>,
     pub hub: Arc<Hub>,
     pub registry: Registry,
+    /// Rung when more sessions rest than are kept at hand.
+    pub crowded: Arc<Notify>,
     pub recovery: Recovery,
     pub closing: AtomicBool,
 }
@@ -181,6 +183,7 @@ impl Engine {
             count: setup.count,
             hub: Arc::new(Hub::default()),
             registry: Registry::default(),
+            crowded: Arc::default(),
             recovery: setup.recovery,
             closing: AtomicBool::new(false),
         });

@@ -11,14 +11,19 @@ use segue_core::ids::Millis;
 use segue_store::Owes;
 
 use crate::engine::{Engine, Recovery, Shared};
-use crate::limits::{ADOPT_MS, PARKED_CLAIM_MS_MAX, PARKED_SESSIONS_MAX};
+use crate::limits::{ADOPT_MS, CROWD_MS, PARKED_CLAIM_MS_MAX, PARKED_SESSIONS_MAX};
 use crate::registry::{Job, Place};
 
 /// Keeps house as long as the engine lives.
 pub(crate) async fn keep_house(shared: Weak<Shared>) {
     let mut looked = tokio::time::Instant::now();
+    let Some(crowded) = shared.upgrade().map(|shared| shared.crowded.clone()) else { return };
     loop {
-        tokio::time::sleep(Duration::from_millis(PARKED_CLAIM_MS_MAX / 2)).await;
+        let pause = Duration::from_millis(PARKED_CLAIM_MS_MAX / 2);
+        if tokio::time::timeout(pause, crowded.notified()).await.is_ok() {
+            // More will come; a round for each would be too much.
+            tokio::time::sleep(Duration::from_millis(CROWD_MS)).await;
+        }
         let Some(shared) = shared.upgrade() else { return };
         if shared.closing.load(Ordering::Acquire) {
             return;

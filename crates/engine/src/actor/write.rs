@@ -203,14 +203,18 @@ impl Actor {
             return self.shared.past_report(&self.session, ended.message).await;
         };
         // The next turn may have begun since, with an account of its own.
-        let mut state = before.clone();
-        events.iter().take_while(|event| event.seq <= ended.seq).for_each(|event| state.apply(&*self.rules, event));
+        let mut earlier = None;
+        if events.last().is_some_and(|event| event.seq > ended.seq) {
+            let state = earlier.insert(before.clone());
+            events.iter().take_while(|event| event.seq <= ended.seq).for_each(|event| state.apply(&*self.rules, event));
+        }
+        let session = &earlier.as_ref().unwrap_or(&self.resident.state).session;
         Ok(TurnReport {
             turn: ended.turn,
             outcome: ended.outcome.clone(),
             said,
-            phase: state.session.phase_label(),
-            spent: state.session.ledger.turn,
+            phase: session.phase_label(),
+            spent: session.ledger.turn,
         })
     }
 
