@@ -19,7 +19,7 @@ use crate::words::{Shelf, Words};
 pub const MODEL: &str = "plain";
 
 /// Rounds of fetching texts before one decision.
-const FETCHES_MAX: u32 = 64;
+const FETCH_ROUNDS: u32 = 64;
 
 /// A session held in the hand.
 pub struct Stage {
@@ -199,7 +199,7 @@ impl Stage {
     /// Decides with no text at hand but those that were asked for, as an engine does.
     fn decide_thriftily(&self, input: Input) -> Result<Decision, Refusal> {
         let mut at_hand = Shelf::default();
-        for _ in 0..FETCHES_MAX {
+        for _ in 0..FETCH_ROUNDS {
             match self.decide(input.clone(), &at_hand) {
                 Ok(decision) => return Ok(decision),
                 Err(Undecided::Refused(refusal)) => return Err(refusal),
