@@ -1,6 +1,5 @@
 //! A session held in the hand: inputs go in one by one, and after each the promises of core are checked.
 
-use crate::limits::FETCHES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,6 +17,9 @@ use crate::words::{Shelf, Words};
 
 /// The model that answers where a test names none.
 pub const MODEL: &str = "plain";
+
+/// Rounds of fetching texts before one decision.
+const FETCH_ROUNDS: u32 = 64;
 
 /// A session held in the hand.
 pub struct Stage {
@@ -197,7 +199,7 @@ impl Stage {
     /// Decides with no text at hand but those that were asked for, as an engine does.
     fn decide_thriftily(&self, input: Input) -> Result<Decision, Refusal> {
         let mut at_hand = Shelf::default();
-        for _ in 0..FETCHES_MAX {
+        for _ in 0..FETCH_ROUNDS {
             match self.decide(input.clone(), &at_hand) {
                 Ok(decision) => return Ok(decision),
                 Err(Undecided::Refused(refusal)) => return Err(refusal),
