@@ -3,6 +3,8 @@
 //! Decides what each kind of conversation does next. Knows no engine, no store and no model.
 
 pub mod chat;
+pub mod concierge;
+mod limits;
 mod template;
 
 use std::sync::Arc;

@@ -1,0 +1,184 @@
+//! A map as a graph of numbers: claims in the order of their ids, each id once; edges sorted, each once. Whatever order
+//! a map was written in, its graph is the same, and so is everything that is computed from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::concierge::map::{Claim, EdgeKind, Map};
+
+/// The claims of a map in the order of their ids. Of several with one id, the least stands, so that it does not matter
+/// which was written first.
+pub(in crate::concierge) fn distinct(map: &Map) -> Vec<&Claim> {
+    let mut claims: Vec<&Claim> = map.claims.iter().collect();
+    claims.sort_unstable();
+    claims.dedup_by(|later, earlier| later.id == earlier.id);
+    claims
+}
+
+/// An edge between the claims of these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Edge {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) kind: EdgeKind,
+}
+
+/// A map in its one order.
+#[derive(Debug)]
+pub(super) struct Graph<'m> {
+    pub(super) claims: Vec<&'m Claim>,
+    /// For each claim, how many of the answers take it.
+    pub(super) supporters: Vec<u32>,
+    /// How many of the answers take any claim.
+    pub(super) distinct_supporters: u32,
+    pub(super) edges: Vec<Edge>,
+    /// How many answers there are.
+    pub(super) answers: u32,
+}
+
+impl<'m> Graph<'m> {
+    pub(super) fn of(map: &'m Map, answers: u32) -> Self {
+        let claims = distinct(map);
+        let taken = |claim: &'m Claim| claim.supporters.range(1..).take_while(move |source| **source <= answers);
+        let supporters: Vec<u32> = claims.iter().map(|claim| count(taken(claim).count())).collect();
+        let sources: BTreeSet<u32> = claims.iter().flat_map(|claim| taken(claim)).copied().collect();
+        let places: BTreeMap<_, _> = claims.iter().enumerate().map(|(place, claim)| (&claim.id, place)).collect();
+        let mut edges: Vec<Edge> = Vec::with_capacity(map.edges.len());
+        for edge in &map.edges {
+            let (Some(from), Some(to)) = (places.get(&edge.from), places.get(&edge.to)) else { continue };
+            let (from, to) = match edge.kind.is_reinforcing() {
+                true => (*from, *to),
+                false => (*from.min(to), *from.max(to)),
+            };
+            if from != to {
+                edges.push(Edge { from, to, kind: edge.kind });
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        Self { claims, supporters, distinct_supporters: count(sources.len()), edges, answers }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.claims.len()
+    }
+
+    pub(super) fn edges_of(&self, kind: EdgeKind) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.kind == kind)
+    }
+
+    /// The pairs of claims with any edge between them, the lesser number first, each pair once.
+    pub(super) fn pairs(&self) -> Vec<(usize, usize)> {
+        let mut pairs: Vec<_> =
+            self.edges.iter().map(|edge| (edge.from.min(edge.to), edge.from.max(edge.to))).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+}
+
+/// For each node, where one gets from it.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    starts: Vec<usize>,
+    targets: Vec<usize>,
+}
+
+impl Neighbours {
+    pub(super) fn directed(nodes: usize, pairs: &[(usize, usize)]) -> Self {
+        let mut starts = vec![0; nodes + 1];
+        for (from, _) in pairs {
+            starts[from + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut next = starts.clone();
+        let mut targets = vec![0; pairs.len()];
+        for (from, to) in pairs {
+            targets[next[*from]] = *to;
+            next[*from] += 1;
+        }
+        Self { starts, targets }
+    }
+
+    pub(super) fn undirected(nodes: usize, pairs: &[(usize, usize)]) -> Self {
+        let both: Vec<_> = pairs.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
+        Self::directed(nodes, &both)
+    }
+
+    pub(super) fn of(&self, node: usize) -> &[usize] {
+        &self.targets[self.starts[node]..self.starts[node + 1]]
+    }
+}
+
+/// Which nodes hang together: for each node the number of its component, counted by the least node in each.
+pub(super) fn components(nodes: usize, neighbours: &Neighbours) -> Vec<usize> {
+    const NONE: usize = usize::MAX;
+    let mut component = vec![NONE; nodes];
+    let (mut count, mut waiting) = (0, Vec::new());
+    for start in 0..nodes {
+        if component[start] != NONE {
+            continue;
+        }
+        component[start] = count;
+        waiting.push(start);
+        while let Some(node) = waiting.pop() {
+            for next in neighbours.of(node) {
+                if component[*next] == NONE {
+                    component[*next] = count;
+                    waiting.push(*next);
+                }
+            }
+        }
+        count += 1;
+    }
+    component
+}
+
+/// For each node, whether taking it away would part others that hang together (Tarjan, without recursion).
+pub(super) fn articulation_points(nodes: usize, neighbours: &Neighbours) -> Vec<bool> {
+    let mut is_point = vec![false; nodes];
+    // The moment a node was met, from 1; 0 is not yet. And the earliest node reached from below it.
+    let (mut met, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
+    let mut clock = 0;
+    for root in 0..nodes {
+        if met[root] > 0 {
+            continue;
+        }
+        clock += 1;
+        (met[root], low[root]) = (clock, clock);
+        let mut root_children = 0;
+        // A node, the one it was met from, and how many of its neighbours were looked at.
+        let mut path = vec![(root, root, 0usize)];
+        while let Some((node, parent, looked)) = path.last_mut() {
+            let (node, parent) = (*node, *parent);
+            if let Some(next) = neighbours.of(node).get(*looked).copied() {
+                *looked += 1;
+                if met[next] == 0 {
+                    clock += 1;
+                    (met[next], low[next]) = (clock, clock);
+                    path.push((next, node, 0));
+                } else if next != parent {
+                    low[node] = low[node].min(met[next]);
+                }
+                continue;
+            }
+            path.pop();
+            if node == root {
+                continue;
+            }
+            low[parent] = low[parent].min(low[node]);
+            if parent == root {
+                root_children += 1;
+            } else if low[node] >= met[parent] {
+                is_point[parent] = true;
+            }
+        }
+        is_point[root] = root_children > 1;
+    }
+    is_point
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,32 @@
+//! Every limit of the flows, in one place.
+
+/// Most claims read from one map.
+pub const MAP_CLAIMS_MAX: usize = 10_000;
+/// Most edges read from one map.
+pub const MAP_EDGES_MAX: usize = 50_000;
+/// Most gaps read from one map; all of them are told one by one.
+pub const MAP_GAPS_MAX: usize = 50;
+/// Longest id of a claim, in characters.
+pub const CLAIM_ID_CHARS_MAX: usize = 64;
+/// Longest label of a claim, in characters.
+pub const CLAIM_LABEL_CHARS_MAX: usize = 120;
+/// Longest text of a claim or a gap, in characters.
+pub const CLAIM_TEXT_CHARS_MAX: usize = 2_000;
+/// Longest narrative kept beside a map, in characters.
+pub const NARRATIVE_CHARS_MAX: usize = 20_000;
+/// Complaints about one map that are told one by one; of the rest only the number is told.
+pub const MAP_COMPLAINTS_MAX: usize = 64;
+/// How much of a text a complaint cites, in characters.
+pub const MAP_EXCERPT_CHARS_MAX: usize = 60;
+/// Fewest answers a map can be made from.
+pub const MAP_ANSWERS_MIN: u32 = 2;
+
+/// Most positions a brief gives in full.
+pub const BRIEF_POSITIONS_MAX: usize = 24;
+/// Most lines in any other list of a brief, gaps apart.
+pub const BRIEF_LINES_MAX: usize = 12;
+/// Most labels named in one line of a brief.
+pub const BRIEF_LABELS_MAX: usize = 8;
+
+/// Most machinery terms reported from one reply.
+pub const LEAKS_MAX: usize = 64;

@@ -1,0 +1,84 @@
+//! Small maps in a few lines of text, and the one door for checks of their analysis.
+
+use segue_flows::concierge::analysis::{Analysis, Shape, analyse};
+use segue_flows::concierge::map::{Claim, ClaimKind, ClaimRole, Edge, EdgeKind, Map};
+
+/// A map and the number of its answers. The first line is that number; then a line each:
+/// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
+/// and factual; `a -> b` supports, `a => b` is a prerequisite, `a x b` conflicts, `a ~ b` is a tradeoff; `? text` is a gap.
+pub fn small(text: &str) -> (Map, u32) {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let answers = lines.next().and_then(|line| line.parse().ok()).expect("the number of answers");
+    let mut map = Map::default();
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["?", gap @ ..] => map.gaps.push(gap.join(" ")),
+            [from, mark @ ("->" | "=>" | "x" | "~"), to] => map.edges.push(edge(from, mark, to)),
+            [id, supporters, more @ ..] => map.claims.push(claim(id, supporters, more)),
+            _ => panic!("what is `{line}`?"),
+        }
+    }
+    (map, answers)
+}
+
+pub fn edge(from: &str, mark: &str, to: &str) -> Edge {
+    let kind = match mark {
+        "->" => EdgeKind::Supports,
+        "=>" => EdgeKind::Prerequisite,
+        "x" => EdgeKind::Conflicts,
+        _ => EdgeKind::Tradeoff,
+    };
+    Edge { from: from.into(), to: to.into(), kind }
+}
+
+fn claim(id: &str, supporters: &str, more: &[&str]) -> Claim {
+    let role = more.iter().find_map(|word| match *word {
+        "anchor" => Some(ClaimRole::Anchor),
+        "challenger" => Some(ClaimRole::Challenger),
+        "supplement" => Some(ClaimRole::Supplement),
+        _ => None,
+    });
+    let is_conditional = more.contains(&"conditional");
+    Claim {
+        id: id.into(),
+        label: format!("Do {id}"),
+        text: format!("It is best to do {id}."),
+        supporters: supporters.split(',').filter_map(|number| number.parse().ok()).collect(),
+        kind: if is_conditional { ClaimKind::Conditional } else { ClaimKind::Factual },
+        role: role.unwrap_or(ClaimRole::Branch),
+        challenges: None,
+    }
+}
+
+pub fn analysed(text: &str) -> Analysis {
+    let (map, answers) = small(text);
+    analyse(&map, answers)
+}
+
+/// What a map's analysis must come to, within 1e-12.
+pub struct Expected {
+    /// c, a, t, f, d, L, signal.
+    pub ratios: [f64; 7],
+    /// In the order of [`Shape::ALL`].
+    pub scores: [f64; 8],
+    pub shape: Shape,
+    pub confidence: f64,
+}
+
+pub fn check(text: &str, expected: &Expected) -> Analysis {
+    let analysis = analysed(text);
+    let r = analysis.ratios;
+    let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];
+    let scores: Vec<f64> = Shape::ALL.iter().map(|shape| analysis.score(*shape)).collect();
+    let close = |found: &[f64], expected: &[f64]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
+    assert!(close(&ratios, &expected.ratios), "ratios\n {ratios:?}, expected\n {:?}", expected.ratios);
+    assert!(close(&scores, &expected.scores), "scores\n {scores:?}, expected\n {:?}", expected.scores);
+    assert_eq!(analysis.shape, expected.shape);
+    assert!(close(&[analysis.confidence], &[expected.confidence]), "confidence {}", analysis.confidence);
+    analysis
+}
+
+pub fn ids(claims: &[segue_flows::concierge::map::ClaimId]) -> Vec<&str> {
+    claims.iter().map(|id| id.0.as_str()).collect()
+}
