@@ -7,3 +7,4 @@ pub mod brief;
 pub mod leaks;
 pub mod map;
 pub mod stance;
+mod words;

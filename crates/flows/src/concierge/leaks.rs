@@ -1,1 +1,113 @@
-//! x
+//! The leak check: does a reply speak of the machinery behind it? It finds words and their places; it blocks nothing and
+//! cannot tell a user's own financial models from ours, so a finding is a flag and no verdict. Code, addresses and the few
+//! phrases of [`HARMLESS`] are left alone.
+
+use std::ops::Range;
+
+use super::words::{Gap, begins, words};
+use crate::limits::LEAKS_MAX;
+
+/// A machinery term in a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leak {
+    /// Which term of [`TERMS`].
+    pub term: &'static str,
+    /// Where it stands, in bytes.
+    pub place: Range<usize>,
+}
+
+/// What a reply should not speak of, each with the forms it takes.
+pub const TERMS: [(&str, &[&str]); 8] = [
+    ("model", &["model", "models", "llm", "llms"]),
+    ("claim", &["claim", "claims"]),
+    ("structure", &["structure", "structures", "structural", "structurally"]),
+    ("analysis", &["analysis", "analyses"]),
+    ("batch", &["batch", "batches"]),
+    ("mapper", &["mapper", "mappers"]),
+    ("handover", &["handover", "handovers"]),
+    ("fan-out", &["fan out", "fanned out"]),
+];
+
+/// Where such a word is surely about something else: the word before, and the term.
+pub const HARMLESS: [(&str, &str); 10] = [
+    ("role", "model"),
+    ("business", "model"),
+    ("mental", "model"),
+    ("data", "model"),
+    ("pricing", "model"),
+    ("insurance", "claim"),
+    ("warranty", "claim"),
+    ("cost", "structure"),
+    ("sentence", "structure"),
+    ("first", "batch"),
+];
+
+/// The machinery terms in a reply, in order.
+#[must_use]
+pub fn scan(reply: &str) -> Vec<Leak> {
+    let aside = aside(reply);
+    let mut aside = aside.iter().peekable();
+    let words = words(reply);
+    let mut leaks = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        while aside.next_if(|range| range.end <= word.place.start).is_some() {}
+        if aside.peek().is_some_and(|range| range.start <= word.place.start) {
+            continue;
+        }
+        let forms = TERMS.iter().flat_map(|(term, forms)| forms.iter().map(|form| (*term, *form)));
+        let Some((term, form)) = forms.into_iter().find(|(_, form)| begins(&words[at..], form)) else { continue };
+        let before = at.checked_sub(1).map(|before| &words[before]).filter(|_| word.gap == Gap::Close);
+        if before.is_some_and(|before| HARMLESS.contains(&(before.text.as_str(), term))) {
+            continue;
+        }
+        let last = &words[at + form.split(' ').count() - 1];
+        leaks.push(Leak { term, place: word.place.start..last.place.end });
+        if leaks.len() == LEAKS_MAX {
+            break;
+        }
+    }
+    leaks
+}
+
+/// What is not prose: fenced code, code spans, addresses. In order.
+fn aside(text: &str) -> Vec<Range<usize>> {
+    let mut aside = Vec::new();
+    let mut fence: Option<(&str, usize)> = None;
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some((mark, offset)),
+            (Some((opening, start)), Some(mark)) if mark == opening => {
+                aside.push(start..offset + line.len());
+                fence = None;
+            }
+            (Some(_), _) => {}
+            (None, None) => aside_in_line(line, offset, &mut aside),
+        }
+        offset += line.len();
+    }
+    aside.extend(fence.map(|(_, start)| start..text.len()));
+    aside
+}
+
+/// Code spans and, between them, addresses.
+fn aside_in_line(line: &str, offset: usize, aside: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    for (place, part) in line.split('`').enumerate() {
+        let is_code = place % 2 == 1 && at + part.len() < line.len();
+        if is_code {
+            aside.push(offset + at..offset + at + part.len());
+        } else {
+            let mut within = at;
+            for word in part.split_inclusive(char::is_whitespace) {
+                if word.contains("://") {
+                    aside.push(offset + within..offset + within + word.len());
+                }
+                within += word.len();
+            }
+        }
+        at += part.len() + 1;
+    }
+}

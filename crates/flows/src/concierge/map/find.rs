@@ -22,7 +22,7 @@ pub(super) fn find(reply: &str) -> Result<Written, MapError> {
         has_claims(&value).then(|| Written { value, narrative: beside(reply, span), complaints: Vec::new() })
     });
     let mended = || spans.iter().rev().find_map(|span| tagged(reply, span));
-    valid.or_else(mended).or_else(|| unclosed(reply, &tags)).or_else(|| untagged(reply)).ok_or_else(|| {
+    valid.or_else(mended).or_else(|| unclosed(reply, &tags)).or_else(|| untagged(reply, &tags)).ok_or_else(|| {
         let has_empty = json::find_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
         if has_empty.value.is_some() { MapError::NoClaims } else { MapError::Missing }
     })
@@ -46,11 +46,15 @@ fn unclosed(reply: &str, tags: &[Tag]) -> Option<Written> {
     Some(Written { value: found.value?, narrative: around_braces(&reply[last.end..]), complaints })
 }
 
-fn untagged(reply: &str) -> Option<Written> {
-    let found = json::find_where(reply, |value| has_claims(value) && value.get("edges").is_some());
-    let mut complaints = vec![Complaint::Found(Found::Untagged)];
-    complaints.extend(state_of(&found.complaints));
-    Some(Written { value: found.value?, narrative: around_braces(reply), complaints })
+/// Any map in the reply; if an open quote before the last tag hides it, any that follows that tag.
+fn untagged(reply: &str, tags: &[Tag]) -> Option<Written> {
+    let rest = tags.last().map(|tag| &reply[tag.end..]);
+    [Some(reply), rest].into_iter().flatten().find_map(|text| {
+        let found = json::find_where(text, |value| has_claims(value) && value.get("edges").is_some());
+        let mut complaints = vec![Complaint::Found(Found::Untagged)];
+        complaints.extend(state_of(&found.complaints));
+        Some(Written { value: found.value?, narrative: around_braces(text), complaints })
+    })
 }
 
 fn state_of(complaints: &[json::Complaint]) -> Vec<Complaint> {

@@ -1,0 +1,68 @@
+//! Whether a reply speaks of the machinery behind it.
+
+use proptest::prelude::*;
+use segue_flows::concierge::leaks::{HARMLESS, TERMS, scan};
+
+fn found(reply: &str) -> Vec<&str> {
+    scan(reply).into_iter().map(|leak| &reply[leak.place]).collect()
+}
+
+#[test]
+fn s33_machinery_terms_are_found_where_they_stand() {
+    let reply = "The Models agree; my structural analysis of the claims (from the last batch) says so.";
+    assert_eq!(found(reply), ["Models", "structural", "analysis", "claims", "batch"]);
+    let leaks = scan(reply);
+    assert_eq!((leaks[0].term, leaks[0].place.clone()), ("model", 4..10));
+    assert_eq!(leaks[1].term, "structure");
+}
+
+#[test]
+fn every_form_of_every_term_is_found() {
+    for (term, forms) in TERMS {
+        for form in forms {
+            let reply = format!("It was _{}_.", form.to_uppercase());
+            assert_eq!(scan(&reply).first().map(|leak| leak.term), Some(term), "{form}");
+        }
+    }
+    assert_eq!(found("I fanned-out; see claim_3"), ["fanned-out", "claim"]);
+}
+
+#[test]
+fn parts_of_words_do_not_count() {
+    assert_eq!(found("Remodel the kitchen, reclaim the yard, restructure nothing, ask a modeller."), [""; 0]);
+}
+
+#[test]
+fn code_and_addresses_do_not_count() {
+    assert_eq!(
+        found("Call `model.fit()` once, see https://example.org/models/a and\n```\nclass Claim: batch\n```\n"),
+        [""; 0]
+    );
+    assert_eq!(found("~~~\nthe model\n```\nthe model"), [""; 0], "a fence that is never closed");
+    assert_eq!(found("a stray ` and a model"), ["model"]);
+    assert_eq!(found("`code` and a model, `more` and a claim"), ["model", "claim"]);
+}
+
+#[test]
+fn what_is_surely_something_else_does_not_count() {
+    for (before, term) in HARMLESS {
+        assert_eq!(found(&format!("a {before} {term}")), [""; 0]);
+    }
+    assert_eq!(found("your Business models and insurance claims"), [""; 0]);
+    // These cannot be told apart, and are flagged.
+    assert_eq!(found("Mind your role. Models differ, and so do financial models."), ["Models", "models"]);
+}
+
+#[test]
+fn there_is_a_limit_to_what_is_reported() {
+    assert_eq!(scan(&"model ".repeat(10_000)).len(), 64);
+}
+
+proptest! {
+    #[test]
+    fn any_reply_can_be_scanned(reply in "(model|claim|`|```|\n|~~~|://|_| |’|é){0,40}") {
+        for leak in scan(&reply) {
+            prop_assert!(reply.get(leak.place).is_some());
+        }
+    }
+}
