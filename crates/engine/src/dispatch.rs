@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use segue_core::decide::Input;
 use segue_core::event::{CallOpened, ToolOpened};
-use segue_core::flow::{Audience, RoleSpec};
+use segue_core::flow::RoleSpec;
 use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
 use segue_core::signal::filter::Filter;
@@ -82,10 +82,8 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
         attempt: errand.attempt,
         hints: Hints::default(),
     };
-    let mut heard = match errand.role.as_ref().map(|role| &role.audience) {
-        Some(Audience::User { blocks }) => Some(Filter::new(blocks.clone())),
-        Some(Audience::Private) | None => None,
-    };
+    let heard = errand.role.as_ref().and_then(|role| role.heard(&opened.ask));
+    let mut heard = heard.map(|blocks| Filter::new(blocks.clone()));
     let show = |text: String| {
         if !text.is_empty() {
             errand.shared.hub.words(&errand.session, opened.call, errand.attempt, &text);
