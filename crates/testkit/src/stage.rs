@@ -72,6 +72,16 @@ impl Stage {
     /// Opens a session of this flow with a policy for messages that arrive while a turn runs.
     #[must_use]
     pub fn open_with(flow: impl Flow, busy: Busy) -> Self {
+        Self::opened(flow, busy, serde_json::Value::Null)
+    }
+
+    /// Opens a session of this flow with these settings.
+    #[must_use]
+    pub fn open_set(flow: impl Flow, settings: serde_json::Value) -> Self {
+        Self::opened(flow, Busy::Queue, settings)
+    }
+
+    fn opened(flow: impl Flow, busy: Busy, settings: serde_json::Value) -> Self {
         let faults = Flow::spec(&flow).faults();
         assert!(faults.is_empty(), "the flow has faults: {faults:#?}");
         let rules: Arc<dyn Rules> = Arc::new(flow);
@@ -88,14 +98,7 @@ impl Stage {
         };
         let flow = stage.rules.spec().name.clone();
         let session = "test".into();
-        stage.give(Input::Open(SessionOpened {
-            format: codec::FORMAT,
-            session,
-            flow,
-            title: None,
-            busy,
-            settings: serde_json::Value::Null,
-        }));
+        stage.give(Input::Open(SessionOpened { format: codec::FORMAT, session, flow, title: None, busy, settings }));
         stage
     }
 
