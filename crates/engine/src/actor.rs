@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use segue_core::codec;
 use segue_core::decide::{Decision, Env, Input, Undecided, decide};
-use segue_core::event::Event;
-use segue_core::flow::{Lookup, Rules};
+use segue_core::event::{CallOpened, Event};
+use segue_core::flow::{About, Lookup, Rules, Sight, Texts};
 use segue_core::ids::{CallId, Epoch, FlowName, MessageId, Millis, SessionId, ToolRunId};
+use segue_core::prompt::Prompt;
 use segue_core::session::{Act, Session};
+use segue_models::{Hints, Kind};
 use segue_store::{Commit, Owes, Record, Snapshot, Summary, Takeover};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -397,6 +399,7 @@ impl Actor {
             self.fetch(missing).await.map_err(Lost)?;
         }
         let Ok(prompt) = plan.fill(&self.resident.shelf) else { return Ok(()) };
+        let hints = self.hints(&plan.opened, &prompt);
         let errand = crate::dispatch::CallErrand {
             shared: self.shared.clone(),
             session: self.session.clone(),
@@ -406,11 +409,24 @@ impl Actor {
             attempt,
             not_before,
             prompt: Arc::new(prompt),
+            hints,
             back: self.sender.clone(),
         };
         let flight = Flight(tokio::spawn(crate::dispatch::make_call(errand)).abort_handle());
         self.calls.insert((call, attempt), flight);
         Ok(())
+    }
+
+    /// What the flow tells a stand-in about a call.
+    fn hints(&self, opened: &CallOpened, prompt: &Prompt) -> Hints {
+        let model = self.shared.models.get(&opened.model);
+        if !model.is_ok_and(|model| model.describe().kind == Kind::Rehearsal) {
+            return Hints::default();
+        }
+        let texts = Texts::new(&self.resident.shelf);
+        let (state, about) = (&self.resident.state, About::default());
+        let sight = Sight { session: &state.session, state: &state.flow, texts: &texts, about: &about };
+        Hints { rehearse: self.rules.rehearse(sight, opened, prompt) }
     }
 
     fn run_tool(&mut self, run: ToolRunId) {

@@ -31,6 +31,8 @@ pub(crate) struct CallErrand {
     pub attempt: u32,
     pub not_before: Millis,
     pub prompt: Arc<Prompt>,
+    /// What a stand-in for a model is told; a vendor's model never is.
+    pub hints: Hints,
     pub back: mpsc::Sender<Job>,
 }
 
@@ -80,7 +82,7 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
         turn: opened.turn,
         call: opened.call,
         attempt: errand.attempt,
-        hints: Hints::default(),
+        hints: errand.hints.clone(),
     };
     let heard = errand.role.as_ref().and_then(|role| role.heard(&opened.ask));
     let mut heard = heard.map(|blocks| Filter::new(blocks.clone()));

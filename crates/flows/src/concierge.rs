@@ -15,6 +15,7 @@ pub mod facts;
 mod fragments;
 pub mod leaks;
 pub mod map;
+mod rehearsal;
 mod reply;
 pub mod settings;
 pub mod spec;
@@ -29,6 +30,7 @@ use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
 use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
 use segue_core::ids::FragmentName;
+use segue_core::prompt::Prompt;
 use segue_core::signal::BlockNames;
 
 use facts::Fact;
@@ -127,5 +129,9 @@ impl Flow for Concierge {
 
     fn fragment(&self, view: &View<'_, Memory>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
         fragments::rendered(view, asking, name.as_str())
+    }
+
+    fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
+        rehearsal::hint(view, call, prompt)
     }
 }

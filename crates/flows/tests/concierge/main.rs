@@ -3,11 +3,14 @@
 
 mod analysis;
 mod brief;
+mod checkpoints;
+mod failures;
 mod golden;
 mod leaks;
 mod map;
 mod play;
 mod properties;
 mod rows;
+mod samples;
 mod small;
 mod stance;
