@@ -8,6 +8,7 @@ mod failures;
 mod golden;
 mod leaks;
 mod map;
+mod page;
 mod play;
 mod properties;
 mod rows;
