@@ -71,7 +71,7 @@ pub enum Because {
     Nothing,
 }
 
-/// Which words ask for which stance.
+/// Which words ask for which stance; a hyphen counts as a blank.
 pub const CUES: [(Stance, &[&str]); 3] = [
     (
         Stance::Decide,
@@ -146,7 +146,7 @@ pub const CUES: [(Stance, &[&str]); 3] = [
             "what are my options",
             "what are the options",
             "what possibilities",
-            "open-ended",
+            "open ended",
             "keep it open",
             "just curious",
         ],
@@ -202,8 +202,7 @@ fn cue(message: &str) -> Option<(Stance, &'static str)> {
     let words = words(message);
     (0..words.len()).find_map(|at| {
         let all = CUES.iter().flat_map(|(stance, cues)| cues.iter().map(|cue| (*stance, *cue)));
-        let found =
-            all.filter(|(_, cue)| begins(&words[at..], &cue.replace('-', " "))).max_by_key(|(_, cue)| cue.len());
+        let found = all.filter(|(_, cue)| begins(&words[at..], cue)).max_by_key(|(_, cue)| cue.len());
         found.filter(|_| !is_refused(&words, at))
     })
 }
