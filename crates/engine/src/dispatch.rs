@@ -84,7 +84,8 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
         attempt: errand.attempt,
         hints: errand.hints.clone(),
     };
-    let heard = errand.role.as_ref().and_then(|role| role.heard(&opened.ask));
+    let heard = errand.role.as_ref().filter(|_| opened.recomputes.is_none());
+    let heard = heard.and_then(|role| role.heard(&opened.ask));
     let mut heard = heard.map(|blocks| Filter::new(blocks.clone()));
     let show = |text: String| {
         if !text.is_empty() {

@@ -15,6 +15,7 @@ pub mod hub;
 pub mod limits;
 mod load;
 pub mod pace;
+mod recompute;
 mod registry;
 pub mod report;
 mod shelf;
@@ -25,6 +26,7 @@ pub use casting::Casting;
 pub use engine::{Engine, Message, Opening, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
+pub use recompute::Recomputed;
 pub use report::TurnReport;
 
 /// The page whose example runs here.

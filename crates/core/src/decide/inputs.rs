@@ -44,6 +44,7 @@ impl Draft<'_> {
                 Ok(())
             }
             Input::Operator(command) => self.command(command),
+            Input::Recompute(again) => self.recompute(*again),
         }
     }
 
@@ -173,8 +174,9 @@ impl Draft<'_> {
         }
         let open = self.owed(call, attempt)?;
         let (opened, round) = (open.opened.clone(), open.round);
-        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.heard(&opened.ask).is_some());
-        if opened.compacts.is_some() {
+        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.heard(&opened.ask).is_some())
+            && opened.recomputes.is_none();
+        if opened.compacts.is_some() || opened.recomputes.is_some() {
             reply.tool_calls.clear();
         }
         if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {

@@ -67,7 +67,8 @@ fn call(batch: u32, purpose: Purpose, place: usize, seat: &Seat) -> Step {
 
 /// Those of an earlier batch of this turn who still have not answered would be asked twice at once.
 fn forget_slow_ones(view: &Sight<'_>) -> Vec<Step> {
-    let slow = view.session.calls.iter().filter(|(_, open)| open.opened.role == *EXPERT);
+    let is_asked = |opened: &CallOpened| opened.role == *EXPERT && opened.recomputes.is_none();
+    let slow = view.session.calls.iter().filter(|(_, open)| is_asked(&open.opened));
     slow.map(|(call, _)| Step::Cancel { call: *call, reason: "everyone is asked something else".to_owned() }).collect()
 }
 

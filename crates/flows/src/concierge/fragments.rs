@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::analysis::analyse;
 use super::facts::{Known, Purpose, Task};
+use super::settings::Settings;
 use super::spec::{
     ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTION, EXECUTOR, EXPERT, EXPLORER, FINDINGS, INTENT, MAPPER, MESSAGE,
     NOTICES, OUTCOME, PLAN, STARTER, WORKFLOW,
@@ -249,7 +250,9 @@ fn known_text(view: &Sight<'_>, known: Option<&Known>) -> String {
 }
 
 fn guidance(view: &Sight<'_>) -> Rendered {
-    let stance = view.state.stance.unwrap_or_default();
+    // What is set goes first, also where a past call is made once more with another setting.
+    let (settings, _) = Settings::read(&view.session.settings);
+    let stance = settings.stance.or(view.state.stance).unwrap_or_default();
     let guidance = stance::guidance(stance);
     let shape = view.state.opening.as_ref().and_then(|known| shape(view, known));
     let arguments = json!({

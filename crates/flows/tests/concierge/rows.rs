@@ -1,7 +1,7 @@
 //! The checklist, row by row.
 
 use segue_core::context::{Source, ThreadUse};
-use segue_core::decide::{Command, Input, Refusal};
+use segue_core::decide::{Change, Command, Input, Refusal};
 use segue_core::event::{Event, Outcome};
 use segue_core::handover::Provenance;
 use segue_core::ids::ThreadId;
@@ -507,4 +507,51 @@ fn a_failed_turn_says_so() {
     stage.fail("concierge", FailureKind::BadKey);
     let last = &stage.journal().last().expect("there are events").event;
     assert!(matches!(last, Event::TurnEnded { outcome: Outcome::Failed { reason }, .. } if reason.contains("retry")));
+}
+
+#[test]
+fn s32_a_past_step_is_made_once_more_from_frozen_inputs_and_the_timeline_stays() {
+    let mut stage = open();
+    planned(&mut stage);
+    let (before, threads, state) = (phase(&stage), stage.session().threads.clone(), stage.said());
+    let (mapper, starter) = (calls(&stage, "mapper")[0].call, calls(&stage, "concierge")[0].call);
+
+    // Another mapper.
+    let again = stage.once_more(mapper, &Change { model: Some("owl".into()), ..Change::default() });
+    let (new, old) = (stage.prompt_of(again), stage.rebuilt(mapper));
+    assert_eq!((new.model.as_str(), &new.messages), ("owl", &old.messages), "the same prompt, another model");
+    stage.answer("mapper", "<map>{\"claims\": []}</map>");
+
+    // Another stance.
+    let again = stage.once_more(starter, &Change { settings: json!({"stance": "challenge"}), ..Change::default() });
+    let opened = calls(&stage, "concierge").last().expect("it is open").clone();
+    let recomputes = opened.recomputes.expect("it says what it is");
+    assert_eq!((recomputes.call, recomputes.changed.as_slice()), (starter, &["guidance".into()][..]));
+    assert!(stage.prompt_of(again).messages[0].text().contains("They want to be tested"));
+    stage.answer("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
+
+    // Another concierge; it fails, the process dies, and nothing of it matters.
+    stage.once_more(starter, &Change { model: Some("dog".into()), ..Change::default() });
+    stage.crash().fail("concierge", FailureKind::BadKey);
+
+    assert_eq!((phase(&stage), &stage.session().threads, stage.said()), (before, &threads, state));
+    assert_eq!(stage.session().handovers.len(), 2);
+    assert_eq!(facts(&stage, "map").len(), 2, "no flow hears of it");
+    assert!(stage.session().is_idle());
+    stage.say("go on");
+    assert_eq!(calls(&stage, "concierge").last().map(layout).as_deref(), Some("| message"));
+}
+
+#[test]
+fn s32_a_step_made_once_more_in_the_middle_of_a_turn_is_in_nobodys_way() {
+    let mut stage = open();
+    started(&mut stage);
+    let first = calls(&stage, "expert")[0].call;
+    stage.say("I stay").once_more(first, &Change::default());
+    assert_eq!(stage.open_roles(), ["concierge", "expert"]);
+    stage.answer("concierge", "Buy.");
+    assert_eq!(stage.said(), "Buy.");
+    assert!(stage.session().turn.is_none());
+    stage.answer("expert", "Rent still.");
+    assert_eq!(stage.session().ledger.roles["expert"].answered, 4, "it is paid for");
 }
