@@ -329,7 +329,7 @@ impl Engine {
         self.give(session, Input::Operator(command)).await.map(|_| ())
     }
 
-    async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
+    pub(crate) async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
         self.not_closing()?;
         let (done, result) = oneshot::channel();
         self.post(session, Job { input, done: Some(done), waiter: None }).await;

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::body::BodyId;
 use crate::event::CallOpened;
 use crate::flow::Lookup;
@@ -22,15 +24,17 @@ pub struct Plan {
 }
 
 /// A message whose texts are still to be fetched.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedMessage {
     /// Whose words.
     pub speaker: Speaker,
     /// Its parts.
     pub parts: Vec<BodyId>,
     /// What the assistant asked to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// Which of those a tool's message answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
 }
 
@@ -45,6 +49,9 @@ impl Session {
     #[must_use]
     pub fn plan(&self, call: CallId) -> Option<Plan> {
         let open = self.calls.get(&call)?;
+        if let Some(again) = &open.opened.recomputes {
+            return Some(Plan { opened: open.opened.clone(), messages: again.messages.clone() });
+        }
         let thread = self.threads.get(&open.opened.receipt.thread.thread())?;
         Some(Plan { opened: open.opened.clone(), messages: messages(thread, &open.opened) })
     }
