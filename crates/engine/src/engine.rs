@@ -355,7 +355,8 @@ impl Engine {
             let handed = self.shared.registry.with(|places| {
                 let rested = match places.remove(session) {
                     Some(Place::AtWork(desk)) if !desk.jobs.is_closed() => {
-                        let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                        let handed =
+                            desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
                         places.insert(session.clone(), Place::AtWork(desk));
                         return handed;
                     }
@@ -364,12 +365,13 @@ impl Engine {
                 };
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
                 let desk = Desk::new(sender);
-                let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                let handed = desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
                 places.insert(session.clone(), Place::AtWork(desk.clone()));
                 tokio::spawn(work(self.shared.clone(), session.clone(), rested, desk, jobs));
                 handed
             });
-            let Err((desk, returned)) = handed else { return };
+            let Err(refused) = handed else { return };
+            let (desk, returned) = *refused;
             job = returned;
             // Its mailbox is full, or its task went to rest just now.
             let _ = desk.jobs.reserve().await;
