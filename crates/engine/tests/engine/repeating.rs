@@ -1,10 +1,7 @@
 //! The same message again.
 
 use segue_core::decide::Command;
-use segue_core::flow::Rules;
 use segue_core::ids::SessionId;
-use segue_core::phase::guard::Guard;
-use segue_core::phase::{Attached, Edge, Phase, PhaseGraph, PhaseLimit};
 use segue_engine::{Engine, Error, Message, TurnReport};
 use segue_store::memory::MemoryDisk;
 

@@ -9,6 +9,8 @@ use segue_store::memory::{Fault, MemoryDisk};
 
 use crate::lab::{Calls, ask, engine, events, open, outcomes, pass, state, turn};
 
+type Damage = Box<dyn Fn(&mut Vec<String>)>;
+
 async fn exported(engine: &Engine, session: &SessionId) -> Vec<String> {
     let mut text = String::new();
     let export = engine.export(session, |line| -> Result<(), Error> {
@@ -64,7 +66,7 @@ async fn a_file_that_was_changed_is_refused_and_nothing_of_it_is_kept() {
     let (engine, _calls, session) = two_turns(&MemoryDisk::new()).await;
     let lines = exported(&engine, &session).await;
     let word = lines.iter().position(|line| line.contains("\"to one\"")).expect("it was said");
-    let damages: [(&str, Box<dyn Fn(&mut Vec<String>)>); 6] = [
+    let damages: [(&str, Damage); 6] = [
         ("another word", Box::new(move |lines| lines[word] = lines[word].replace("to one", "to won"))),
         ("a missing line", Box::new(move |lines| drop(lines.remove(word)))),
         ("no heading", Box::new(|lines| drop(lines.remove(0)))),

@@ -75,8 +75,8 @@ impl Rules for Tuned {
         self.inner.holds(sight, phase, condition)
     }
 
-    fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
-        self.inner.rehearse(sight, call, prompt)
+    fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
+        self.inner.rehearse(sight, opened, prompt)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {
