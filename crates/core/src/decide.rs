@@ -315,3 +315,23 @@ pub fn decide(rules: &dyn Rules, state: &State, input: Input, env: Env<'_>) -> R
     // Without the texts a flow may have been misled: only a decision taken with all of them counts.
     draft.finish(decided)
 }
+
+/// Records an input without asking the flow, and ends the turn that runs: what is left to do where the flow goes on and on,
+/// or breaks down, over something that was paid for.
+///
+/// # Errors
+/// The input is refused.
+pub fn give_up(
+    rules: &dyn Rules,
+    state: &State,
+    input: Input,
+    env: Env<'_>,
+    reason: &str,
+) -> Result<Decision, Undecided> {
+    let mut draft = Draft::new(rules, state, env);
+    let taken = draft.take_in(input);
+    if taken.is_ok() {
+        draft.let_go(reason);
+    }
+    draft.finish(taken)
+}

@@ -37,6 +37,9 @@ pub enum Error {
         /// What is wrong.
         faults: Vec<String>,
     },
+    /// The flow panicked.
+    #[error("the flow `{0}` broke down over this, and nothing of it was recorded; this is a fault of the flow")]
+    BrokenFlow(FlowName),
     /// The session did not accept the input.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -105,6 +108,7 @@ impl Error {
             | Self::BadSessionName { .. }
             | Self::NoSuchFlow { .. }
             | Self::FaultyFlow { .. }
+            | Self::BrokenFlow(_)
             | Self::Refused(_)
             | Self::NoSuchCall { .. }
             | Self::BadImport { .. }
@@ -136,6 +140,7 @@ impl Error {
             Self::BadSessionName { .. } => "bad-session-name",
             Self::NoSuchFlow { .. } => "no-such-flow",
             Self::FaultyFlow { .. } => "faulty-flow",
+            Self::BrokenFlow(_) => "broken-flow",
             Self::Refused(refusal) => refusal_code(refusal),
             Self::InUse { .. } => "in-use",
             Self::TakenOver(_) => "taken-over",

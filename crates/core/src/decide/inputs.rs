@@ -130,6 +130,18 @@ impl Draft<'_> {
         self.session().seq != before
     }
 
+    /// Ends the turn that runs as failed, and every round that nobody will go on with.
+    pub fn let_go(&mut self, reason: &str) {
+        self.stop_turn(reason, Outcome::Failed { reason: reason.to_owned() });
+        let session = self.session();
+        let runs =
+            |call: CallId| session.tools.values().any(|tool| tool.wish.as_ref().is_some_and(|(of, _)| *of == call));
+        let left: Vec<CallId> = session.rounds.keys().copied().filter(|call| !runs(*call)).collect();
+        for call in left {
+            self.record(Event::RoundDropped { call, reason: reason.to_owned() });
+        }
+    }
+
     fn cancel_owed(&mut self, reason: &str, wanted: impl Fn(Option<TurnId>) -> bool) {
         let session = self.session();
         let calls: Vec<CallId> =

@@ -1,9 +1,11 @@
 //! From an input to a durable, published decision. A commit of which nobody knows whether it took effect is cleared up
 //! before anything else is decided.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use segue_core::body::BodyId;
 use segue_core::codec;
-use segue_core::decide::{Decision, Env, Input, Refusal, Undecided, decide};
+use segue_core::decide::{Decision, Env, Input, Refusal, Undecided, decide, give_up};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Lookup;
 use segue_core::ids::MessageId;
@@ -14,6 +16,7 @@ use super::{Actor, Lost, owes, summary_of};
 use crate::error::Error;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::load::{Trace, find_trace, records};
+use crate::registry::Job;
 use crate::report::{Answered, Ended, TurnReport};
 
 /// A commit of which nobody knows whether it took effect.
@@ -111,18 +114,49 @@ impl Actor {
     async fn decide(&mut self, input: Input) -> Result<Decision, Error> {
         self.clear_doubt().await?;
         loop {
-            let env = Env {
-                now: self.shared.clock.now(),
-                chance: self.shared.chance.next(),
-                count: &*self.shared.count,
-                texts: &self.resident.shelf,
-                catalog: &self.shared.casting,
+            let fault = match self.ask_flow(input.clone()) {
+                Ok(Ok(decision)) => return Ok(decision),
+                Ok(Err(Undecided::NeedTexts(ids))) => {
+                    self.fetch(ids).await?;
+                    continue;
+                }
+                Ok(Err(Undecided::Refused(fault @ Refusal::TooManySteps { .. }))) => Error::Refused(fault),
+                Ok(Err(Undecided::Refused(refusal))) => return Err(refusal.into()),
+                Err(_) => Error::BrokenFlow(self.rules.spec().name.clone()),
             };
-            match decide(&*self.rules, &self.resident.state, input.clone(), env) {
-                Ok(decision) => return Ok(decision),
-                Err(Undecided::Refused(refusal)) => return Err(refusal.into()),
-                Err(Undecided::NeedTexts(ids)) => self.fetch(ids).await?,
-            }
+            return self.give_up(input, fault);
+        }
+    }
+
+    fn ask_flow(&self, input: Input) -> std::thread::Result<Result<Decision, Undecided>> {
+        let (rules, state, env) = (&*self.rules, &self.resident.state, self.env());
+        catch_unwind(AssertUnwindSafe(|| decide(rules, state, input, env)))
+    }
+
+    /// Decides about an input over which the flow loops or breaks down. A new message is refused; what must be taken is
+    /// taken without the flow, which fails the turn and nothing more.
+    fn give_up(&mut self, input: Input, fault: Error) -> Result<Decision, Error> {
+        if matches!(input, Input::Message { .. } | Input::Open(_)) {
+            return Err(fault);
+        }
+        if !matches!(input, Input::Tick) {
+            // What waits behind the turn goes on.
+            self.backlog.push_back(Job::quiet(Input::Tick));
+        }
+        match give_up(&*self.rules, &self.resident.state, input, self.env(), &fault.to_string()) {
+            Ok(decision) => Ok(decision),
+            Err(Undecided::Refused(refusal)) => Err(refusal.into()),
+            Err(Undecided::NeedTexts(_)) => Err(fault),
+        }
+    }
+
+    fn env(&self) -> Env<'_> {
+        Env {
+            now: self.shared.clock.now(),
+            chance: self.shared.chance.next(),
+            count: &*self.shared.count,
+            texts: &self.resident.shelf,
+            catalog: &self.shared.casting,
         }
     }
 

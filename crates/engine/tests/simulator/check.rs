@@ -6,7 +6,7 @@ use std::sync::Arc;
 use segue_core::body::Text;
 use segue_core::codec;
 use segue_core::event::{Event, Next, Recorded};
-use segue_core::flow::{Audience, Rules};
+use segue_core::flow::Rules;
 use segue_core::ids::{CallId, MessageId, Millis, Seq, SessionId, ToolRunId, TurnId};
 use segue_core::ledger::Tally;
 use segue_core::session::State;
@@ -370,9 +370,10 @@ fn a_listener_heard_all(journal: &Journal, heard: &Heard) {
     for (answered, (call, attempt, words)) in answers.zip(&heard.words) {
         assert_eq!(answered.call, *call);
         let (opened_at, opened) = opened(*call).expect("what is answered was opened");
-        let visible = match journal.rules.spec().roles.get(&opened.role).map(|role| &role.audience) {
-            Some(Audience::User { blocks }) => read(journal.words(answered.text), blocks).visible,
-            Some(Audience::Private) | None => String::new(),
+        let role = journal.rules.spec().roles.get(&opened.role).filter(|_| opened.recomputes.is_none());
+        let visible = match role.and_then(|role| role.heard(&opened.ask)) {
+            Some(blocks) => read(journal.words(answered.text), blocks).visible,
+            None => String::new(),
         };
         let joined_late = opened_at <= heard.joined && words.is_empty();
         assert!(joined_late || *words == visible, "{call}: heard {words:?} of {visible:?}");

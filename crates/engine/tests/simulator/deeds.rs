@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use segue_core::decide::Change;
 use segue_core::event::{Busy, Event};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
 use segue_engine::{Engine, Error, Message, Update};
@@ -99,6 +100,14 @@ async fn perform(hand: &Hand, deed: Deed) {
         Deed::Copy { session } => {
             let Some(session) = hand.session(session) else { return };
             copy(hand, &session).await;
+        }
+        Deed::Recompute { session, call, model } => {
+            let Some(session) = hand.session(session) else { return };
+            let change = Change { model: model.map(Into::into), ..Change::default() };
+            match hand.first.recompute(&session, CallId(call), &change).await {
+                Ok(_) | Err(Error::NoSuchCall { .. }) => {}
+                Err(error) => hand.note("a call once more", &error),
+            }
         }
         Deed::Delete { session } => {
             let Some(session) = hand.session(session) else { return };

@@ -65,8 +65,10 @@ fn calls(journal: &Journal) -> Calls {
                 calls.answered.insert(answered.call, answered.attempt);
             }
             Event::CallOpened(opened) => {
-                let shares = match opened.follows.and_then(|root| calls.shares.get(&root)) {
-                    // What brings the results of tools goes on where the tools were asked for.
+                // What brings the results of tools goes on where the tools were asked for; a call made once more is shown
+                // what it was shown.
+                let again = opened.recomputes.as_ref().map(|again| again.call);
+                let shares = match opened.follows.or(again).and_then(|root| calls.shares.get(&root)) {
                     Some(shares) => shares.clone(),
                     None => shares(journal, opened, &visits, &resets, &leases),
                 };

@@ -50,6 +50,7 @@ pub enum Deed {
     Command { session: u64, command: Command },
     Fork { session: u64, at_percent: Option<u64> },
     Copy { session: u64 },
+    Recompute { session: u64, call: u32, model: Option<&'static str> },
     Delete { session: u64 },
     Listen { session: u64, from: From, slow_ms: u64, through: Through },
 }
@@ -169,7 +170,11 @@ fn deed(dice: &mut Dice, flow: &str, rival: bool, texts: &mut u64) -> Deed {
             }
             said
         }
-        60..=77 => Deed::Command { session, command: command(dice, flow) },
+        60..=61 => {
+            let call = u32::try_from(dice.between(1, 6)).expect("small");
+            Deed::Recompute { session, call, model: dice.percent(50).then_some("bee") }
+        }
+        62..=77 => Deed::Command { session, command: command(dice, flow) },
         78..=79 => Deed::Fork { session, at_percent: dice.percent(50).then(|| dice.between(1, 100)) },
         80 => Deed::Copy { session },
         81 => Deed::Delete { session },

@@ -1,0 +1,145 @@
+//! Disks that are full, fail, or fail to say whether they did.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use segue_core::event::Outcome;
+use segue_engine::{Engine, Opening};
+use segue_store::memory::{Fault, MemoryDisk, MemoryStore};
+
+use crate::lab::{Flaky, ask, chat, engine, events, open, pass, setup, state, turn};
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_finds_no_room_is_refused_and_welcome_later() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    let before = events(&engine, &session).await;
+    disk.inject(Fault::Full);
+    assert_eq!(engine.send(&session, "hello".into()).await.expect_err("no room").code(), "disk-full");
+    disk.inject(Fault::Full);
+    assert_eq!(engine.ask(&session, "hello".into()).await.expect_err("no room").code(), "disk-full");
+    assert_eq!(events(&engine, &session).await, before, "nothing of it is recorded");
+    assert_eq!(turn(&engine, &mut calls, &session, "hello", "yes").await.said, ["yes"]);
+    assert_eq!(state(&engine, &session).await.session.last.message.0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_finds_no_room_is_kept_until_there_is() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    let asked = ask(&engine, &session, "hello");
+    let call = calls.next().await;
+    (0..6).for_each(|_| disk.inject(Fault::Full));
+    call.answer("worth its price");
+    pass(100).await;
+    let started = tokio::time::Instant::now();
+    let refused = engine.send(&session, "are you there?".into()).await.expect_err("no room");
+    assert_eq!(refused.code(), "disk-full");
+    assert!(started.elapsed() < Duration::from_millis(10), "nobody is kept waiting for room");
+    let report = asked.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.said, report.spent.answered), (vec!["worth its price".to_owned()], 1));
+    calls.none().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_though_the_store_failed_counts_as_written() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    disk.inject(Fault::AfterCommit);
+    let session = open(&engine).await;
+    disk.inject(Fault::AfterCommit);
+    let asked = ask(&engine, &session, "hello");
+    let call = calls.next().await;
+    disk.inject(Fault::AfterCommit);
+    call.answer("yes");
+    let report = asked.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.outcome, report.said), (Outcome::Done, vec!["yes".to_owned()]));
+    disk.inject(Fault::AfterCommit);
+    engine.send(&session, "once".into()).await.expect("accepted");
+    calls.next().await.answer("yes");
+    pass(10).await;
+    assert_eq!(state(&engine, &session).await.session.last.message.0, 2, "and nothing is there twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_written_is_tried_again_if_it_was_paid_for_and_refused_if_not() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    disk.inject(Fault::BeforeCommit);
+    assert_eq!(engine.send(&session, "hello".into()).await.expect_err("it fails").code(), "store");
+    let asked = ask(&engine, &session, "hello");
+    let call = calls.next().await;
+    disk.inject(Fault::BeforeCommit);
+    call.answer("yes");
+    assert_eq!(asked.await.expect("it lives").expect("it is answered").said, ["yes"]);
+    assert_eq!(state(&engine, &session).await.session.last.message.0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_knows_for_a_while_whether_it_was_written_and_then_they_do() {
+    let disk = MemoryDisk::new();
+    let (store, trouble) = Flaky::open(&disk);
+    let (base, mut calls) = setup(store, chat());
+    let engine = Engine::start(base).await.expect("it starts");
+    let session = open(&engine).await;
+    disk.inject(Fault::AfterCommit);
+    trouble.claims_fail.store(3, Ordering::Relaxed);
+    let error = engine.send(&session, "hello".into()).await.expect_err("it is not known");
+    assert!(error.is_passing(), "{error}");
+    // The message is there, and its turn begins as soon as that is known.
+    calls.next().await.answer("yes");
+    pass(10).await;
+    let state = state(&engine, &session).await;
+    assert_eq!((state.session.last.message.0, state.session.last.turn.0, state.session.is_idle()), (1, 1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_finds_no_room_leaves_its_name_free() {
+    let disk = MemoryDisk::new();
+    let (one, _calls) = engine(&disk).await;
+    let (other, _calls) = engine(&disk).await;
+    let opening = || Opening { session: Some("s".into()), ..Opening::default() };
+    disk.inject(Fault::Full);
+    assert_eq!(one.open(&"puppet".into(), opening()).await.expect_err("no room").code(), "disk-full");
+    other.open(&"puppet".into(), opening()).await.expect("the name is free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovery_that_cannot_read_now_is_tried_again() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine(&disk).await;
+    let session = open(&one).await;
+    one.send(&session, "hello".into()).await.expect("accepted");
+    let _call = calls.next().await;
+    one.shutdown().await;
+    let (store, trouble) = Flaky::open(&disk);
+    trouble.claims_fail.store(2, Ordering::Relaxed);
+    trouble.texts_fail.store(2, Ordering::Relaxed);
+    let (base, mut calls) = setup(store, chat());
+    let two = Engine::start(base).await.expect("it starts");
+    let again = calls.next().await;
+    assert_eq!((again.facts.attempt, again.last()), (2, "hello".to_owned()));
+    again.answer("yes");
+    pass(10).await;
+    assert!(state(&two, &session).await.session.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_closed_ends_the_work_and_loses_nothing() {
+    let disk = MemoryDisk::new();
+    let store = std::sync::Arc::new(MemoryStore::open(&disk));
+    let (mut base, mut calls) = setup(MemoryStore::open(&disk), chat());
+    base.store = store.clone();
+    let one = Engine::start(base).await.expect("it starts");
+    let session = open(&one).await;
+    let asked = ask(&one, &session, "hello");
+    let call = calls.next().await;
+    store.kill();
+    call.answer("too late");
+    asked.await.expect("it lives").expect_err("the store is gone");
+    let (_two, mut calls) = engine(&disk).await;
+    assert_eq!(calls.next().await.facts.attempt, 2);
+}

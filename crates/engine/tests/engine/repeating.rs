@@ -1,0 +1,90 @@
+//! The same message again.
+
+use segue_core::decide::Command;
+use segue_core::ids::SessionId;
+use segue_engine::{Engine, Error, Message, TurnReport};
+use segue_store::memory::MemoryDisk;
+
+use crate::lab::{cooling, engine, engine_of, open, pass, state, turn};
+
+fn keyed(text: &str) -> Message {
+    Message { key: Some("k".into()), ..Message::from(text) }
+}
+
+fn ask(engine: &Engine, session: &SessionId) -> tokio::task::JoinHandle<Result<TurnReport, Error>> {
+    let (engine, session) = (engine.clone(), session.clone());
+    tokio::spawn(async move { engine.ask(&session, keyed("hello")).await })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_sent_again_is_the_same_message_and_its_answer_the_same_answer() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    let first = ask(&engine, &session);
+    calls.next().await.answer("yes");
+    let first = first.await.expect("it lives").expect("it is answered");
+    turn(&engine, &mut calls, &session, "something else", "no").await;
+    let again = engine.ask(&session, keyed("hello, as I said")).await.expect("it was answered");
+    assert_eq!(again, first);
+    assert_eq!(engine.send(&session, keyed("hello")).await.expect("known").0, 1);
+    calls.none().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_in_the_middle_of_the_turn_gets_its_report() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    engine.send(&session, keyed("hello")).await.expect("accepted");
+    let call = calls.next().await;
+    let (one, two) = (ask(&engine, &session), ask(&engine, &session));
+    pass(10).await;
+    call.answer("yes");
+    let (one, two) = (one.await.expect("it lives"), two.await.expect("it lives"));
+    assert_eq!(one.expect("it is answered").said, ["yes"]);
+    assert_eq!(two.expect("it is answered").said, ["yes"]);
+    calls.none().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_after_a_restart_gets_the_report_of_the_turn_that_goes_on() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine(&disk).await;
+    let session = open(&one).await;
+    let lost = ask(&one, &session);
+    let _call = calls.next().await;
+    one.shutdown().await;
+    lost.await.expect("it lives").expect_err("it was not answered here");
+    let (two, mut calls) = engine(&disk).await;
+    let again = ask(&two, &session);
+    let call = calls.next().await;
+    pass(10).await;
+    call.answer("yes");
+    let report = again.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.turn.0, report.said, report.spent.unknown), (1, vec!["yes".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_about_a_message_that_got_no_turn_is_told_why() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    engine.send(&session, "first".into()).await.expect("accepted");
+    let _call = calls.next().await;
+    engine.send(&session, keyed("hello")).await.expect("it waits");
+    engine.command(&session, Command::Close).await.expect("it closes");
+    assert_eq!(engine.ask(&session, keyed("hello")).await.expect_err("it gets no turn").code(), "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_at_the_moment_a_phase_runs_out_is_answered() {
+    let (engine, mut calls) = engine_of(&MemoryDisk::new(), cooling(10_100)).await;
+    let session = open(&engine).await;
+    let first = ask(&engine, &session);
+    calls.next().await.answer("yes");
+    first.await.expect("it lives").expect("it is answered");
+    // After the deadline, and before anybody has looked.
+    pass(10_150).await;
+    assert_eq!(state(&engine, &session).await.session.phase_label(), "hot");
+    let again = tokio::time::timeout(std::time::Duration::from_millis(100), engine.ask(&session, keyed("hello")));
+    assert_eq!(again.await.expect("at once").expect("it was answered").said, ["yes"]);
+    assert_eq!(state(&engine, &session).await.session.phase_label(), "cold");
+}

@@ -1,0 +1,88 @@
+//! Sessions that are deleted and engines that shut down.
+
+use std::time::Duration;
+
+use segue_core::event::Event;
+use segue_engine::Error;
+use segue_store::memory::{Fault, MemoryDisk};
+
+use crate::lab::{ask, engine, events, open, pass, turn};
+
+#[tokio::test(start_paused = true)]
+async fn deleting_a_session_stops_its_call_and_erases_every_word() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    turn(&engine, &mut calls, &session, "a secret", "I keep it").await;
+    let waits = ask(&engine, &session, "another");
+    let call = calls.next().await;
+    engine.delete(&session).await.expect("it is deleted");
+    call.dropped().await;
+    assert!(matches!(waits.await.expect("it lives"), Err(Error::Stopped(_))));
+    assert!(!disk.contains("secret") && !disk.contains("another"), "nothing of it is left");
+    assert_eq!(engine.send(&session, "hello".into()).await.expect_err("it is gone").code(), "no-such-session");
+    let again = open(&engine).await;
+    assert_eq!(turn(&engine, &mut calls, &again, "hello", "yes").await.turn.0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_does_not_keep_a_session_from_being_deleted() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    engine.send(&session, "a secret".into()).await.expect("accepted");
+    let call = calls.next().await;
+    (0..1_000).for_each(|_| disk.inject(Fault::Full));
+    call.answer("which is not written");
+    pass(100).await;
+    engine.delete(&session).await.expect("it is deleted");
+    assert!(!disk.contains("secret"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutting_down_leaves_a_running_turn_to_recovery() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine(&disk).await;
+    let session = open(&one).await;
+    let waits = ask(&one, &session, "hello");
+    let call = calls.next().await;
+    one.shutdown().await;
+    call.dropped().await;
+    assert!(matches!(waits.await.expect("it lives"), Err(Error::ShuttingDown)));
+    let (two, mut calls) = engine(&disk).await;
+    let again = calls.next().await;
+    assert_eq!(again.facts.attempt, 2);
+    let unknown = events(&two, &session).await.into_iter().filter(|event| matches!(event, Event::CallUnknown { .. }));
+    assert_eq!(unknown.count(), 1, "it may have been billed, and the journal says so");
+    again.answer("yes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutting_down_waits_a_little_for_a_turn_that_is_about_to_end() {
+    let disk = MemoryDisk::new();
+    let (engine, mut calls) = engine(&disk).await;
+    let session = open(&engine).await;
+    let waits = ask(&engine, &session, "hello");
+    let call = calls.next().await;
+    let stopping = engine.clone();
+    let started = tokio::time::Instant::now();
+    let shutdown = tokio::spawn(async move { stopping.shutdown().await });
+    pass(1_000).await;
+    let refused = engine.send(&session, "one more".into()).await.expect_err("it is stopping");
+    assert!(matches!(refused, Error::ShuttingDown));
+    call.answer("yes");
+    assert_eq!(waits.await.expect("it lives").expect("it is answered").said, ["yes"]);
+    shutdown.await.expect("it ends");
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_has_shut_down_has_no_task_left() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    engine.send(&session, "hello".into()).await.expect("accepted");
+    let _call = calls.next().await;
+    engine.shutdown().await;
+    pass(1_000).await;
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}

@@ -1,0 +1,158 @@
+//! Sessions as files, and sessions from sessions.
+
+use segue_core::decide::Command;
+use segue_core::event::{Event, Outcome};
+use segue_core::ids::{Seq, SessionId};
+use segue_engine::{Engine, Error};
+use segue_store::Query;
+use segue_store::memory::{Fault, MemoryDisk};
+
+use crate::lab::{Calls, ask, engine, events, open, outcomes, pass, state, turn};
+
+type Damage = Box<dyn Fn(&mut Vec<String>)>;
+
+async fn exported(engine: &Engine, session: &SessionId) -> Vec<String> {
+    let mut text = String::new();
+    let export = engine.export(session, |line| -> Result<(), Error> {
+        text.push_str(line);
+        Ok(())
+    });
+    export.await.expect("it can be exported");
+    text.lines().map(str::to_owned).collect()
+}
+
+async fn two_turns(disk: &MemoryDisk) -> (Engine, Calls, SessionId) {
+    let (engine, mut calls) = engine(disk).await;
+    let session = open(&engine).await;
+    turn(&engine, &mut calls, &session, "one", "to one").await;
+    turn(&engine, &mut calls, &session, "two", "to two").await;
+    (engine, calls, session)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_is_the_session_that_was_exported() {
+    let (one, _calls, session) = two_turns(&MemoryDisk::new()).await;
+    let lines = exported(&one, &session).await;
+    let (other, mut calls) = engine(&MemoryDisk::new()).await;
+    let imported = other.import(lines.clone().into_iter(), None).await.expect("it can be imported");
+    assert_eq!(imported, session);
+    assert_eq!(state(&other, &session).await.session, state(&one, &session).await.session);
+    assert_eq!(exported(&other, &session).await, lines);
+    let asked = ask(&other, &session, "three");
+    let call = calls.next().await;
+    assert_eq!(call.prompt.messages.len(), 6, "it remembers");
+    call.answer("to three");
+    assert_eq!(asked.await.expect("it lives").expect("it is answered").turn.0, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_under_another_name_is_a_branch() {
+    let (engine, _calls, session) = two_turns(&MemoryDisk::new()).await;
+    let lines = exported(&engine, &session).await;
+    let error = engine.import(lines.clone().into_iter(), None).await.expect_err("the name is taken");
+    assert_eq!(error.code(), "session-exists");
+    let copy = engine.import(lines.into_iter(), Some("copy".into())).await.expect("it can be imported");
+    let forked = Event::SessionForked {
+        session: copy.clone(),
+        from: session.clone(),
+        at: Seq(state(&engine, &session).await.session.seq.0),
+    };
+    assert_eq!(events(&engine, &copy).await.last(), Some(&forked));
+    assert_eq!(state(&engine, &copy).await.session.id, Some(copy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_changed_is_refused_and_nothing_of_it_is_kept() {
+    let (engine, _calls, session) = two_turns(&MemoryDisk::new()).await;
+    let lines = exported(&engine, &session).await;
+    let word = lines.iter().position(|line| line.contains("\"to one\"")).expect("it was said");
+    let damages: [(&str, Damage); 6] = [
+        ("another word", Box::new(move |lines| lines[word] = lines[word].replace("to one", "to won"))),
+        ("a missing line", Box::new(move |lines| drop(lines.remove(word)))),
+        ("no heading", Box::new(|lines| drop(lines.remove(0)))),
+        ("two headings", Box::new(|lines| lines.insert(1, lines[0].clone()))),
+        ("no events", Box::new(|lines| lines.truncate(1))),
+        ("no JSON", Box::new(|lines| lines.push("and so on".to_owned()))),
+    ];
+    for (what, damage) in damages {
+        let mut lines = lines.clone();
+        damage(&mut lines);
+        let error = engine.import(lines.into_iter(), Some("copy".into())).await.expect_err(what);
+        assert!(matches!(error, Error::BadImport { .. }), "{what}: {error}");
+        assert_eq!(state_of(&engine, "copy").await, "no-such-session", "{what}");
+    }
+}
+
+async fn state_of(engine: &Engine, session: &str) -> &'static str {
+    engine.state(&session.into()).await.map_or_else(|error| error.code(), |_| "there")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_that_finds_no_room_leaves_the_name_free() {
+    let disk = MemoryDisk::new();
+    let (engine, _calls, session) = two_turns(&disk).await;
+    let lines = exported(&engine, &session).await;
+    disk.inject(Fault::Full);
+    let error = engine.import(lines.clone().into_iter(), Some("copy".into())).await.expect_err("no room");
+    assert_eq!(error.code(), "disk-full");
+    assert_eq!(engine.list(&Query::newest(9)).await.expect("it can be read").rows.len(), 1);
+    engine.import(lines.into_iter(), Some("copy".into())).await.expect("there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_in_the_middle_of_a_turn_begins_after_it_and_the_turn_goes_on() {
+    let (engine, mut calls, session) = two_turns(&MemoryDisk::new()).await;
+    let running = ask(&engine, &session, "three");
+    let call = calls.next().await;
+    let fork = engine.fork(&session, None, Some("fork".into())).await.expect("it forks");
+    assert_eq!(outcomes(&engine, &fork).await.last(), Some(&Outcome::Cancelled));
+    assert!(state(&engine, &fork).await.session.is_idle());
+    call.answer("to three");
+    assert_eq!(running.await.expect("it lives").expect("it is answered").said, ["to three"]);
+    let asked = ask(&engine, &fork, "four");
+    let call = calls.next().await;
+    let shown: Vec<String> = call.prompt.messages.iter().skip(1).map(segue_core::prompt::Message::text).collect();
+    assert_eq!(shown, ["one", "to one", "two", "to two", "four"], "what came of the turn is not known to the fork");
+    call.answer("to four");
+    asked.await.expect("it lives").expect("it is answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_can_begin_anywhere_and_nowhere_else() {
+    let (engine, mut calls, session) = two_turns(&MemoryDisk::new()).await;
+    let first_end = events(&engine, &session).await.iter().position(|event| matches!(event, Event::TurnEnded { .. }));
+    let at = Seq(first_end.expect("it ended") as u64 + 1);
+    let fork = engine.fork(&session, Some(at), None).await.expect("it forks");
+    assert_eq!(turn(&engine, &mut calls, &fork, "another two", "yes").await.turn.0, 2);
+    for nowhere in [Seq(0), Seq(1_000)] {
+        engine.fork(&session, Some(nowhere), Some("nowhere".into())).await.expect_err("there is nothing");
+    }
+    assert_eq!(state_of(&engine, "nowhere").await, "no-such-session");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_of_a_closed_session_goes_on() {
+    let (engine, mut calls, session) = two_turns(&MemoryDisk::new()).await;
+    engine.command(&session, Command::Close).await.expect("it closes");
+    assert_eq!(engine.send(&session, "hello?".into()).await.expect_err("closed").code(), "closed");
+    let fork = engine.fork(&session, None, None).await.expect("it forks");
+    assert_eq!(turn(&engine, &mut calls, &fork, "hello?", "yes").await.said, ["yes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_that_nobody_took_up_is_recorded_at_the_next_start() {
+    let disk = MemoryDisk::new();
+    let (engine_one, _calls, session) = two_turns(&disk).await;
+    disk.inject(Fault::Full);
+    pass(2_000).await;
+    // The store forks, and then has no room for the fork's first own event.
+    let asked = tokio::time::timeout(
+        std::time::Duration::from_millis(10),
+        engine_one.fork(&session, None, Some("fork".into())),
+    );
+    let _ = asked.await;
+    engine_one.shutdown().await;
+    let (engine_two, _calls) = engine(&disk).await;
+    pass(10).await;
+    assert_eq!(state(&engine_two, &"fork".into()).await.session.id, Some("fork".into()));
+}
