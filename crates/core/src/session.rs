@@ -26,7 +26,7 @@ use crate::phase::state::PhaseState;
 use crate::scope::{Slot, Visit};
 use crate::thread::Thread;
 
-pub use plan::{Plan, PlannedMessage};
+pub use plan::Plan;
 
 /// The whole state of a session: its own, and its flow's.
 #[derive(Debug, Clone)]

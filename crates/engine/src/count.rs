@@ -21,8 +21,8 @@ impl Count for Tokens {
     }
 }
 
-/// Parts a text between a letter and a blank before another letter. The vocabulary's own rules part it there too, and never
-/// look across such a place, so the parts can be counted one by one.
+/// Parts a text before each blank that follows something visible. The vocabulary's own rules part it there too, since a
+/// blank only ever begins a token, and never look back across such a place; so the parts can be counted one by one.
 fn stretches(text: &str) -> impl Iterator<Item = &str> {
     let bytes = text.as_bytes();
     let mut start = 0;
@@ -30,10 +30,8 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
         if start == bytes.len() {
             return None;
         }
-        let parts = |window: &[u8]| {
-            window[0].is_ascii_alphabetic() && window[1] == b' ' && window[2].is_ascii_alphabetic()
-        };
-        let end = bytes[start..].windows(3).position(parts).map_or(bytes.len(), |place| start + place + 1);
+        let parts = |pair: &[u8]| pair[0].is_ascii_graphic() && pair[1] == b' ';
+        let end = bytes[start..].windows(2).position(parts).map_or(bytes.len(), |place| start + place + 1);
         let stretch = &text[start..end];
         start = end;
         Some(stretch)
@@ -41,7 +39,7 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
 }
 
 const KEY_BYTES: usize = 22;
-const SLOTS: usize = 1 << 12;
+const SLOTS: usize = 1 << 13;
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::new(Known(vec![Slot::default(); SLOTS]));
@@ -78,7 +76,7 @@ fn slot_of(key: &[u8; KEY_BYTES]) -> usize {
         (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
     };
     let hash = words.iter().fold(0, mix);
-    usize::try_from(hash >> 52).unwrap_or(0) & (SLOTS - 1)
+    usize::try_from(hash >> 48).unwrap_or(0) & (SLOTS - 1)
 }
 
 #[cfg(test)]

@@ -8,36 +8,17 @@ use crate::body::BodyId;
 use crate::event::CallOpened;
 use crate::flow::Lookup;
 use crate::ids::CallId;
-use crate::prompt::{Message, Output, Prompt, Speaker, ToolCall};
+use crate::prompt::{Message, Output, Prompt, Speaker};
 use crate::session::Session;
-use crate::thread::Thread;
+use crate::thread::Entry;
 
-/// A prompt whose texts are still to be fetched.
+/// A prompt whose texts are still to be fetched. Shares what the thread holds, so that making one costs next to nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The call as it was opened.
     pub opened: Arc<CallOpened>,
-    /// Its messages.
-    pub messages: Vec<PlannedMessage>,
-}
-
-/// A message whose texts are still to be fetched.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlannedMessage {
-    /// Whose words.
-    pub speaker: Speaker,
-    /// Its parts.
-    pub parts: Vec<BodyId>,
-    /// What the assistant asked to run.
-    pub tool_calls: Vec<ToolCall>,
-    /// Which of those a tool's message answers.
-    pub answers: Option<String>,
-}
-
-impl PlannedMessage {
-    fn plain(speaker: Speaker, parts: Vec<BodyId>) -> Self {
-        Self { speaker, parts, tool_calls: Vec::new(), answers: None }
-    }
+    opening: Vec<BodyId>,
+    entries: imbl::Vector<Arc<Entry>>,
 }
 
 impl Session {
@@ -46,35 +27,22 @@ impl Session {
     pub fn plan(&self, call: CallId) -> Option<Plan> {
         let open = self.calls.get(&call)?;
         let thread = self.threads.get(&open.opened.receipt.thread.thread())?;
-        Some(Plan { opened: open.opened.clone(), messages: messages(thread, &open.opened) })
+        let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
+        Some(Plan { opened: open.opened.clone(), opening, entries: thread.entries.clone() })
     }
-}
-
-fn messages(thread: &Thread, opened: &CallOpened) -> Vec<PlannedMessage> {
-    let mut messages = Vec::with_capacity(thread.entries.len() + 2);
-    if !thread.opening.is_empty() {
-        messages
-            .push(PlannedMessage::plain(Speaker::System, thread.opening.iter().map(|(_, text)| text.body).collect()));
-    }
-    messages.extend(thread.entries.iter().map(|entry| PlannedMessage {
-        speaker: entry.speaker,
-        parts: entry.parts.iter().map(|text| text.body).collect(),
-        tool_calls: entry.tool_calls.clone(),
-        answers: entry.answers.clone(),
-    }));
-    let ask: Vec<BodyId> = opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body).collect();
-    if !ask.is_empty() {
-        messages.push(PlannedMessage::plain(Speaker::User, ask));
-    }
-    messages
 }
 
 impl Plan {
     /// The texts it needs.
     #[must_use]
     pub fn needs(&self) -> BTreeSet<BodyId> {
-        let parts = self.messages.iter().flat_map(|message| &message.parts);
-        parts.chain(&self.opened.tools).chain(&self.opened.output).copied().collect()
+        let said = self.entries.iter().flat_map(|entry| &entry.parts).map(|text| text.body);
+        let ends = self.opened.tools.into_iter().chain(self.opened.output);
+        self.opening.iter().copied().chain(said).chain(self.ask()).chain(ends).collect()
+    }
+
+    fn ask(&self) -> impl Iterator<Item = BodyId> {
+        self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body)
     }
 
     /// The prompt itself.
@@ -83,14 +51,22 @@ impl Plan {
     /// Names a text that is not at hand, or that is not what its id says.
     pub fn fill(&self, texts: &dyn Lookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find(id).ok_or(id);
-        let mut messages = Vec::with_capacity(self.messages.len());
-        for planned in &self.messages {
+        let mut messages = Vec::with_capacity(self.entries.len() + 2);
+        let opening: Vec<Arc<str>> = self.opening.iter().copied().map(find).collect::<Result<_, _>>()?;
+        if !opening.is_empty() {
+            messages.push(plain(Speaker::System, opening));
+        }
+        for entry in &self.entries {
             messages.push(Message {
-                speaker: planned.speaker,
-                parts: planned.parts.iter().map(|id| find(*id)).collect::<Result<Vec<Arc<str>>, BodyId>>()?,
-                tool_calls: planned.tool_calls.clone(),
-                answers: planned.answers.clone(),
+                speaker: entry.speaker,
+                parts: entry.parts.iter().map(|text| find(text.body)).collect::<Result<_, _>>()?,
+                tool_calls: entry.tool_calls.clone(),
+                answers: entry.answers.clone(),
             });
+        }
+        let ask: Vec<Arc<str>> = self.ask().map(find).collect::<Result<_, _>>()?;
+        if !ask.is_empty() {
+            messages.push(plain(Speaker::User, ask));
         }
         let tools = match self.opened.tools {
             Some(id) => serde_json::from_str(&find(id)?).map_err(|_| id)?,
@@ -108,4 +84,8 @@ impl Plan {
             reply_tokens_max: self.opened.reply_tokens_max,
         })
     }
+}
+
+fn plain(speaker: Speaker, parts: Vec<Arc<str>>) -> Message {
+    Message { speaker, parts, tool_calls: Vec::new(), answers: None }
 }
