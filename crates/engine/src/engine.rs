@@ -352,24 +352,24 @@ impl Engine {
     pub(crate) async fn post(&self, session: &SessionId, mut job: Job) {
         loop {
             // Handed over under the same lock under which a session goes to rest: what is in the mailbox is seen there.
-            let handed = self.shared.registry.with(|places| {
+            let refused = self.shared.registry.with(|places| {
                 let rested = match places.remove(session) {
                     Some(Place::AtWork(desk)) if !desk.jobs.is_closed() => {
-                        let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                        let refused = desk.jobs.try_send(job).err().map(|refused| (desk.clone(), refused.into_inner()));
                         places.insert(session.clone(), Place::AtWork(desk));
-                        return handed;
+                        return refused;
                     }
                     Some(Place::AtWork(_)) | None => None,
                     Some(Place::AtRest(resident, _)) => Some(resident),
                 };
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
                 let desk = Desk::new(sender);
-                let handed = desk.jobs.try_send(job).map_err(|refused| (desk.clone(), refused.into_inner()));
+                let refused = desk.jobs.try_send(job).err().map(|refused| (desk.clone(), refused.into_inner()));
                 places.insert(session.clone(), Place::AtWork(desk.clone()));
                 tokio::spawn(work(self.shared.clone(), session.clone(), rested, desk, jobs));
-                handed
+                refused
             });
-            let Err((desk, returned)) = handed else { return };
+            let Some((desk, returned)) = refused else { return };
             job = returned;
             // Its mailbox is full, or its task went to rest just now.
             let _ = desk.jobs.reserve().await;
