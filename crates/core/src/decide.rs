@@ -6,6 +6,7 @@ mod compaction;
 mod draft;
 mod inputs;
 mod phases;
+mod recompute;
 mod steps;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ use crate::ids::{
 use crate::prompt::{Failure, Reply};
 use crate::session::State;
 use draft::Draft;
+
+pub use recompute::{Change, Recomputation, frozen};
 
 /// What arrives.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +83,8 @@ pub enum Input {
     Recovered,
     /// What a person at the controls wants.
     Operator(Command),
+    /// A past call is to be made once more, beside the timeline.
+    Recompute(Box<Recomputation>),
 }
 
 /// What a person at the controls can want.
@@ -269,6 +274,12 @@ pub enum Refusal {
     NotHeld {
         /// Which.
         call: CallId,
+    },
+    /// No further call may be opened.
+    #[error("{why}; try again when some have ended")]
+    TooManyCalls {
+        /// Which limit stands in the way.
+        why: String,
     },
     /// No turn runs.
     #[error("no turn is running, so there is nothing to cancel")]

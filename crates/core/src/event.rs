@@ -24,7 +24,7 @@ use crate::phase::state::{Grant, Transition};
 use crate::prompt::{Failure, Usage};
 use crate::scope::Slot;
 
-pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next};
+pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next, Recomputes};
 
 /// An event with its place and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

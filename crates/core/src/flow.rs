@@ -18,7 +18,7 @@ use crate::context::Rendered;
 use crate::event::{CallOpened, CallWish, PhaseKey, Recorded, ToolOpened};
 use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::Verdict;
-use crate::prompt::Speaker;
+use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
 
 pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
@@ -45,6 +45,12 @@ pub trait Flow: Send + Sync + 'static {
     /// Judges a named condition of a guard.
     fn holds(&self, _view: &View<'_, Self::State>, _phase: &PhaseKey, condition: &str) -> Verdict {
         Verdict::No(format!("no condition is called `{condition}`"))
+    }
+
+    /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
+    /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
+    fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
+        None
     }
 }
 
@@ -148,6 +154,8 @@ pub trait Rules: Send + Sync {
     fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered;
     /// Judges a named condition.
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
+    /// What a stand-in for a model should answer.
+    fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
     /// The state as JSON, for a snapshot.
     fn save(&self, state: &FlowState) -> Option<Value>;
     /// The state from a snapshot's JSON.
@@ -177,6 +185,10 @@ impl<F: Flow> Rules for F {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         Flow::holds(self, &sight.view::<F>(), phase, condition)
+    }
+
+    fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
+        Flow::rehearse(self, &sight.view::<F>(), call, prompt)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use crate::body::Text;
 use crate::context::Mark;
-use crate::event::{Busy, CallDeferred, CallOpened, CallWish, MessagePosted, Owner, PhaseKey, Recorded, ToolOpened};
+use crate::event::{
+    Busy, CallDeferred, CallOpened, CallWish, Event, MessagePosted, Owner, PhaseKey, Recorded, ToolOpened,
+};
 use crate::flow::{FlowSpec, FlowState, Rules};
 use crate::handover::Handover;
 use crate::ids::{
@@ -26,7 +28,8 @@ use crate::phase::state::PhaseState;
 use crate::scope::{Slot, Visit};
 use crate::thread::Thread;
 
-pub use plan::Plan;
+pub(crate) use apply::wish_of;
+pub use plan::{Plan, PlannedMessage};
 
 /// The whole state of a session: its own, and its flow's.
 #[derive(Debug, Clone)]
@@ -46,8 +49,12 @@ impl State {
 
     /// Folds one event.
     pub fn apply(&mut self, rules: &dyn Rules, event: &Recorded) {
+        // What is made once more beside the timeline is none of the flow's business.
+        let is_aside = self.session.is_recomputed(&event.event);
         self.session.apply(rules.spec(), event);
-        rules.apply(&mut self.flow, event);
+        if !is_aside {
+            rules.apply(&mut self.flow, event);
+        }
     }
 
     /// The fold of a journal.
@@ -327,6 +334,20 @@ impl Session {
     pub fn is_idle(&self) -> bool {
         let nobody_waits = self.queue.is_empty() || self.closed.is_some();
         self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && nobody_waits
+    }
+
+    /// Whether an event is about a past call that is made once more.
+    fn is_recomputed(&self, event: &Event) -> bool {
+        let again = |call: &CallId| self.calls.get(call).is_some_and(|open| open.opened.recomputes.is_some());
+        match event {
+            Event::CallOpened(opened) => opened.recomputes.is_some(),
+            Event::CallAnswered(answered) => again(&answered.call),
+            Event::CallFailed { call, .. }
+            | Event::CallUnknown { call, .. }
+            | Event::CallResolved { call, .. }
+            | Event::CallCancelled { call, .. } => again(call),
+            _ => false,
+        }
     }
 
     /// Calls that wait for a person's decision.

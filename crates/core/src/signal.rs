@@ -28,7 +28,7 @@
 //! Everything outside blocks, character for character, but for the white space around a block. What stands before and
 //! after it becomes one gap: the side with more line ends stays (the later one, if equal) and the indentation of the
 //! line that follows; where neither side has a line end, the longer side. At the beginning and the end of the text the
-//! gap is dropped. White space in excess of [`GAP_BYTES_MAX`] is ordinary text. A text without blocks is seen unchanged.
+//! gap is dropped. White space in excess of [`crate::limits::GAP_BYTES_MAX`] is ordinary text. A text without blocks is seen unchanged.
 
 pub mod fields;
 pub mod filter;

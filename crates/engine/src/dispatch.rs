@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use segue_core::decide::Input;
 use segue_core::event::{CallOpened, ToolOpened};
-use segue_core::flow::{Audience, RoleSpec};
+use segue_core::flow::RoleSpec;
 use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
 use segue_core::signal::filter::Filter;
@@ -35,6 +35,8 @@ pub(crate) struct CallErrand {
     pub prompt: Arc<Prompt>,
     /// Whether anybody still wants to hear it.
     pub wanted: Arc<AtomicBool>,
+    /// What a stand-in for a model is told; a vendor's model never is.
+    pub hints: Hints,
     pub back: mpsc::Sender<Job>,
 }
 
@@ -84,12 +86,11 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
         turn: opened.turn,
         call: opened.call,
         attempt: errand.attempt,
-        hints: Hints::default(),
+        hints: errand.hints.clone(),
     };
-    let mut heard = match errand.role.as_ref().map(|role| &role.audience) {
-        Some(Audience::User { blocks }) => Some(Filter::new(blocks.clone())),
-        Some(Audience::Private) | None => None,
-    };
+    let heard = errand.role.as_ref().filter(|_| opened.recomputes.is_none());
+    let heard = heard.and_then(|role| role.heard(&opened.ask));
+    let mut heard = heard.map(|blocks| Filter::new(blocks.clone()));
     let show = |text: String| {
         if !text.is_empty() {
             errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);

@@ -329,7 +329,7 @@ impl Engine {
         self.give(session, Input::Operator(command)).await.map(|_| ())
     }
 
-    async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
+    pub(crate) async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
         self.not_closing()?;
         let (done, result) = oneshot::channel();
         self.post(session, Job { input, done: Some(done), waiter: None }).await;
@@ -352,24 +352,26 @@ impl Engine {
     pub(crate) async fn post(&self, session: &SessionId, mut job: Job) {
         loop {
             // Handed over under the same lock under which a session goes to rest: what is in the mailbox is seen there.
-            let refused = self.shared.registry.with(|places| {
+            let handed = self.shared.registry.with(|places| {
                 let rested = match places.remove(session) {
                     Some(Place::AtWork(desk)) if !desk.jobs.is_closed() => {
-                        let refused = desk.jobs.try_send(job).err().map(|refused| (desk.clone(), refused.into_inner()));
+                        let handed =
+                            desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
                         places.insert(session.clone(), Place::AtWork(desk));
-                        return refused;
+                        return handed;
                     }
                     Some(Place::AtWork(_)) | None => None,
                     Some(Place::AtRest(resident, _)) => Some(resident),
                 };
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
                 let desk = Desk::new(sender);
-                let refused = desk.jobs.try_send(job).err().map(|refused| (desk.clone(), refused.into_inner()));
+                let handed = desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
                 places.insert(session.clone(), Place::AtWork(desk.clone()));
                 tokio::spawn(work(self.shared.clone(), session.clone(), rested, desk, jobs));
-                refused
+                handed
             });
-            let Some((desk, returned)) = refused else { return };
+            let Err(refused) = handed else { return };
+            let (desk, returned) = *refused;
             job = returned;
             // Its mailbox is full, or its task went to rest just now.
             let _ = desk.jobs.reserve().await;

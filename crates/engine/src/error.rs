@@ -162,6 +162,7 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::KeyTooLong { .. } => "key-too-long",
         Refusal::NotOwed { .. } | Refusal::ToolNotOwed { .. } => "not-owed",
         Refusal::NotHeld { .. } => "not-held",
+        Refusal::TooManyCalls { .. } => "too-many-calls",
         Refusal::NothingRuns => "nothing-runs",
         Refusal::Phase(_) => "phase",
         Refusal::NoSuchRole { .. } => "no-such-role",

@@ -17,6 +17,7 @@ pub mod limits;
 mod load;
 pub mod pace;
 mod past;
+mod recompute;
 mod registry;
 pub mod report;
 mod shelf;
@@ -27,6 +28,7 @@ pub use casting::Casting;
 pub use engine::{Engine, Message, Opening, Recovery, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
+pub use recompute::Recomputed;
 pub use report::TurnReport;
 
 /// The page whose example runs here.

@@ -86,41 +86,46 @@ impl Flow for Chat {
     }
 
     fn fragment(&self, view: &View<'_, ()>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
-        let template = |file: &str, text: String, why: &str| Rendered::New {
-            text,
-            source: Source::Template(format!("chat/{file}")),
-            why: why.to_owned(),
-        };
-        match (name.as_str(), asking.folding) {
-            ("instruction", _) => template(
-                "instruction",
-                fill(include_str!("../prompts/chat/instruction.md"), &()),
-                "who answers, and how",
-            ),
-            ("summarise", _) => {
-                #[derive(Serialize)]
-                struct Arguments {
-                    words: u32,
-                }
-                let text = fill(include_str!("../prompts/chat/summarise.md"), &Arguments { words: SUMMARY_WORDS });
-                template("summarise", text, "how to shorten")
+        match name.as_str() {
+            "instruction" => {
+                let text = fill(include_str!("../prompts/chat/instruction.md"), &());
+                template("instruction", text, "who answers, and how")
             }
-            ("folded", Some(folding)) => template(
-                "folded",
-                fill(include_str!("../prompts/chat/folded.md"), &folded(folding)),
-                "what is shortened",
-            ),
-            (segue_core::context::COMPACTION, Some(folding)) => {
-                #[derive(Serialize)]
-                struct Arguments<'f> {
-                    summary: Option<&'f str>,
-                }
-                let arguments = Arguments { summary: folding.summary.as_deref() };
-                template("standing", fill(include_str!("../prompts/chat/standing.md"), &arguments), "what was folded")
-            }
-            ("message", _) => message(view),
-            _ => Rendered::Out("there is nothing of that name".to_owned()),
+            "message" => message(view),
+            name => shortening(asking, name),
         }
+    }
+}
+
+fn template(file: &str, text: String, why: &str) -> Rendered {
+    Rendered::New { text, source: Source::Template(format!("chat/{file}")), why: why.to_owned() }
+}
+
+/// What a summariser is told and shown, and what stands in the place of what was folded; the same for every flow that
+/// has its threads shortened by a model.
+pub(crate) fn shortening(asking: &Asking<'_>, name: &str) -> Rendered {
+    match (name, asking.folding) {
+        ("summarise", _) => {
+            #[derive(Serialize)]
+            struct Arguments {
+                words: u32,
+            }
+            let text = fill(include_str!("../prompts/chat/summarise.md"), &Arguments { words: SUMMARY_WORDS });
+            template("summarise", text, "how to shorten")
+        }
+        ("folded", Some(folding)) => {
+            let text = fill(include_str!("../prompts/chat/folded.md"), &folded(folding));
+            template("folded", text, "what is shortened")
+        }
+        (segue_core::context::COMPACTION, Some(folding)) => {
+            #[derive(Serialize)]
+            struct Arguments<'f> {
+                summary: Option<&'f str>,
+            }
+            let arguments = Arguments { summary: folding.summary.as_deref() };
+            template("standing", fill(include_str!("../prompts/chat/standing.md"), &arguments), "what was folded")
+        }
+        _ => Rendered::Out("there is nothing of that name".to_owned()),
     }
 }
 

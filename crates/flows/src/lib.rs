@@ -14,5 +14,5 @@ use segue_core::flow::Rules;
 /// Every flow there is.
 #[must_use]
 pub fn all() -> Vec<Arc<dyn Rules>> {
-    vec![Arc::new(chat::Chat::new())]
+    vec![Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
 }

@@ -30,3 +30,26 @@ pub const BRIEF_LABELS_MAX: usize = 8;
 
 /// Most machinery terms reported from one reply.
 pub const LEAKS_MAX: usize = 64;
+
+/// Most answers one question is given to: members times their samples.
+pub const MEMBERS_MAX: usize = 32;
+/// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
+pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
+/// Most tokens of a brief, or of answers shown in its place.
+pub const KNOWN_TOKENS_MAX: u32 = 16_000;
+/// Most tokens of the answers shown to a mapper.
+pub const SOURCES_TOKENS_MAX: u32 = 64_000;
+/// Most tokens of a handover shown to the one who takes over.
+pub const HANDOVER_TOKENS_MAX: u32 = 8_000;
+/// Most steps of a plan.
+pub const PLAN_STEPS_MAX: usize = 50;
+/// Longest title of a step, in characters.
+pub const STEP_TITLE_CHARS_MAX: usize = 160;
+/// Longest description of a step, or how one knows that it is done, in characters.
+pub const STEP_TEXT_CHARS_MAX: usize = 2_000;
+/// Most notices that wait to be told.
+pub const NOTICES_MAX: usize = 8;
+/// Longest part of what was said that a handover built by code takes over, in characters.
+pub const BUILT_TEXT_CHARS_MAX: usize = 1_200;
+/// Most items of a list in a handover built by code.
+pub const BUILT_ITEMS_MAX: usize = 8;

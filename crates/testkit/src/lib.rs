@@ -1,7 +1,6 @@
 //! For development only: a stage on which a flow is played step by step, without an engine, a clock or a model.
 
 mod check;
-mod limits;
 pub mod miniatures;
 mod puppet;
 mod stage;

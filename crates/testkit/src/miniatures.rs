@@ -15,12 +15,12 @@ use segue_core::flow::{Step, View};
 use segue_core::ids::RoleName;
 
 /// A fragment of plain words, as a template would give them.
-fn words(text: impl Into<String>) -> Rendered {
+pub fn words(text: impl Into<String>) -> Rendered {
     Rendered::New { text: text.into(), source: Source::Template("test".into()), why: "always".into() }
 }
 
 /// The user's newest message.
-fn user_message<S>(view: &View<'_, S>) -> Rendered {
+pub fn user_message<S>(view: &View<'_, S>) -> Rendered {
     let Some(waiting) = view.session.turn.as_ref().and_then(|turn| turn.messages.last()) else {
         return Rendered::Out("no turn runs".into());
     };

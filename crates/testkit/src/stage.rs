@@ -1,12 +1,11 @@
 //! A session held in the hand: inputs go in one by one, and after each the promises of core are checked.
 
-use crate::limits::FETCHES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::body::{BodyId, Text};
 use segue_core::codec;
-use segue_core::decide::{Catalog, Command, Decision, Env, Input, Refusal, Undecided, decide};
+use segue_core::decide::{Catalog, Change, Command, Decision, Env, Input, Refusal, Undecided, decide, frozen};
 use segue_core::event::{Busy, Event, Recorded, SessionOpened};
 use segue_core::flow::{Flow, Lookup, Rules};
 use segue_core::ids::{CallId, FlowName, Millis, ModelName, PhaseName, RoleName, ToolRunId};
@@ -19,6 +18,8 @@ use crate::words::{Shelf, Words};
 /// The model that answers where a test names none.
 pub const MODEL: &str = "plain";
 
+/// Rounds of fetching texts before one decision.
+const FETCH_ROUNDS: u32 = 64;
 
 /// A session held in the hand.
 pub struct Stage {
@@ -71,13 +72,23 @@ impl Stage {
     /// Opens a session of this flow with a policy for messages that arrive while a turn runs.
     #[must_use]
     pub fn open_with(flow: impl Flow, busy: Busy) -> Self {
+        Self::opened(flow, busy, serde_json::Value::Null)
+    }
+
+    /// Opens a session of this flow with these settings.
+    #[must_use]
+    pub fn open_set(flow: impl Flow, settings: serde_json::Value) -> Self {
+        Self::opened(flow, Busy::Queue, settings)
+    }
+
+    fn opened(flow: impl Flow, busy: Busy, settings: serde_json::Value) -> Self {
         let opened = SessionOpened {
             format: codec::FORMAT,
             session: "test".into(),
             flow: Flow::spec(&flow).name.clone(),
             title: None,
             busy,
-            settings: serde_json::Value::Null,
+            settings,
         };
         Self::open_as(flow, opened)
     }
@@ -198,7 +209,7 @@ impl Stage {
     /// Decides with no text at hand but those that were asked for, as an engine does.
     fn decide_thriftily(&self, input: Input) -> Result<Decision, Refusal> {
         let mut at_hand = Shelf::default();
-        for _ in 0..FETCHES_MAX {
+        for _ in 0..FETCH_ROUNDS {
             match self.decide(input.clone(), &at_hand) {
                 Ok(decision) => return Ok(decision),
                 Err(Undecided::Refused(refusal)) => return Err(refusal),
@@ -324,6 +335,19 @@ impl Stage {
         let at = self.state.session.seq;
         self.state = State::fold(&*self.rules, &self.journal);
         self.give(Input::Forked { session: "copy".into(), from, at })
+    }
+
+    /// Has a past call made once more, beside the timeline; gives the number of the new call.
+    ///
+    /// # Panics
+    /// There was no such call.
+    pub fn once_more(&mut self, call: CallId, change: &Change) -> CallId {
+        let is_it = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
+        let place = self.journal.iter().position(|recorded| is_it(&recorded.event)).expect("it was opened");
+        let before = State::fold(&*self.rules, &self.journal[..place]);
+        let again = frozen(&*self.rules, &before, &self.journal[place], change, &self.shelf);
+        self.give(Input::Recompute(Box::new(again.expect("every text is at hand"))));
+        self.state.session.last.call
     }
 
     /// The number and try of the oldest open call of a role.

@@ -77,7 +77,7 @@ impl<'a> Draft<'a> {
         self.open_call(wish, call, bearing, errand)
     }
 
-    fn over_limit(&self) -> Option<String> {
+    pub fn over_limit(&self) -> Option<String> {
         let session = self.session();
         if session.calls.len() >= OPEN_CALLS_MAX {
             return Some(format!("{OPEN_CALLS_MAX} calls are open already, the most a session may have"));
@@ -218,6 +218,7 @@ impl<'a> Draft<'a> {
             phase: bearing.visit.map(|visit| visit.phase),
             follows: errand.follows,
             compacts: errand.compacts.map(|(thread, _)| thread),
+            recomputes: None,
             note: wish.note,
             tools,
             output,

@@ -145,8 +145,9 @@ impl<'a> Draft<'a> {
                 self.cause = about.turn;
                 self.follow(&event.event, &about);
                 self.unanswered.extend(tool_opened(&event.event));
-                // A summary is the rules' own errand: no flow has to tell it from the calls it wished.
-                if about.call.as_ref().is_none_or(|call| call.compacts.is_none()) {
+                // A summary is the rules' own errand, and what is made once more nobody's: no flow has to tell them from the
+                // calls it wished.
+                if about.call.as_ref().is_none_or(|call| call.compacts.is_none() && call.recomputes.is_none()) {
                     let next = self.rules.react(self.sight(&about), &event);
                     steps.extend(next.into_iter().map(|step| (about.turn, step)));
                 }

@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::{Command, Input, Refusal, Resolution};
 use crate::body::BodyKind;
 use crate::event::{Busy, CallAnswered, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome};
-use crate::flow::{Audience, UnknownPolicy};
+use crate::flow::UnknownPolicy;
 use crate::ids::{CallId, IdempotencyKey, MessageId, TimerId, ToolRunId, TurnId};
 use crate::limits::{
     FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
@@ -45,6 +45,7 @@ impl Draft<'_> {
                 Ok(())
             }
             Input::Operator(command) => self.command(command),
+            Input::Recompute(again) => self.recompute(*again),
         }
     }
 
@@ -174,8 +175,9 @@ impl Draft<'_> {
         }
         let open = self.owed(call, attempt)?;
         let (opened, round) = (open.opened.clone(), open.round);
-        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.audience != Audience::Private);
-        if opened.compacts.is_some() {
+        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.heard(&opened.ask).is_some())
+            && opened.recomputes.is_none();
+        if opened.compacts.is_some() || opened.recomputes.is_some() {
             reply.tool_calls.clear();
         }
         if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {

@@ -17,7 +17,8 @@ impl Event {
             Self::CallOpened(opened) => {
                 let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
                 let texts = pieces.filter_map(|piece: &Piece| piece.text).map(|text| text.body);
-                texts.chain(opened.tools).chain(opened.output).map(inner).collect()
+                let frozen = opened.recomputes.iter().flat_map(|again| &again.messages).flat_map(|said| &said.parts);
+                texts.chain(opened.tools).chain(opened.output).chain(frozen.copied()).map(inner).collect()
             }
             Self::CallAnswered(answered) => {
                 [Some(answered.text), answered.reasoning].into_iter().flatten().map(|text| inner(text.body)).collect()

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use crate::body::{BodyId, Text};
 use crate::context::Receipt;
-use crate::ids::{AgentName, AskName, CallId, Millis, ModelName, PhaseName, RoleName, ThreadId, TurnId};
+use crate::ids::{AgentName, AskName, CallId, FragmentName, Millis, ModelName, PhaseName, RoleName, ThreadId, TurnId};
 use crate::prompt::{Stop, ToolCall, Usage};
+use crate::session::PlannedMessage;
 
 /// A model call that is owed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct CallOpened {
     /// The thread whose folding it writes the summary for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts: Option<ThreadId>,
+    /// The past call that is made once more, beside the timeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recomputes: Option<Box<Recomputes>>,
     /// The flow's own note on the call, given back with its answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub note: Value,
@@ -57,6 +61,19 @@ pub struct CallOpened {
 
 fn is_first_sample(sample: &u16) -> bool {
     *sample == 0
+}
+
+/// A past call that is made once more: from its own frozen prompt, on another model or with other fragments. It belongs
+/// to no thread, and no flow hears of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recomputes {
+    /// Which.
+    pub call: CallId,
+    /// What it is sent.
+    pub messages: Vec<PlannedMessage>,
+    /// The fragments in which that differs from what was sent then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<FragmentName>,
 }
 
 /// A call that waits.

@@ -108,6 +108,14 @@ fn call_line(opened: &CallOpened) -> String {
     if let Some(phase) = &opened.phase {
         let _ = write!(line, " in {phase}");
     }
+    if let Some(again) = &opened.recomputes {
+        let _ = write!(line, ", {} once more", again.call);
+        let changed: Vec<String> = again.changed.iter().map(ToString::to_string).collect();
+        if !changed.is_empty() {
+            let _ = write!(line, " with another {}", changed.join(", "));
+        }
+        return line;
+    }
     match &opened.receipt.thread {
         ThreadUse::Continued(thread) => {
             let _ = write!(line, ", {thread} continued ({} messages)", opened.receipt.carried.entries);

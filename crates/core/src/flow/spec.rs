@@ -1,6 +1,6 @@
 //! A flow's data: its roles, what each is shown and how it behaves, its graphs, handovers and tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::context::{FragmentSpec, Recipe};
 use crate::handover::Schema;
@@ -122,6 +122,8 @@ pub struct RoleSpec {
     pub tools: Vec<ToolName>,
     /// Who hears it.
     pub audience: Audience,
+    /// Asks whose answers nobody hears, whatever the audience: what is settled behind the scenes, in the same thread.
+    pub private: BTreeSet<AskName>,
     /// Its longest answer.
     pub reply_tokens_max: u32,
     /// How long we wait for an answer.
@@ -146,6 +148,7 @@ impl RoleSpec {
             output: Output::Text,
             tools: Vec::new(),
             audience: Audience::Private,
+            private: BTreeSet::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
             retries: Retries::default(),
@@ -168,6 +171,13 @@ impl RoleSpec {
         self
     }
 
+    /// The same with an ask of these fragments whose answers nobody hears.
+    #[must_use]
+    pub fn ask_privately(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
+        self.private.insert(name.into());
+        self.ask(name, fragments)
+    }
+
     /// The same, living by a graph.
     #[must_use]
     pub fn lives_by(mut self, graph: &str) -> Self {
@@ -180,6 +190,15 @@ impl RoleSpec {
     pub fn heard_by_user(mut self, blocks: BlockNames) -> Self {
         self.audience = Audience::User { blocks };
         self
+    }
+
+    /// The blocks hidden from the user who hears the answers to `ask`; nothing if nobody hears them.
+    #[must_use]
+    pub fn heard(&self, ask: &AskName) -> Option<&BlockNames> {
+        match &self.audience {
+            Audience::User { blocks } if !self.private.contains(ask) => Some(blocks),
+            Audience::User { .. } | Audience::Private => None,
+        }
     }
 
     /// The same with a tool more.

@@ -156,6 +156,10 @@ impl Session {
 
     fn call_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
         self.last.call = self.last.call.max(opened.call);
+        if opened.recomputes.is_some() {
+            self.recompute_opened(spec, opened, at);
+            return;
+        }
         let thread_id = opened.receipt.thread.thread();
         if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
             self.last.thread = self.last.thread.max(*thread);
@@ -216,10 +220,23 @@ impl Session {
         );
     }
 
+    /// A past call is made once more: it is owed and paid for, and touches nothing else.
+    fn recompute_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
+        let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
+        let account = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
+        let (opened, root) = (opened.clone(), opened.call);
+        let open = OpenCall { opened, attempt: 1, status: CallStatus::Due, since: at, root, round: 0, account };
+        self.calls.insert(root, open);
+    }
+
     fn call_answered(&mut self, answered: &CallAnswered, at: Millis) {
         let Some(open) = self.calls.get(&answered.call).cloned() else { return };
         self.ledger.answered(account(&open), answered);
         let opened = &open.opened;
+        if opened.recomputes.is_some() {
+            self.calls.remove(&answered.call);
+            return;
+        }
         let thread_id = opened.receipt.thread.thread();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id) {

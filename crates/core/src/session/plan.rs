@@ -2,13 +2,16 @@
 //! dispatch, the recovery after a crash and the rebuilding of any past call.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::body::BodyId;
 use crate::event::CallOpened;
 use crate::flow::Lookup;
 use crate::ids::CallId;
-use crate::prompt::{Message, Output, Prompt, Speaker};
+use crate::prompt::{Message, Output, Prompt, Speaker, ToolCall};
 use crate::session::Session;
 use crate::thread::Entry;
 
@@ -17,8 +20,30 @@ use crate::thread::Entry;
 pub struct Plan {
     /// The call as it was opened.
     pub opened: Arc<CallOpened>,
-    opening: Vec<BodyId>,
-    entries: imbl::Vector<Arc<Entry>>,
+    shown: Shown,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Shown {
+    /// A thread, and what the call asks.
+    Thread { opening: Vec<BodyId>, entries: imbl::Vector<Arc<Entry>> },
+    /// What another call was shown.
+    Again(Vec<PlannedMessage>),
+}
+
+/// A message whose texts are still to be fetched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedMessage {
+    /// Whose words.
+    pub speaker: Speaker,
+    /// Its parts.
+    pub parts: Vec<BodyId>,
+    /// What the assistant asked to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which of those a tool's message answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
 }
 
 impl Session {
@@ -26,23 +51,84 @@ impl Session {
     #[must_use]
     pub fn plan(&self, call: CallId) -> Option<Plan> {
         let open = self.calls.get(&call)?;
+        if let Some(again) = &open.opened.recomputes {
+            return Some(Plan { opened: open.opened.clone(), shown: Shown::Again(again.messages.clone()) });
+        }
         let thread = self.threads.get(&open.opened.receipt.thread.thread())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
-        Some(Plan { opened: open.opened.clone(), opening, entries: thread.entries.clone() })
+        let shown = Shown::Thread { opening, entries: thread.entries.clone() };
+        Some(Plan { opened: open.opened.clone(), shown })
     }
 }
 
 impl Plan {
+    /// Its messages.
+    #[must_use]
+    pub fn messages(&self) -> Vec<PlannedMessage> {
+        let mut messages = Vec::with_capacity(self.len_max());
+        let told = self.tell(|message, parts| {
+            let parts = parts.collect();
+            let Told { speaker, tool_calls, answers } = message;
+            messages.push(PlannedMessage {
+                speaker,
+                parts,
+                tool_calls: tool_calls.to_vec(),
+                answers: answers.cloned(),
+            });
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = told;
+        messages
+    }
+
     /// The texts it needs.
     #[must_use]
     pub fn needs(&self) -> BTreeSet<BodyId> {
-        let said = self.entries.iter().flat_map(|entry| &entry.parts).map(|text| text.body);
-        let ends = self.opened.tools.into_iter().chain(self.opened.output);
-        self.opening.iter().copied().chain(said).chain(self.ask()).chain(ends).collect()
+        let mut needs: BTreeSet<BodyId> = self.opened.tools.into_iter().chain(self.opened.output).collect();
+        let told = self.tell(|_, parts| {
+            needs.extend(parts);
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = told;
+        needs
     }
 
-    fn ask(&self) -> impl Iterator<Item = BodyId> {
-        self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body)
+    /// At most so many messages.
+    fn len_max(&self) -> usize {
+        match &self.shown {
+            Shown::Thread { entries, .. } => entries.len() + 2,
+            Shown::Again(messages) => messages.len(),
+        }
+    }
+
+    /// Goes through the messages in order; those without a text are none.
+    fn tell<E>(
+        &self,
+        mut each: impl FnMut(Told<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None };
+        let (opening, entries) = match &self.shown {
+            Shown::Thread { opening, entries } => (opening, entries),
+            Shown::Again(messages) => {
+                return messages.iter().try_for_each(|message| {
+                    let PlannedMessage { speaker, parts, tool_calls, answers } = message;
+                    let told = Told { speaker: *speaker, tool_calls, answers: answers.as_ref() };
+                    each(told, &mut parts.iter().copied())
+                });
+            }
+        };
+        if !opening.is_empty() {
+            each(plain(Speaker::System), &mut opening.iter().copied())?;
+        }
+        for entry in entries {
+            let told = Told { speaker: entry.speaker, tool_calls: &entry.tool_calls, answers: entry.answers.as_ref() };
+            each(told, &mut entry.parts.iter().map(|text| text.body))?;
+        }
+        let ask = || self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body);
+        if ask().next().is_some() {
+            each(plain(Speaker::User), &mut ask())?;
+        }
+        Ok(())
     }
 
     /// The prompt itself.
@@ -51,23 +137,17 @@ impl Plan {
     /// Names a text that is not at hand, or that is not what its id says.
     pub fn fill(&self, texts: &dyn Lookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find(id).ok_or(id);
-        let mut messages = Vec::with_capacity(self.entries.len() + 2);
-        let opening: Vec<Arc<str>> = self.opening.iter().copied().map(find).collect::<Result<_, _>>()?;
-        if !opening.is_empty() {
-            messages.push(plain(Speaker::System, opening));
-        }
-        for entry in &self.entries {
-            messages.push(Message {
-                speaker: entry.speaker,
-                parts: entry.parts.iter().map(|text| find(text.body)).collect::<Result<_, _>>()?,
-                tool_calls: entry.tool_calls.clone(),
-                answers: entry.answers.clone(),
-            });
-        }
-        let ask: Vec<Arc<str>> = self.ask().map(find).collect::<Result<_, _>>()?;
-        if !ask.is_empty() {
-            messages.push(plain(Speaker::User, ask));
-        }
+        let mut messages = Vec::with_capacity(self.len_max());
+        self.tell(|message, parts| {
+            let mut filled = Vec::with_capacity(parts.size_hint().0);
+            for part in parts {
+                filled.push(find(part)?);
+            }
+            let Told { speaker, tool_calls, answers } = message;
+            let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
+            messages.push(Message { speaker, parts: filled, tool_calls, answers });
+            Ok(())
+        })?;
         let tools = match self.opened.tools {
             Some(id) => serde_json::from_str(&find(id)?).map_err(|_| id)?,
             None => Vec::new(),
@@ -86,6 +166,9 @@ impl Plan {
     }
 }
 
-fn plain(speaker: Speaker, parts: Vec<Arc<str>>) -> Message {
-    Message { speaker, parts, tool_calls: Vec::new(), answers: None }
+/// A message but for its parts.
+struct Told<'p> {
+    speaker: Speaker,
+    tool_calls: &'p [ToolCall],
+    answers: Option<&'p String>,
 }

@@ -1,6 +1,8 @@
 //! Four small flows, one in the form of each real one. Core carries them without knowing them.
 
+mod all;
 mod concierge;
+mod golden;
 mod nodes;
 mod project;
 mod team;

@@ -7,7 +7,7 @@ use segue_testkit::Stage;
 use segue_testkit::miniatures::Project;
 use serde_json::json;
 
-fn work() -> PhaseKey {
+pub fn work() -> PhaseKey {
     PhaseKey { graph: "work".into(), owner: Owner::Session }
 }
 

@@ -7,6 +7,7 @@ mod compaction;
 mod deciding;
 mod limits;
 mod phases;
+mod recomputing;
 mod recovery;
 mod retries;
 mod rounds;

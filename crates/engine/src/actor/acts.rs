@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use segue_core::body::BodyId;
+use segue_core::event::CallOpened;
+use segue_core::flow::{About, Sight, Texts};
 use segue_core::ids::{CallId, Millis, ToolRunId};
+use segue_core::prompt::Prompt;
 use segue_core::session::Act;
+use segue_models::{Hints, Kind};
 use tokio::task::JoinHandle;
 
 use super::{Actor, Lost};
@@ -49,6 +53,18 @@ impl Actor {
         Ok(())
     }
 
+    /// What the flow tells a stand-in about a call.
+    fn hints(&self, opened: &CallOpened, prompt: &Prompt) -> Hints {
+        let model = self.shared.models.get(&opened.model);
+        if !model.is_ok_and(|model| model.describe().kind == Kind::Rehearsal) {
+            return Hints::default();
+        }
+        let texts = Texts::new(&self.resident.shelf);
+        let (state, about) = (&self.resident.state, About::default());
+        let sight = Sight { session: &state.session, state: &state.flow, texts: &texts, about: &about };
+        Hints { rehearse: self.rules.rehearse(sight, opened, prompt) }
+    }
+
     async fn make_call(&mut self, call: CallId, attempt: u32, not_before: Millis) -> Result<(), Lost> {
         let Some(plan) = self.session().plan(call) else { return Ok(()) };
         let mut filled = plan.fill(&self.resident.shelf);
@@ -59,6 +75,7 @@ impl Actor {
             filled = plan.fill(&self.resident.shelf);
         }
         let Ok(prompt) = filled else { return Ok(()) };
+        let hints = self.hints(&plan.opened, &prompt);
         let wanted = Arc::new(AtomicBool::new(true));
         let errand = CallErrand {
             shared: self.shared.clone(),
@@ -69,6 +86,7 @@ impl Actor {
             attempt,
             not_before,
             prompt: Arc::new(prompt),
+            hints,
             wanted: wanted.clone(),
             back: self.desk.jobs.clone(),
         };

@@ -7,8 +7,11 @@ use std::time::Duration;
 use segue_core::event::{Busy, Event};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
 use segue_engine::{Engine, Error, Message, Update};
+use segue_store::Store;
+use segue_store::memory::{MemoryDisk, MemoryStore};
 
 use crate::plan::{Deed, From, How, Through};
+use crate::store::now;
 use crate::world::{Fate, Heard, Sent, World};
 
 /// How a deed reaches the processes that live.
@@ -167,15 +170,18 @@ async fn copy(hand: &Hand, session: &SessionId) {
 
 async fn listen(hand: &Hand, session: SessionId, from: From, slow_ms: u64, through: Through) {
     let engine = hand.engine(through);
-    let joined = match engine.state(&session).await {
-        Ok((_, state)) => state.session.seq,
-        Err(error) => return hand.note("a look before listening", &error),
+    let after = match from {
+        From::Start => Seq(0),
+        From::Now => match engine.state(&session).await {
+            Ok((_, state)) => state.session.seq,
+            Err(error) => return hand.note("a look before listening", &error),
+        },
     };
-    let after = if from == From::Start { Seq(0) } else { joined };
     let mut subscription = match engine.subscribe(&session, after).await {
         Ok(subscription) => subscription,
         Err(error) => return hand.note("listening", &error),
     };
+    let joined = head(&hand.world.disk, &session);
     let place = {
         let mut notes = hand.world.notes();
         // What another process says is heard as events alone.
@@ -198,6 +204,12 @@ async fn listen(hand: &Hand, session: SessionId, from: From, slow_ms: u64, throu
             tokio::time::sleep(Duration::from_millis(slow_ms)).await;
         }
     }
+}
+
+/// How much is recorded of a session at this moment.
+pub fn head(disk: &MemoryDisk, session: &SessionId) -> Seq {
+    let records = now(MemoryStore::open(disk).read(session, Seq(0), usize::MAX));
+    Seq(records.map_or(0, |records| records.len() as u64))
 }
 
 fn hear(heard: &mut Heard, words: &mut BTreeMap<CallId, (u32, String)>, update: Update) {

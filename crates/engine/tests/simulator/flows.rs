@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use segue_core::context::Rendered;
-use segue_core::event::{PhaseKey, Recorded};
+use segue_core::event::{CallOpened, PhaseKey, Recorded};
 use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
+use segue_core::prompt::Prompt;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
 use serde_json::Value;
 
@@ -72,6 +73,10 @@ impl Rules for Tuned {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         self.inner.holds(sight, phase, condition)
+    }
+
+    fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
+        self.inner.rehearse(sight, opened, prompt)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

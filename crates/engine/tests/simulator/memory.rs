@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::context::ThreadUse;
 use segue_core::event::{CallOpened, Event, PhaseKey};
 use segue_core::ids::{AgentName, CallId, WorkName};
 use segue_core::prompt::Speaker;
@@ -110,11 +109,21 @@ fn shares(
             }));
         }
     }
-    if let ThreadUse::Opened { slot, .. } = &opened.receipt.thread {
-        parts.push(format!("reset {:?}", resets.get(slot)));
-    } else {
-        let slot = resets.iter().find(|(slot, _)| slot.role == opened.role && slot.agent == opened.agent);
-        parts.push(format!("reset {:?}", slot.map(|(_, times)| times)));
-    }
+    parts.push(format!("reset {:?}", resets.get(&slot_of(journal, opened))));
     Shares { parts }
+}
+
+/// Where the thread of a call stands.
+fn slot_of(journal: &Journal, opened: &CallOpened) -> Slot {
+    let scope = &journal.rules.spec().roles[&opened.role].scope;
+    let beside = |per: Per| match scope {
+        Scope::Fresh => true,
+        Scope::Kept(kept) => kept.per.contains(&per),
+    };
+    Slot {
+        role: opened.role.clone(),
+        agent: opened.agent.clone(),
+        peer: opened.peer.clone().filter(|_| beside(Per::Peer)),
+        model: beside(Per::Model).then(|| (opened.model.clone(), opened.sample)),
+    }
 }

@@ -4,13 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use segue_core::ids::Seq;
 use segue_core::prompt::{Failure, FailureKind, Stop, ToolCall, Usage};
+use segue_engine::clock::{Clock, RuntimeClock};
 use segue_models::{CallFacts, Chunk, ChunkStream, Description, Finish, Kind, Model, Request};
-use segue_store::Store;
-use segue_store::memory::MemoryStore;
 use serde_json::json;
 
+use crate::deeds::head;
 use crate::dice::Dice;
 use crate::world::{Streamed, World};
 
@@ -31,7 +30,7 @@ pub struct SimModel {
     world: Arc<World>,
     temper: Temper,
     dice: Mutex<Dice>,
-    eyes: MemoryStore,
+    clock: RuntimeClock,
 }
 
 impl std::fmt::Debug for SimModel {
@@ -57,8 +56,8 @@ const KINDS: [FailureKind; 10] = [
 ];
 
 impl SimModel {
-    pub fn new(world: &Arc<World>, temper: Temper, dice: Dice) -> Self {
-        Self { world: world.clone(), temper, dice: Mutex::new(dice), eyes: MemoryStore::open(&world.disk) }
+    pub fn new(world: &Arc<World>, temper: Temper, dice: Dice, clock: RuntimeClock) -> Self {
+        Self { world: world.clone(), temper, dice: Mutex::new(dice), clock }
     }
 
     /// What will happen, from beginning to end.
@@ -168,12 +167,13 @@ impl Model for SimModel {
     fn stream(&self, request: Request) -> ChunkStream {
         let Request { prompt, call } = request;
         let mut dice = self.dice.lock().expect("nobody panics here").apart();
-        let head = head(&self.eyes, &call);
+        let (head, at) = (head(&self.world.disk, &call.session), self.clock.now());
         self.world.notes().streams.push(Streamed {
             session: call.session.clone(),
             call: call.call,
             attempt: call.attempt,
             head,
+            at,
             prompt,
         });
         if dice.percent(self.temper.wrong_percent / 4) {
@@ -197,9 +197,4 @@ impl Model for SimModel {
     fn describe(&self) -> Description {
         Description { kind: Kind::Scripted, label: "anything".to_owned(), window_tokens: self.temper.window_tokens }
     }
-}
-
-/// How much is recorded of a call's session at this moment.
-fn head(eyes: &MemoryStore, call: &CallFacts) -> Seq {
-    crate::store::now(eyes.read(&call.session, Seq(0), usize::MAX)).map_or(Seq(0), |records| Seq(records.len() as u64))
 }

@@ -12,7 +12,7 @@ use segue_engine::pace::ModelLimits;
 use segue_engine::tools::Tools;
 use segue_engine::{Casting, Engine, Error, Opening, Setup};
 use segue_models::{ModelCard, Models, Price};
-use segue_store::Query;
+use segue_store::{Owes, Query};
 use segue_testkit::Words;
 use tokio::runtime::Builder;
 
@@ -85,7 +85,7 @@ fn live(world: &Arc<World>, plan: &Plan, life: &Life, number: u64, is_last: bool
 
 async fn start(world: &Arc<World>, plan: &Plan, clock: RuntimeClock, dice: &mut Dice) -> (Engine, Arc<SimStore>) {
     let store = Arc::new(SimStore::open(world, plan.trouble.clone(), dice.apart()));
-    let model = Arc::new(SimModel::new(world, plan.temper, dice.apart()));
+    let model = Arc::new(SimModel::new(world, plan.temper, dice.apart(), clock));
     let price = Price { input: 3_000_000, output: 15_000_000, cached: 300_000 };
     let card = ModelCard { window_tokens: plan.temper.window_tokens, price: Some(price) };
     let models = ["sim", "ant", "bee"]
@@ -166,20 +166,27 @@ async fn come_to_rest(hand: &Hand) {
 async fn all_rest(hand: &Hand) -> bool {
     let page = hand.first.list(&Query::newest(usize::MAX)).await.expect("the disk can be read");
     let mut all_rest = true;
-    for session in page.rows.into_iter().map(|row| row.session) {
-        let Ok((_, state)) = hand.first.state(&session).await else { continue };
-        let held: Vec<CallId> = state.session.held().map(|(call, _)| *call).collect();
-        for call in held {
-            let how = if call.0 % 2 == 0 { Resolution::Retry } else { Resolution::Fail };
-            if let Err(error) = hand.first.command(&session, Command::Resolve { call, how }).await {
-                hand.world.notes().wrong.push(format!("{call} of {session} cannot be resolved: {error}"));
-            }
+    for row in page.rows {
+        if row.summary.owes == Owes::Now {
+            all_rest = false;
+            resolve(hand, &row.session).await;
         }
-        all_rest &= state.session.is_idle();
         // Even the slowest listener hears the last of it.
         let notes = hand.world.notes();
-        let listeners = notes.heard.iter().filter(|heard| heard.listens && heard.session == session);
-        all_rest &= listeners.into_iter().all(|heard| heard.reached() == state.session.seq);
+        let mut listeners = notes.heard.iter().filter(|heard| heard.listens && heard.session == row.session);
+        all_rest &= listeners.all(|heard| heard.reached() == row.head);
     }
     all_rest
+}
+
+/// Decides about calls whose end is not known.
+async fn resolve(hand: &Hand, session: &SessionId) {
+    let Ok((_, state)) = hand.first.state(session).await else { return };
+    let held: Vec<CallId> = state.session.held().map(|(call, _)| *call).collect();
+    for call in held {
+        let how = if call.0 % 2 == 0 { Resolution::Retry } else { Resolution::Fail };
+        if let Err(error) = hand.first.command(session, Command::Resolve { call, how }).await {
+            hand.world.notes().wrong.push(format!("{call} of {session} cannot be resolved: {error}"));
+        }
+    }
 }

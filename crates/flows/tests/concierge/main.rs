@@ -1,10 +1,17 @@
-//! The parts of the concierge flow that are plain functions: from a mapper's reply to the brief.
+//! The concierge flow: the parts that are plain functions, from a mapper's reply to the brief, and the whole of it, played on
+//! a stage.
 
 mod analysis;
 mod brief;
+mod checkpoints;
+mod failures;
 mod golden;
 mod leaks;
 mod map;
+mod page;
+mod play;
 mod properties;
+mod rows;
+mod samples;
 mod small;
 mod stance;

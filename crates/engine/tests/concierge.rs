@@ -1,0 +1,163 @@
+//! The concierge flow in an engine: the rehearsal model plays a whole conversation, and nothing private is streamed.
+
+use std::sync::Arc;
+
+use segue_core::decide::Change;
+use segue_core::event::{Event, Outcome};
+use segue_core::ids::{Seq, SessionId};
+use segue_engine::{Engine, Message, Opening, Setup, Subscription, Update};
+use segue_models::{Model, Models, Rehearsal, Scripted};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+
+async fn engine(model: Arc<dyn Model>, name: &str) -> Engine {
+    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    Engine::start(Setup::new(store, segue_flows::all(), Models::only(model), name)).await.expect("the engine starts")
+}
+
+async fn open(engine: &Engine, settings: serde_json::Value) -> SessionId {
+    let opening = Opening { settings, ..Opening::default() };
+    engine.open(&"concierge".into(), opening).await.expect("a session opens")
+}
+
+/// Everything a session has to tell up to the end of that many turns, and the words that were streamed.
+async fn told(mut listener: Subscription, turns: usize) -> (Vec<Event>, String) {
+    let (mut events, mut words, mut ended) = (Vec::new(), String::new(), 0);
+    while ended < turns {
+        match listener.next().await.expect("it can be read") {
+            Update::Words { text, .. } => words.push_str(&text),
+            Update::Event(event) => {
+                ended += usize::from(matches!(event.event, Event::TurnEnded { .. }));
+                events.push(event.event);
+            }
+        }
+    }
+    (events, words)
+}
+
+fn phases(events: &[Event]) -> Vec<String> {
+    let entered = events.iter().filter_map(|event| match event {
+        Event::PhaseEntered(entered) => Some(entered.transition.to.to_string()),
+        _ => None,
+    });
+    entered.collect()
+}
+
+fn count(events: &[Event], wanted: &str) -> usize {
+    events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == wanted)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rehearsal_model_plays_a_whole_conversation() {
+    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    let messages = [
+        "Should I open a small bakery?",
+        "I have some savings and a free year.",
+        "What if nobody comes?",
+        "I'm going to do it, give me a plan.",
+        "Let us begin with the first.",
+        "It is done.",
+        "I am stuck: the landlord says no.",
+        "What now?",
+        "That worked, it is done.",
+        "All finished.",
+        "And what about a second shop?",
+    ];
+    for message in messages {
+        let report = engine.ask(&session, Message::from(message)).await.expect("it is answered");
+        assert_eq!(report.outcome, Outcome::Done, "{message}");
+        assert!(!report.said.is_empty(), "{message}");
+        for said in report.said {
+            assert!(said.contains("(rehearsal)") && !said.contains("<<<"), "{message}: {said}");
+        }
+    }
+    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let (events, _) = told(listener, messages.len()).await;
+    assert_eq!(phases(&events), ["explorer", "executor", "explorer"]);
+    assert_eq!((count(&events, "step_done"), count(&events, "workflow_closed")), (3, 1));
+    assert_eq!((count(&events, "map"), count(&events, "no_map")), (3, 0), "the question, the plan and the help");
+    for unwanted in ["leak", "complaints", "refused"] {
+        let found: Vec<_> =
+            events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == unwanted)).collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
+    let how = events.iter().filter_map(|event| match event {
+        Event::HandoverMade(made) => Some(format!("{} {:?}", made.kind, made.how)),
+        _ => None,
+    });
+    assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
+}
+
+const SCRIPT: &str = r#"
+[[reply]]
+role = "expert"
+text = "Rent."
+
+[[reply]]
+role = "mapper"
+text = "no map"
+
+[[reply]]
+role = "concierge"
+ask = "repair_intent"
+chunk_delay_ms = 10
+text = "<<<HANDOVER>>>\ngoal: whispered\n<<<END>>> and whispered"
+
+[[reply]]
+role = "concierge"
+chunks = ["Lo", "ud.\n<<<BA", "TCH>>>\nTYPE: WORKFLOW\n<<<E", "ND>>>"]
+chunk_delay_ms = 10
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
+    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let engine = engine(Arc::new(model), "scripted").await;
+    let session = open(&engine, serde_json::json!({"handover_by_turn": 1})).await;
+    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    engine.send(&session, Message::from("rent or buy?")).await.expect("accepted");
+    let (events, words) = told(listener, 1).await;
+    assert_eq!(words.trim_end(), "Loud.");
+    assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");
+}
+
+const TWO_MAPPERS: &str = r#"
+[[reply]]
+role = "expert"
+text = "Rent."
+
+[[reply]]
+role = "mapper"
+times = 1
+text = "<map>{\"claims\": [{\"id\": \"a\", \"label\": \"rent\", \"text\": \"Rent.\", \"supporters\": [1, 2, 3]}], \"edges\": []}</map>"
+
+[[reply]]
+role = "mapper"
+text = "another map"
+
+[[reply]]
+role = "concierge"
+text = "Rent."
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn s32_a_past_step_can_be_made_once_more_and_set_beside_the_first() {
+    let model: Scripted = TWO_MAPPERS.parse().expect("a sound script");
+    let engine = engine(Arc::new(model), "scripted").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    engine.ask(&session, Message::from("rent or buy?")).await.expect("it is answered");
+    let (_, before) = engine.state(&session).await.expect("it can be read");
+    let events = engine.events(&session, Seq(0), 100).await.expect("it can be read");
+    let mapper = events.iter().find_map(|recorded| match &recorded.event {
+        Event::CallOpened(opened) if opened.role == *"mapper" => Some(opened.call),
+        _ => None,
+    });
+    let mapper = mapper.expect("a map was made");
+    let both = engine.recompute(&session, mapper, &Change::default()).await.expect("it is made once more");
+    assert!(both.before.expect("it was answered").contains("\"rent\""));
+    assert_eq!(both.now, Ok("another map".to_owned()));
+    let (_, after) = engine.state(&session).await.expect("it can be read");
+    assert_eq!((after.session.threads, after.session.phases), (before.session.threads, before.session.phases));
+    let missing = engine.recompute(&session, segue_core::ids::CallId(99), &Change::default()).await;
+    assert!(missing.is_err());
+}

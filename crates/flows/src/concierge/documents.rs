@@ -1,0 +1,170 @@
+//! The documents that cross from one phase to the next: read from a block, built from the exchange where none came, and
+//! told to the one who takes over. What is missing is told as missing.
+
+use segue_core::flow::View;
+use segue_core::handover::{Document, Field, Form, Handover};
+use segue_core::signal::fields::Fields;
+use segue_core::signal::quote;
+use serde_json::{Map as Object, Value};
+
+use super::analysis::analyse;
+use super::facts::Known;
+use super::map;
+use super::spec::{EXECUTION_FIELDS, EXPLORER, INTENT_FIELDS, OUTCOME_FIELDS};
+use super::state::Memory;
+use super::workflow::Workflow;
+use crate::limits::{BUILT_ITEMS_MAX, BUILT_TEXT_CHARS_MAX};
+use crate::template::fill;
+
+/// What is told where there is nothing to tell.
+const NOTHING: &str = "none identified";
+
+/// The document in the fields of a block; nothing is in it that was not given.
+#[must_use]
+pub fn read(fields: &Fields, wanted: &[(&str, Form)]) -> Document {
+    let mut document = Document::new();
+    for (name, form) in wanted {
+        let field = match form {
+            Form::Text => match fields.text(name) {
+                Some(text) => Field::Text(text.to_owned()),
+                None => Field::List(fields.list(name)),
+            },
+            Form::List => Field::List(fields.list(name)),
+        };
+        if !field.is_empty() {
+            document.insert((*name).to_owned(), field);
+        }
+    }
+    document
+}
+
+/// Whether the field is a user's words, which are quoted wherever they enter a prompt.
+fn is_quoted(name: &str) -> bool {
+    matches!(name, "user_query" | "user_reply")
+}
+
+/// A handover as the one who takes over is shown it.
+#[must_use]
+pub fn told(handover: &Handover, phase: &str) -> String {
+    let (template, fields): (_, &[(&str, Form)]) = match (handover.kind.as_str(), phase) {
+        (super::spec::OUTCOME, _) => (include_str!("../../prompts/concierge/outcome.md"), &OUTCOME_FIELDS),
+        (_, EXPLORER) => (include_str!("../../prompts/concierge/intent.md"), &INTENT_FIELDS),
+        _ => (include_str!("../../prompts/concierge/execution.md"), &EXECUTION_FIELDS),
+    };
+    let mut arguments = Object::new();
+    for (name, form) in fields {
+        let text = match form {
+            Form::Text => handover.text(name).map_or_else(
+                || NOTHING.to_owned(),
+                |text| {
+                    if is_quoted(name) { quote(text) } else { text.to_owned() }
+                },
+            ),
+            Form::List => bullets(handover.list(name)),
+        };
+        arguments.insert((*name).to_owned(), Value::String(text));
+    }
+    fill(template, &Value::Object(arguments))
+}
+
+fn bullets(items: &[String]) -> String {
+    if items.is_empty() {
+        return format!("- {NOTHING}");
+    }
+    items.iter().map(|item| format!("- {}", item.replace('\n', " "))).collect::<Vec<_>>().join("\n")
+}
+
+/// An intent handover from the exchange itself; what was understood of the model's own stays.
+#[must_use]
+pub fn built_intent(view: &View<'_, Memory>, understood: Document) -> Document {
+    let state = view.state;
+    let mut built = understood;
+    let mut add = |name: &str, field: Field| {
+        if !field.is_empty() {
+            built.entry(name.to_owned()).or_insert(field);
+        }
+    };
+    let said = |texts: &mut dyn Iterator<Item = segue_core::body::Text>| {
+        Field::Text(cut(&texts.map(|text| view.text(text).to_string()).collect::<Vec<_>>().join("\n\n")))
+    };
+    let query = said(&mut state.exchange.query.iter().copied());
+    add("goal", query.clone());
+    add("user_query", query);
+    add("starter_response", said(&mut state.exchange.reply.into_iter()));
+    let turn = view.session.turn.iter().flat_map(|turn| turn.messages.iter().map(|waiting| waiting.text));
+    add("user_reply", said(&mut turn.into_iter()));
+    if let Some(stance) = state.stance {
+        add("effective_stance", Field::Text(stance.name().to_owned()));
+    }
+    if let Some(Known::Mapped { text, answers, .. }) = &state.opening
+        && let Ok(reading) = map::parse(&view.text(*text), *answers)
+    {
+        let analysis = analyse(&reading.map, *answers);
+        let label = |id: &map::ClaimId| {
+            let claim = reading.map.claims.iter().find(|claim| claim.id == *id);
+            claim.map_or_else(String::new, |claim| claim.label.clone())
+        };
+        let mut claims: Vec<_> = analysis.claims.iter().collect();
+        claims.sort_by(|one, other| other.leverage.total_cmp(&one.leverage));
+        let findings = claims.iter().take(BUILT_ITEMS_MAX).map(|claim| label(&claim.id));
+        let tensions = analysis.tensions.iter().take(BUILT_ITEMS_MAX);
+        let tensions = tensions.map(|tension| format!("{} against {}", label(&tension.one), label(&tension.other)));
+        add("shape", Field::Text(analysis.shape.name().to_owned()));
+        add("key_findings", Field::List(findings.collect()));
+        add("tensions", Field::List(tensions.collect()));
+        add("gaps", Field::List(reading.map.gaps.iter().take(BUILT_ITEMS_MAX).cloned().collect()));
+    }
+    built
+}
+
+/// An execution handover from what was handed over before; what was understood of the model's own stays.
+#[must_use]
+pub fn built_execution(view: &View<'_, Memory>, understood: Document) -> Document {
+    let mut built = understood;
+    let before = view.session.handovers.back();
+    let goal = before.and_then(|before| before.text("goal")).map(str::to_owned).unwrap_or_else(|| {
+        let turn = view.session.turn.iter().flat_map(|turn| &turn.messages);
+        cut(&turn.map(|waiting| view.text(waiting.text).to_string()).collect::<Vec<_>>().join("\n\n"))
+    });
+    built.entry("goal".to_owned()).or_insert(Field::Text(goal));
+    let constraints = before.map(|before| before.list("constraints").to_vec()).unwrap_or_default();
+    if !constraints.is_empty() {
+        built.entry("constraints".to_owned()).or_insert(Field::List(constraints));
+    }
+    built
+}
+
+/// What is left of a plan that was carried to its end.
+#[must_use]
+pub fn built_outcome(view: &View<'_, Memory>, workflow: &Workflow, account: &str) -> Document {
+    let execution = view.session.handover(super::spec::EXECUTION);
+    let list = |name: &str| execution.map(|handover| handover.list(name).to_vec()).unwrap_or_default();
+    let steps = workflow.steps.iter().map(|step| step.title.clone()).collect();
+    Document::from([
+        ("goal".to_owned(), Field::Text(workflow.goal.clone())),
+        ("outcome".to_owned(), Field::Text(cut(account))),
+        ("steps".to_owned(), Field::List(steps)),
+        ("decisions".to_owned(), Field::List(list("decisions_made"))),
+        ("open_questions".to_owned(), Field::List(list("open_questions"))),
+    ])
+}
+
+/// A document as a prompt's context: a line a field.
+#[must_use]
+pub fn as_context(document: &Document) -> String {
+    let line = |(name, field): (&String, &Field)| {
+        let text = match field {
+            Field::Text(text) => text.clone(),
+            Field::List(items) => items.join("; "),
+        };
+        format!("- {}: {}", name.replace('_', " "), text.replace('\n', " "))
+    };
+    document.iter().filter(|(name, _)| *name != "goal").map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(BUILT_TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

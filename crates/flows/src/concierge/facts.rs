@@ -1,0 +1,295 @@
+//! The flow's own events. Everything the flow decides from a text is one of these, so that its state can be folded
+//! without reading a text again.
+
+use segue_core::body::Text;
+use segue_core::event::Event;
+use segue_core::flow::Step;
+use segue_core::handover::Provenance;
+use segue_core::ids::{CallId, MessageId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::map::Map;
+use super::stance::Stance;
+use super::workflow::PlanStep;
+
+/// A fact of this flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+pub enum Fact {
+    /// What in the session's settings was not understood.
+    Settings {
+        /// One by one.
+        complaints: Vec<String>,
+    },
+    /// Everyone is to be asked.
+    Batch(Begun),
+    /// All calls of a batch that can be made are under way.
+    BatchSent {
+        /// Which.
+        batch: u32,
+    },
+    /// Those who did not answer are asked again; the others are not.
+    BatchResumed {
+        /// Which.
+        batch: u32,
+    },
+    /// An answer is no longer waited for. It is kept if it still comes.
+    Overdue {
+        /// Of which batch.
+        batch: u32,
+        /// Whose.
+        seat: usize,
+        /// Which call.
+        call: CallId,
+    },
+    /// The answers are in, or enough of them; later ones count for nothing.
+    BatchClosed {
+        /// Which.
+        batch: u32,
+        /// How many answered.
+        answers: usize,
+        /// Who did not, and why.
+        missing: Vec<String>,
+    },
+    /// An answer came when the batch was closed.
+    Late {
+        /// Which batch.
+        batch: u32,
+        /// Which call.
+        call: CallId,
+    },
+    /// Nobody answered.
+    BatchFailed {
+        /// Which.
+        batch: u32,
+        /// Who did not answer, and why.
+        missing: Vec<String>,
+    },
+    /// A batch is not gone on with.
+    BatchDropped {
+        /// Which.
+        batch: u32,
+        /// Why.
+        why: String,
+    },
+    /// What the mapper found.
+    Map(Mapped),
+    /// What the map amounts to.
+    Analysis(Value),
+    /// There is no map, and why.
+    NoMap {
+        /// Of which batch.
+        batch: u32,
+        /// Why.
+        why: String,
+    },
+    /// What a batch brought.
+    Learnt {
+        /// Which batch.
+        batch: u32,
+        /// What it was for.
+        purpose: Purpose,
+        /// What is known now.
+        known: Known,
+    },
+    /// How the concierge speaks.
+    Stance {
+        /// The stance.
+        stance: Stance,
+        /// What led to it.
+        because: String,
+    },
+    /// A plan is under way.
+    Workflow {
+        /// What it is for.
+        goal: String,
+        /// Its steps.
+        steps: Vec<PlanStep>,
+        /// How they came about: written with the plan, written when asked again, or read from the plan itself.
+        how: Provenance,
+        /// The call that presented the plan.
+        call: CallId,
+    },
+    /// The current step is done.
+    StepDone {
+        /// Its place, the first is 0.
+        step: usize,
+        /// Its title.
+        title: String,
+        /// The call that said so.
+        call: CallId,
+    },
+    /// The last step is done.
+    WorkflowClosed {
+        /// What the plan was for.
+        goal: String,
+        /// How many steps it had.
+        steps: usize,
+    },
+    /// A wish to ask everyone waits for the user's yes.
+    Confirm {
+        /// What is wished.
+        begun: Begun,
+    },
+    /// The user said yes.
+    Confirmed,
+    /// The user said something else.
+    Declined,
+    /// A block was not acted on. It is told with the next ask.
+    Refused {
+        /// Which call wrote it.
+        call: Option<CallId>,
+        /// What was written.
+        block: String,
+        /// What the writer is told.
+        why: String,
+    },
+    /// What of an answer was not as it should be.
+    Complaints {
+        /// Which answer.
+        call: CallId,
+        /// One by one.
+        complaints: Vec<String>,
+    },
+    /// The answer speaks of the machinery behind it.
+    Leak {
+        /// Which answer.
+        call: CallId,
+        /// The terms, in order.
+        terms: Vec<String>,
+    },
+}
+
+/// A batch as it begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begun {
+    /// Its number in the session.
+    pub batch: u32,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// What is asked, where it is not simply what the user said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// What the user said that led to it.
+    #[serde(default)]
+    pub asked: Vec<(MessageId, Text)>,
+    /// How many are asked.
+    #[serde(default)]
+    pub seats: usize,
+}
+
+/// What a batch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The first question.
+    Opening,
+    /// Any question, where everyone is asked every time.
+    EveryTurn,
+    /// A plan.
+    Workflow,
+    /// Help with a step.
+    StepHelp,
+}
+
+/// What experts are asked on a model's behalf.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Task {
+    /// The step that help is wanted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// What is in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocker: Option<String>,
+    /// What to keep in mind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// What a plan is wanted for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<String>,
+    /// The prompt for the experts.
+    pub prompt: String,
+    /// The call that wished it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+}
+
+/// A map that was read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// Of which batch.
+    pub batch: u32,
+    /// The call that wrote it.
+    pub call: CallId,
+    /// From how many answers.
+    pub answers: u32,
+    /// What was repaired in it.
+    pub complaints: Vec<String>,
+    /// The map, unless it is too large to stand here; it can be read from the answer again.
+    pub map: Option<Map>,
+}
+
+/// What a batch brought, by reference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// A map, in this answer of the mapper's.
+    Mapped {
+        /// The call that wrote it.
+        call: CallId,
+        /// What it wrote.
+        text: Text,
+        /// From how many answers.
+        answers: u32,
+    },
+    /// One answer, and nothing to compare it with.
+    Alone {
+        /// Whose.
+        call: CallId,
+        /// What it says.
+        text: Text,
+    },
+    /// Several answers that could not be mapped.
+    Unmapped {
+        /// What they say, in the order of seats.
+        texts: Vec<Text>,
+    },
+}
+
+impl Fact {
+    /// The step that records it.
+    #[must_use]
+    pub fn note(self) -> Step {
+        let mut whole = serde_json::to_value(self).unwrap_or_default();
+        let kind = whole.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let value = whole.get_mut("value").map(Value::take).unwrap_or_default();
+        Step::Note { kind, value }
+    }
+
+    /// The fact an event is, if it is one of this flow's.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        let Event::Fact { kind, value } = event else { return None };
+        serde_json::from_value(json!({"kind": kind, "value": value})).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fact_is_read_as_it_was_noted() {
+        let facts = [
+            Fact::Confirmed,
+            Fact::Late { batch: 2, call: CallId(7) },
+            Fact::Refused { call: None, block: "BATCH".into(), why: "no".into() },
+        ];
+        for fact in facts {
+            let Step::Note { kind, value } = fact.clone().note() else { panic!("a fact is a note") };
+            assert_eq!(Fact::of(&Event::Fact { kind, value }), Some(fact));
+        }
+        assert_eq!(Fact::of(&Event::Fact { kind: "other".into(), value: Value::Null }), None);
+    }
+}

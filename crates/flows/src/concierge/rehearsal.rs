@@ -1,0 +1,101 @@
+//! What a stand-in for a model plays, so that a whole conversation can be tried without one: question, reply, handover,
+//! exploration, commitment, plan, step, obstacle, help, done. It goes by the call, by what the user said last, and by where the plan
+//! stands. No model is ever told any of it.
+
+use segue_core::event::CallOpened;
+use segue_core::flow::View;
+use segue_core::prompt::Prompt;
+use serde_json::json;
+
+use super::facts::Purpose;
+use super::spec::{
+    ASK_BATCH, ASK_INTENT, ASK_PRESENT, ASK_STEPS, CONCIERGE, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER,
+};
+use super::state::Memory;
+use super::words::{begins, words};
+use crate::template::fill;
+
+/// What says that somebody wants a plan.
+const COMMITS: [&str; 10] = [
+    "plan",
+    "steps",
+    "let's do",
+    "lets do",
+    "i'm going to",
+    "i need to",
+    "i will",
+    "i'm ready",
+    "deadline",
+    "let's start",
+];
+/// What says that a step is done.
+const DONE: [&str; 6] = ["done", "finished", "complete", "completed", "did it", "ready"];
+/// What says that somebody is stuck.
+const STUCK: [&str; 7] = ["stuck", "blocked", "blocker", "help", "can't", "cannot", "does not work"];
+
+/// What the stand-in answers to a call; placeholders such as `{{topic}}` are filled by the stand-in itself.
+pub(super) fn hint(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
+    match call.role.as_str() {
+        EXPERT => Some(expert(view, call)),
+        MAPPER => Some(mapper(prompt)),
+        CONCIERGE => Some(concierge(view, call, prompt)),
+        _ => None,
+    }
+}
+
+fn expert(view: &View<'_, Memory>, call: &CallOpened) -> String {
+    let purpose = view.state.batch.as_ref().map(|batch| batch.begun.purpose);
+    let seat = view.state.batch.as_ref().and_then(|batch| batch.seat_of(call)).unwrap_or_default();
+    let arguments = json!({
+        "seat": seat % 3,
+        "help": purpose == Some(Purpose::StepHelp),
+        "plan": purpose == Some(Purpose::Workflow),
+        "topic": "{{topic}}", "mark": "{{mark}}",
+    });
+    fill(include_str!("../../prompts/concierge/rehearsal/expert.md"), &arguments)
+}
+
+fn mapper(prompt: &Prompt) -> String {
+    let shown: String = prompt.messages.iter().map(|message| message.text().to_string()).collect();
+    let sources = shown.matches("\n## Source ").count().max(1);
+    let list = |from: usize, to: usize| format!("{:?}", (from..=to).collect::<Vec<usize>>());
+    let arguments = json!({
+        "all": list(1, sources), "most": list(1, (sources - 1).max(1)), "last": list(sources, sources), "mark": "{{mark}}",
+    });
+    fill(include_str!("../../prompts/concierge/rehearsal/mapper.md"), &arguments)
+}
+
+fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> String {
+    let said = prompt.messages.last().and_then(|message| message.parts.last()).map_or("", |part| part);
+    let turns = view.session.phases.get(&super::spec::phase_key()).map_or(1, |stand| stand.now.turns);
+    let phase = call.phase.as_ref().map(|phase| phase.as_str());
+    let ask = call.ask.as_str();
+    let silent = matches!(ask, ASK_INTENT | ASK_BATCH | ASK_STEPS);
+    let workflow = view.state.workflow.as_ref();
+    let step = workflow.and_then(|workflow| workflow.current_step()).map(|step| step.title.as_str());
+    let is_last = workflow.is_some_and(|workflow| workflow.current + 1 == workflow.steps.len());
+    let is_helped = call.receipt.ask.iter().any(|piece| piece.name == *FINDINGS && piece.text.is_some());
+    let kind = match () {
+        () if ask == ASK_PRESENT || ask == ASK_STEPS => "plan",
+        () if is_helped => "helped",
+        () if says(said, &STUCK) => "stuck",
+        () if says(said, &DONE) => "done",
+        () => "step",
+    };
+    let arguments = json!({
+        "silent": silent, "handover": turns > 1 || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
+        "kind": kind, "step": step.unwrap_or("the first step"), "is_last": is_last,
+        "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
+    });
+    let template = match phase {
+        Some(EXPLORER) => include_str!("../../prompts/concierge/rehearsal/explorer.md"),
+        Some(EXECUTOR) => include_str!("../../prompts/concierge/rehearsal/executor.md"),
+        _ => include_str!("../../prompts/concierge/rehearsal/starter.md"),
+    };
+    fill(template, &arguments)
+}
+
+fn says(said: &str, phrases: &[&str]) -> bool {
+    let said = words(said);
+    (0..said.len()).any(|at| phrases.iter().any(|phrase| begins(&said[at..], phrase)))
+}

@@ -1,0 +1,221 @@
+//! How one session of the flow is set: what its settings say, read so that nothing in them is silently ignored. A key
+//! that is not known and a value that does not fit are complaints, and the default stands.
+
+use segue_core::ids::ModelName;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::stance::Stance;
+use crate::limits::MEMBERS_MAX;
+
+/// Answers wanted where nothing is set.
+const SAMPLES: u16 = 3;
+/// The turn by which the starter hands over where nothing is set.
+const HANDOVER_BY_TURN: u32 = 3;
+
+/// How a session is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Who answers.
+    pub members: Vec<Member>,
+    /// When everyone is asked.
+    pub batch: BatchWhen,
+    /// Whether the user is asked before a model's wish to ask everyone is followed.
+    pub confirm_batches: bool,
+    /// When a plan is presented.
+    pub synthesis: Synthesis,
+    /// The starter's turn from which on a missing handover is asked for, and built if it does not come.
+    pub handover_by_turn: u32,
+    /// Answers that suffice to go on; nothing: all are waited for.
+    pub quorum: Option<usize>,
+    /// How long an answer is waited for; nothing: as long as the engine waits for any call.
+    pub answer_timeout_ms: Option<u64>,
+    /// The stance, whatever the message says.
+    pub stance: Option<Stance>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            members: vec![Member { model: None, samples: SAMPLES, timeout_ms: None }],
+            batch: BatchWhen::OnSignal,
+            confirm_batches: false,
+            synthesis: Synthesis::SameTurn,
+            handover_by_turn: HANDOVER_BY_TURN,
+            quorum: None,
+            answer_timeout_ms: None,
+            stance: None,
+        }
+    }
+}
+
+/// One who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its model; nothing: the one configured for the role `expert`.
+    #[serde(default)]
+    pub model: Option<ModelName>,
+    /// How many answers it gives, each with a memory of its own.
+    #[serde(default = "one")]
+    pub samples: u16,
+    /// How long its answers are waited for.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// When everyone is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchWhen {
+    /// On the first turn, and when a signal asks for it.
+    OnSignal,
+    /// On every turn.
+    EveryTurn,
+}
+
+/// When a plan is presented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Synthesis {
+    /// In the turn that asked for it.
+    SameTurn,
+    /// With the next message.
+    NextTurn,
+}
+
+/// A seat in the round: whom to ask, and for how long to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// Its model; nothing: the one configured for the role.
+    pub model: Option<ModelName>,
+    /// Which sample of that model.
+    pub sample: u16,
+    /// How long its answer is waited for.
+    pub timeout_ms: Option<u64>,
+}
+
+impl Settings {
+    /// Reads settings; the second part names what was not understood.
+    #[must_use]
+    pub fn read(value: &Value) -> (Self, Vec<String>) {
+        let mut settings = Self::default();
+        let mut complaints = Vec::new();
+        let entries = match value {
+            Value::Null => return (settings, complaints),
+            Value::Object(entries) => entries,
+            _ => return (settings, vec!["the settings are not an object; the defaults stand".to_owned()]),
+        };
+        for (key, value) in entries {
+            let told = match key.as_str() {
+                "members" => take(value, &mut settings.members),
+                "batch" => take(value, &mut settings.batch),
+                "confirm_batches" => take(value, &mut settings.confirm_batches),
+                "synthesis" => take(value, &mut settings.synthesis),
+                "handover_by_turn" => take(value, &mut settings.handover_by_turn),
+                "quorum" => take(value, &mut settings.quorum),
+                "answer_timeout_ms" => take(value, &mut settings.answer_timeout_ms),
+                "stance" => take(value, &mut settings.stance),
+                _ => Err("is no setting of this flow".to_owned()),
+            };
+            complaints.extend(told.err().map(|why| format!("`{key}` {why}")));
+        }
+        settings.fit(&mut complaints);
+        (settings, complaints)
+    }
+
+    /// Every seat in the round, in a fixed order: that of the members, then of their samples.
+    #[must_use]
+    pub fn seats(&self) -> Vec<Seat> {
+        let mut seats: Vec<Seat> = Vec::new();
+        for member in &self.members {
+            for _ in 0..member.samples {
+                let before = seats.iter().filter(|seat| seat.model == member.model).count();
+                seats.push(Seat {
+                    model: member.model.clone(),
+                    sample: u16::try_from(before).unwrap_or(u16::MAX),
+                    timeout_ms: member.timeout_ms.or(self.answer_timeout_ms),
+                });
+            }
+        }
+        seats.truncate(MEMBERS_MAX);
+        seats
+    }
+
+    fn fit(&mut self, complaints: &mut Vec<String>) {
+        if self.members.iter().all(|member| member.samples == 0) {
+            complaints.push("`members` names nobody; the default stands".to_owned());
+            self.members = Self::default().members;
+        }
+        let wanted: usize = self.members.iter().map(|member| usize::from(member.samples)).sum();
+        if wanted > MEMBERS_MAX {
+            complaints.push(format!("`members` asks for {wanted} answers; the first {MEMBERS_MAX} are asked for"));
+        }
+        if self.quorum == Some(0) {
+            complaints.push("`quorum` is 0; all answers are waited for".to_owned());
+            self.quorum = None;
+        }
+        if self.handover_by_turn == 0 {
+            complaints.push("`handover_by_turn` is 0; the first turn is 1".to_owned());
+            self.handover_by_turn = 1;
+        }
+    }
+}
+
+fn take<T: DeserializeOwned>(value: &Value, into: &mut T) -> Result<(), String> {
+    *into = serde_json::from_value(value.clone()).map_err(|why| format!("does not fit ({why}); the default stands"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_set_means_three_samples_of_the_configured_model() {
+        let (settings, complaints) = Settings::read(&Value::Null);
+        assert!(complaints.is_empty());
+        let samples: Vec<u16> = settings.seats().iter().map(|seat| seat.sample).collect();
+        assert_eq!(samples, [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_complained_of_and_the_default_stands() {
+        let (settings, complaints) = Settings::read(&json!({
+            "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "members": [], "handover_by_turn": 0,
+        }));
+        assert_eq!(settings.synthesis, Synthesis::NextTurn);
+        assert_eq!((settings.quorum, settings.handover_by_turn), (None, 1));
+        assert_eq!(settings.members, Settings::default().members);
+        assert_eq!(complaints.len(), 4, "{complaints:?}");
+        assert_eq!(Settings::read(&json!([])).1.len(), 1);
+    }
+
+    #[test]
+    fn each_sample_of_a_model_has_a_seat_of_its_own() {
+        let members = json!({"members": [{"model": "ant", "samples": 2}, {"model": "bee", "timeout_ms": 5}, {"model": "ant"}],
+            "answer_timeout_ms": 9});
+        let (settings, complaints) = Settings::read(&members);
+        assert!(complaints.is_empty(), "{complaints:?}");
+        let seats: Vec<_> = settings
+            .seats()
+            .into_iter()
+            .map(|seat| (seat.model.expect("named").to_string(), seat.sample, seat.timeout_ms))
+            .collect();
+        let seat = |model: &str, sample, timeout_ms| (model.to_owned(), sample, Some(timeout_ms));
+        assert_eq!(seats, [seat("ant", 0, 9), seat("ant", 1, 9), seat("bee", 0, 5), seat("ant", 2, 9)]);
+    }
+
+    #[test]
+    fn no_more_are_asked_than_the_limit_allows() {
+        let (settings, complaints) = Settings::read(&json!({"members": [{"samples": 1000}]}));
+        assert_eq!(settings.seats().len(), MEMBERS_MAX);
+        assert_eq!(complaints.len(), 1);
+    }
+}

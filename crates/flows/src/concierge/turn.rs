@@ -1,0 +1,128 @@
+//! How a turn begins and how it goes on once everyone has been heard.
+
+use segue_core::event::{CallWish, Outcome, PhaseEntered};
+use segue_core::flow::{Step, View};
+use segue_core::phase::guard::Proposer;
+use segue_core::phase::state::Proposal;
+
+use super::analysis::{Shape, analyse};
+use super::facts::{Fact, Known, Purpose};
+use super::settings::{BatchWhen, Settings, Synthesis};
+use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTOR, STARTER, phase_key};
+use super::stance::{self, Because};
+use super::state::Memory;
+use super::words_of::{self, notice};
+use super::{batch, consent, map};
+
+type Sight<'a> = View<'a, Memory>;
+
+/// A turn begins.
+pub(super) fn began(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+    let state = view.state;
+    let message = words_of::newest(view);
+    if let Some(begun) = &state.confirm {
+        if consent::is_yes(&message) {
+            let mut steps = vec![Fact::Confirmed.note()];
+            steps.extend(batch::begin(view, settings, begun.clone()));
+            return steps;
+        }
+        let mut steps = vec![Fact::Declined.note(), notice(None, "BATCH", "declined", &[])];
+        steps.extend(ordinary(view, settings));
+        return steps;
+    }
+    if let Some(left) = &state.batch {
+        if consent::is_retry(&message) {
+            return batch::resume(view, settings, left);
+        }
+        let why = "the user went on with something else".to_owned();
+        let mut steps = vec![Fact::BatchDropped { batch: left.begun.batch, why }.note()];
+        if left.begun.task.is_some() {
+            steps.push(notice(None, "BATCH", "no_answer", &[]));
+        }
+        steps.extend(ordinary(view, settings));
+        return steps;
+    }
+    ordinary(view, settings)
+}
+
+fn ordinary(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+    let state = view.state;
+    let phase = phase(view);
+    let opens = phase == STARTER && state.opening.is_none();
+    // A plan that waits to be presented is what everyone was asked for last.
+    let has_news = state.findings.is_some() || (phase == EXECUTOR && state.workflow.is_none());
+    let purpose = match settings.batch {
+        _ if opens => Some(Purpose::Opening),
+        BatchWhen::EveryTurn if !has_news => Some(Purpose::EveryTurn),
+        BatchWhen::EveryTurn | BatchWhen::OnSignal => None,
+    };
+    match purpose {
+        Some(purpose) => {
+            let begun = batch::wished(view, settings, purpose, None, state.open.clone());
+            batch::begin(view, settings, begun)
+        }
+        None => vec![speak(view)],
+    }
+}
+
+/// The phase the concierge is in.
+pub(super) fn phase(view: &Sight<'_>) -> String {
+    let stand = view.session.phases.get(&phase_key());
+    stand.map_or_else(|| STARTER.to_owned(), |stand| stand.now.current.to_string())
+}
+
+/// The concierge's turn to speak: a plan that is not there yet is presented, anything else is answered.
+fn speak(view: &Sight<'_>) -> Step {
+    let presents = phase(view) == EXECUTOR && view.state.workflow.is_none();
+    Step::Call(CallWish::new(CONCIERGE, if presents { ASK_PRESENT } else { ASK_REPLY }))
+}
+
+/// Everyone has been heard.
+pub(super) fn learnt(view: &Sight<'_>, settings: &Settings, purpose: Purpose, known: &Known) -> Vec<Step> {
+    match purpose {
+        Purpose::Opening => vec![stance_fact(view, settings, known), speak(view)],
+        Purpose::EveryTurn => vec![speak(view)],
+        Purpose::Workflow => vec![propose(EXECUTOR)],
+        Purpose::StepHelp => vec![Step::EndTurn(Outcome::Done)],
+    }
+}
+
+/// The concierge asks to be let into a phase; the graph decides.
+pub(super) fn propose(to: &str) -> Step {
+    Step::Propose { phase: phase_key(), proposal: Proposal::new(to, Proposer::Role(CONCIERGE.into())) }
+}
+
+/// The graph let the concierge into a phase: if it is there to present a plan, it does.
+pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEntered) -> Vec<Step> {
+    let transition = &entered.transition;
+    let presents = entered.phase == phase_key()
+        && transition.to == *EXECUTOR
+        && transition.by == Proposer::Role(CONCIERGE.into())
+        && transition.begins_visit()
+        && view.state.plan.is_some()
+        && view.session.turn.is_some();
+    match settings.synthesis {
+        _ if !presents => Vec::new(),
+        Synthesis::SameTurn => vec![speak(view)],
+        Synthesis::NextTurn => vec![Step::EndTurn(Outcome::Done)],
+    }
+}
+
+fn stance_fact(view: &Sight<'_>, settings: &Settings, known: &Known) -> Step {
+    let said: Vec<String> = view.state.open.iter().map(|(_, text)| view.text(*text).to_string()).collect();
+    let choice = stance::choose(settings.stance, &said.join("\n\n"), shape(view, known));
+    let because = match choice.because {
+        Because::Set => "it is set".to_owned(),
+        Because::Cue(cue) => format!("the message says \"{cue}\""),
+        Because::Shape(shape) => format!("it suits the shape {}", shape.name()),
+        Because::Nothing => "nothing speaks for another".to_owned(),
+    };
+    Fact::Stance { stance: choice.stance, because }.note()
+}
+
+/// The shape of what is known, where there is a map.
+pub(super) fn shape(view: &Sight<'_>, known: &Known) -> Option<Shape> {
+    let Known::Mapped { text, answers, .. } = known else { return None };
+    let reading = map::parse(&view.text(*text), *answers).ok()?;
+    Some(analyse(&reading.map, *answers).shape)
+}

@@ -1,0 +1,525 @@
+//! What goes wrong in practice, and what comes of it: a conversation never sticks, and nothing is paid for twice.
+
+use expect_test::expect;
+use segue_core::decide::Command;
+use segue_core::event::{Busy, Event, Outcome};
+use segue_core::handover::Provenance;
+use segue_core::prompt::FailureKind;
+use segue_flows::concierge::Concierge;
+use segue_testkit::Stage;
+use serde_json::json;
+
+use super::play::*;
+
+fn outcome(stage: &Stage) -> Outcome {
+    let ended = stage.journal().iter().rev().find_map(|recorded| match &recorded.event {
+        Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
+        _ => None,
+    });
+    ended.expect("a turn has ended")
+}
+
+#[test]
+fn no_handover_ever_comes_so_it_is_asked_for_and_then_built() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", "Good.");
+    assert_eq!(phase(&stage).current, *"starter");
+    stage.say("so?").log();
+    stage.answer("concierge", "Buy, then.").answer("concierge", "I already told you.");
+    let log = stage.log();
+    expect![[r#"
+        c7 answered: Buy, then.
+        said by concierge: Buy, then.
+        handover intent asked for again
+        c8 concierge asked repair_intent on plain in starter, th5 continued (6 messages)
+        c8 answered: I already told you.
+        h1 handover intent (built)
+        concierge of concierge: starter → explorer by role `concierge`
+        t3 done
+    "#]]
+    .assert_eq(&log);
+    assert_eq!(stage.said(), "Buy, then.", "the private exchange is not heard");
+    let handover = stage.session().handover("intent").expect("it was built").clone();
+    assert_eq!(handover.how, Provenance::Built);
+    assert_eq!(handover.text("user_query"), Some("rent or buy?"));
+    assert_eq!(handover.text("user_reply"), Some("so?"));
+    assert_eq!(handover.text("starter_response"), Some("Rent, unless you stay for long."));
+    assert_eq!(handover.list("gaps"), ["Nobody asks how long they will stay."]);
+    assert!(
+        handover.list("tensions")[0].contains("rent first") && handover.list("tensions")[0].contains("buy at once")
+    );
+}
+
+#[test]
+fn a_handover_that_is_asked_for_again_is_marked_as_repaired() {
+    let mut stage = open_set(json!({"handover_by_turn": 2}));
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", "Good.\n<<<HANDOVER>>>\nshape: settled\n<<<END>>>");
+    let repair = concierge_prompt(&stage).1;
+    assert!(repair.contains("lacks: goal"), "{repair}");
+    stage.answer("concierge", HANDOVER);
+    let handover = stage.session().handover("intent").expect("it was made");
+    assert_eq!((handover.how, handover.calls.len()), (Provenance::Repaired, 2));
+    assert_eq!(stage.said(), "Good.");
+}
+
+#[test]
+fn a_repair_that_fails_is_done_without() {
+    let mut stage = open_set(json!({"handover_by_turn": 1}));
+    stage.say("rent or buy?");
+    experts(&mut stage, MAP);
+    stage.answer("concierge", "Rent.").fail("concierge", FailureKind::BadKey);
+    assert_eq!(stage.session().handover("intent").expect("it was built").how, Provenance::Built);
+    assert_eq!((outcome(&stage), phase(&stage).current.as_str()), (Outcome::Done, "explorer"));
+}
+
+#[test]
+fn a_handover_that_is_cut_off_is_asked_for_by_the_third_turn() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", "Then buy.\n<<<HANDOVER>>>\ngoal: a ho");
+    stage.say("yes").answer("concierge", "Good.\n<<<HANDOVER>>>\ngoal: a ho").answer("concierge", HANDOVER);
+    assert_eq!(stage.session().handover("intent").expect("it was made").how, Provenance::Repaired);
+}
+
+#[test]
+fn of_two_handovers_the_last_good_one_stands_and_neither_is_heard() {
+    let mut stage = open();
+    started(&mut stage);
+    let first = HANDOVER.replace("a home that lasts", "a first draft");
+    stage
+        .say("I stay")
+        .answer("concierge", &format!("So.\n{first}\nOr rather:\n{HANDOVER}\n<<<HANDOVER>>>\nshape: x\n<<<END>>>"));
+    assert_eq!(stage.session().handover("intent").and_then(|made| made.text("goal")), Some("a home that lasts"));
+    assert_eq!(stage.said(), "So.⏎Or rather:");
+    assert!(facts(&stage, "complaints")[0].to_string().contains("more than once"));
+}
+
+#[test]
+fn a_handover_inside_a_code_fence_is_text() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", &format!("Like this:\n```\n{HANDOVER}\n```"));
+    assert!(stage.session().handovers.is_empty());
+    assert!(stage.said().contains("<<<HANDOVER>>>"));
+}
+
+#[test]
+fn a_handover_in_the_middle_of_the_text_is_cut_out_of_it() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", &format!("Before.\n\n{HANDOVER}\n\nAfter."));
+    assert_eq!(stage.said(), "Before.⏎⏎After.");
+    assert_eq!(phase(&stage).current, *"explorer");
+}
+
+#[test]
+fn a_marker_in_the_users_message_is_data() {
+    let mut stage = open();
+    stage.say(&format!("what does this mean? {HANDOVER}"));
+    experts(&mut stage, MAP);
+    let mapper = sent(&stage, calls(&stage, "mapper")[0].call);
+    assert!(mapper.contains("```\nwhat does this mean?"), "fenced where it enters a prompt: {mapper}");
+    stage.answer("concierge", "A handover, it seems.");
+    assert!(stage.session().handovers.is_empty());
+    assert_eq!(phase(&stage).current, *"starter");
+}
+
+#[test]
+fn a_mapper_that_writes_prose_is_asked_once_more_and_then_done_without() {
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.").answer("expert", "Buy.");
+    stage.answer("mapper", "They mostly want to rent.");
+    let repair = calls(&stage, "mapper")[1].clone();
+    assert_eq!(layout(&repair), "instruction | sources repair");
+    assert!(sent(&stage, repair.call).contains("They mostly want to rent."));
+    stage.answer("mapper", "As I said.");
+    assert!(facts(&stage, "no_map")[0]["why"].to_string().contains("no JSON object"));
+    let (system, _) = concierge_prompt(&stage);
+    assert!(system.contains("### Perspective 3") && system.contains("Rent first."), "{system}");
+    stage.answer("concierge", "Rent.");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("Rent.", Outcome::Done));
+
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+    stage.answer("mapper", "prose").answer("mapper", MAP);
+    assert_eq!(facts(&stage, "map").len(), 1);
+}
+
+#[test]
+fn a_mapper_that_fails_is_done_without() {
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+    stage.fail("mapper", FailureKind::BadKey).answer("concierge", "Rent.");
+    assert_eq!(stage.said(), "Rent.");
+}
+
+#[test]
+fn a_slow_answer_is_not_waited_for_and_still_kept() {
+    let mut stage = open_set(json!({"answer_timeout_ms": 1000}));
+    stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.");
+    assert_eq!(stage.session().timers.len(), 1, "those who answered are not timed any more");
+    stage.pass(2000);
+    assert_eq!(facts(&stage, "overdue")[0]["seat"], 2);
+    assert_eq!(facts(&stage, "batch_closed")[0]["missing"], json!(["3: not in time"]));
+    stage.answer("expert", "Buy at once.");
+    assert_eq!(facts(&stage, "late").len(), 1);
+    let mapper = sent(&stage, stage.open_call("mapper").0);
+    assert!(!mapper.contains("Buy at once."), "{mapper}");
+    stage.answer("mapper", PLAN_MAP).answer("concierge", "Rent.");
+    assert!(stage.session().is_idle() && stage.session().timers.is_empty());
+}
+
+#[test]
+fn an_answer_that_never_comes_ends_with_its_turn() {
+    let mut stage = open_set(json!({"members": [{"samples": 2}, {"model": "slow", "timeout_ms": 10}]}));
+    stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.").pass(20);
+    stage.answer("mapper", PLAN_MAP).answer("concierge", "Rent.");
+    assert!(stage.session().is_idle());
+    assert_eq!(outcome(&stage), Outcome::Done);
+}
+
+#[test]
+fn a_quorum_is_enough() {
+    let mut stage = open_set(json!({"members": [{"model": "ant", "samples": 2}, {"model": "bee"}], "quorum": 2}));
+    stage.say("rent or buy?").answer("expert", "Rent first.");
+    assert_eq!(stage.open_roles(), ["expert", "expert"]);
+    stage.answer("expert", "Rent.");
+    assert_eq!(stage.open_roles(), ["expert", "mapper"], "the third may still answer");
+    stage.answer("mapper", PLAN_MAP).answer("concierge", "Rent.");
+    assert!(stage.session().is_idle());
+    let models: Vec<_> = calls(&stage, "expert").iter().map(|call| format!("{} {}", call.model, call.sample)).collect();
+    assert_eq!(models, ["ant 0", "ant 1", "bee 0"]);
+}
+
+#[test]
+fn all_fail_and_trying_again_asks_the_same_question() {
+    let mut stage = open();
+    stage.say("rent or buy?");
+    for _ in 0..3 {
+        stage.fail("expert", FailureKind::BadKey);
+    }
+    let Outcome::Failed { reason } = outcome(&stage) else { panic!("the turn has failed") };
+    assert!(reason.contains("no answer came") && reason.contains("retry"), "{reason}");
+    stage.say("Try again!");
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    assert_eq!(stage.prompt("expert").messages.last().expect("there is one").text(), "rent or buy?");
+    experts(&mut stage, MAP);
+    assert_eq!(concierge_prompt(&stage).1, "rent or buy?");
+    stage.answer("concierge", "Rent.").say("why?");
+    assert_eq!(concierge_prompt(&stage).1, "why?");
+}
+
+#[test]
+fn another_message_after_a_failed_turn_brings_what_was_not_answered_along() {
+    let mut stage = open();
+    stage.say("rent or buy?");
+    for _ in 0..3 {
+        stage.fail("expert", FailureKind::BadKey);
+    }
+    stage.say("in Berlin, I mean");
+    assert_eq!(
+        stage.prompt("expert").messages.last().expect("there is one").text(),
+        "rent or buy?\n\nin Berlin, I mean"
+    );
+    assert_eq!(facts(&stage, "batch_dropped").len(), 1);
+}
+
+#[test]
+fn what_was_answered_is_not_paid_for_again_when_the_concierge_fails() {
+    let mut stage = open();
+    stage.say("rent or buy?");
+    experts(&mut stage, MAP);
+    stage.fail("concierge", FailureKind::BadKey).say("retry");
+    assert_eq!(stage.open_roles(), ["concierge"]);
+    let (system, last) = concierge_prompt(&stage);
+    assert!(system.contains("rent first"));
+    assert_eq!(last, "rent or buy?");
+    assert_eq!((calls(&stage, "expert").len(), calls(&stage, "mapper").len()), (3, 1));
+}
+
+#[test]
+fn when_nobody_helps_with_a_plan_the_explorer_is_not_asked_again_for_a_retry() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("give me a plan").answer("concierge", &format!("Good.\n{WORKFLOW}"));
+    for _ in 0..3 {
+        stage.fail("expert", FailureKind::BadKey);
+    }
+    assert!(matches!(outcome(&stage), Outcome::Failed { .. }));
+    assert_eq!(phase(&stage).current, *"explorer");
+    stage.say("retry");
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    experts(&mut stage, PLAN_MAP);
+    assert_eq!(concierge_prompt(&stage).1, "give me a plan");
+    stage.answer("concierge", PLAN);
+    assert_eq!(calls(&stage, "concierge").len(), 4);
+
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("give me a plan").answer("concierge", WORKFLOW);
+    for _ in 0..3 {
+        stage.fail("expert", FailureKind::BadKey);
+    }
+    stage.say("never mind");
+    let (_, last) = concierge_prompt(&stage);
+    assert!(last.contains("Nobody answered") && last.ends_with("never mind"), "{last}");
+}
+
+#[test]
+fn only_the_call_that_failed_is_made_again() {
+    let mut stage = open();
+    stage.say("rent or buy?").fail("expert", FailureKind::Overload);
+    let attempts: Vec<u32> = stage.session().calls.values().map(|open| open.attempt).collect();
+    assert_eq!(attempts, [2, 1, 1]);
+    experts(&mut stage, MAP);
+    assert_eq!(calls(&stage, "expert").len(), 3);
+}
+
+#[test]
+fn one_answer_to_a_request_for_help_is_gone_on_with() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.say("stuck").answer("concierge", STEP_HELP).answer("expert", "Ask again.");
+    stage.fail("expert", FailureKind::BadKey).fail("expert", FailureKind::BadKey);
+    assert!(stage.session().is_idle());
+    stage.say("so?");
+    assert!(concierge_prompt(&stage).1.contains("Ask again."));
+}
+
+#[test]
+fn the_process_dies_between_batch_and_mapper_and_nobody_is_asked_twice() {
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.").answer("expert", "Buy.");
+    stage.crash();
+    assert_eq!(stage.open_roles(), ["mapper"]);
+    stage.answer("mapper", MAP).crash();
+    assert_eq!(stage.open_roles(), ["concierge"]);
+    stage.answer("concierge", "Rent.");
+    assert_eq!(calls(&stage, "expert").len(), 3);
+    assert_eq!(calls(&stage, "mapper").len(), 1);
+}
+
+#[test]
+fn a_crash_at_every_point_loses_nothing_and_repeats_nothing() {
+    let mut whole = open();
+    planned(&mut whole);
+    let script: [(&str, String); 12] = [
+        ("expert", "Rent first.".into()),
+        ("expert", "Rent, I say.".into()),
+        ("expert", "Buy at once.".into()),
+        ("mapper", MAP.into()),
+        ("concierge", "Rent, unless you stay for long.".into()),
+        ("concierge", format!("Then buy.\n\n{HANDOVER}")),
+        ("concierge", format!("Good. I will work it out.\n{WORKFLOW}")),
+        ("expert", "Rent first.".into()),
+        ("expert", "Rent, I say.".into()),
+        ("expert", "Buy at once.".into()),
+        ("mapper", PLAN_MAP.into()),
+        ("concierge", PLAN.into()),
+    ];
+    let mut stage = open();
+    let mut messages = ["rent or buy?", "I stay five years", "give me a plan"].into_iter();
+    for (role, text) in &script {
+        if stage.session().is_idle() {
+            stage.say(messages.next().expect("there is something left to say"));
+        }
+        stage.crash().answer(role, text).crash();
+    }
+    assert_eq!(heard(&stage), heard(&whole));
+    let count = |stage: &Stage| ["expert", "mapper", "concierge"].map(|role| calls(stage, role).len());
+    assert_eq!(count(&stage), count(&whole));
+}
+
+#[test]
+fn a_turn_that_is_stopped_leaves_nothing_behind() {
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "Rent.").command(Command::Cancel);
+    assert!(stage.session().is_idle() && stage.session().timers.is_empty());
+    stage.say("a cat or a dog?");
+    assert_eq!(stage.prompt("expert").messages.last().expect("there is one").text(), "a cat or a dog?");
+    assert_eq!(facts(&stage, "batch").len(), 2);
+}
+
+#[test]
+fn a_message_that_interrupts_takes_the_place_of_the_first() {
+    let mut stage = Stage::open_with(Concierge::new(), Busy::Interrupt);
+    stage.say("rent or buy?").answer("expert", "Rent.").say("a cat or a dog?");
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    experts(&mut stage, MAP);
+    assert_eq!(concierge_prompt(&stage).1, "a cat or a dog?");
+}
+
+#[test]
+fn a_workflow_without_goal_is_asked_for_again_and_then_built() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage
+        .say("plan it")
+        .answer("concierge", "Good.\n<<<BATCH>>>\nTYPE: workflow\nHANDOVER:\n  priorities: [quiet]\n<<<END>>>");
+    assert!(concierge_prompt(&stage).1.contains("it lacks goal"));
+    stage.answer("concierge", "no block again");
+    let handover = stage.session().handover("execution").expect("it was built").clone();
+    assert_eq!((handover.how, handover.text("goal")), (Provenance::Built, Some("a home that lasts")));
+    assert_eq!(handover.list("priorities"), ["quiet"]);
+    let task = sent(&stage, stage.open_call("expert").0);
+    assert!(task.contains("Write a plan for this: a home that lasts") && task.contains("priorities: quiet"), "{task}");
+    assert_eq!(stage.said(), "Good.");
+}
+
+#[test]
+fn a_workflow_that_is_cut_off_is_asked_for_again() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", "Good.\n<<<BATCH>>>\nTYPE: WORKFLOW\nHANDO");
+    assert!(concierge_prompt(&stage).1.contains("it has no end"));
+    stage.answer("concierge", WORKFLOW);
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", "Good.\n<<<BATCH>>>\nTYPE").answer("concierge", "sorry");
+    assert_eq!(outcome(&stage), Outcome::Done);
+    stage.say("well?");
+    assert!(concierge_prompt(&stage).1.contains("had no end"));
+}
+
+#[test]
+fn requests_that_do_not_belong_are_refused_told_and_hidden() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("plan it").answer("concierge", &format!("Hm.\n{WORKFLOW}\n{PLAN}"));
+    assert!(stage.session().is_idle());
+    assert_eq!(facts(&stage, "refused").len(), 2, "the starter can ask for nothing");
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("stuck").answer("concierge", &format!("Hm.\n{STEP_HELP}"));
+    assert_eq!((stage.said().as_str(), stage.open_roles().len()), ("Hm.", 0));
+    stage.say("and").answer("concierge", "Hm.\n<<<BATCH>>>\nTYPE: PARTY\nPROMPT: dance\n<<<END>>>").say("so");
+    assert!(concierge_prompt(&stage).1.contains("“PARTY”, is none you were given"));
+}
+
+#[test]
+fn steps_that_do_not_come_are_asked_for_privately_and_then_read_from_the_plan() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", WORKFLOW);
+    experts(&mut stage, PLAN_MAP);
+    stage.answer("concierge", "Do this:\n1. **See the bank**: ask.\n2. View flats\n");
+    assert!(concierge_prompt(&stage).1.contains("did not come"));
+    stage.answer("concierge", "<<<STEPS>>>\n\n<<<END>>>");
+    let workflow = &facts(&stage, "workflow")[0];
+    assert_eq!((&workflow["how"], workflow["steps"].as_array().map(Vec::len)), (&json!("built"), Some(2)));
+    assert!(stage.said().starts_with("Do this:"));
+    stage.say("go");
+    assert!(concierge_prompt(&stage).1.contains("[>] 1. See the bank (current)"), "it never saw these steps");
+}
+
+#[test]
+fn a_plan_without_any_steps_has_one() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", WORKFLOW);
+    experts(&mut stage, PLAN_MAP);
+    stage.answer("concierge", "Just do it.").fail("concierge", FailureKind::BadKey);
+    assert_eq!(facts(&stage, "workflow")[0]["steps"], json!([{"title": "buy a flat by May"}]));
+    assert_eq!(outcome(&stage), Outcome::Done);
+}
+
+#[test]
+fn a_step_that_is_not_the_current_one_is_refused_and_told() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.say("done").answer("concierge", "Good.\n<<<STEP_DONE>>>\nstep: View flats\n<<<END>>>").say("next");
+    let (_, last) = concierge_prompt(&stage);
+    assert!(last.contains("it is not the current step. The current step is “See the bank”"), "{last}");
+    stage.answer("concierge", "Hm.\n<<<STEP_DONE>>>\nstep: Sell the cat\n<<<END>>>").say("next");
+    assert!(concierge_prompt(&stage).1.contains("the plan has no such step"));
+    assert!(facts(&stage, "step_done").is_empty());
+}
+
+#[test]
+fn the_last_step_closes_the_plan_and_the_next_message_opens_an_explorer_who_knows_the_outcome() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.say("letter is here").answer("concierge", "Good.\n<<<STEP_DONE>>>\nstep: See the bank\n<<<END>>>");
+    stage.say("found one").answer("concierge", "All done: letter and flat.\n<<<STEP_DONE>>>\nstep: 2\n<<<END>>>");
+    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("explorer", 0));
+    let outcome = stage.session().handover("outcome").expect("it was built").clone();
+    assert_eq!(outcome.text("outcome"), Some("All done: letter and flat."));
+    assert_eq!(outcome.list("decisions"), ["to buy"]);
+    stage.say("and the garden?");
+    let call = calls(&stage, "concierge").last().expect("it was called").clone();
+    assert_eq!(layout(&call), "identity never part handover | message");
+    let (system, last) = concierge_prompt(&stage);
+    assert!(
+        system.contains("All done: letter and flat.")
+            && system.contains("- View flats")
+            && system.contains("- which bank")
+    );
+    assert!(!system.contains("found one"));
+    assert_eq!(last, "and the garden?");
+    stage.answer("concierge", WORKFLOW);
+    experts(&mut stage, PLAN_MAP);
+    assert_eq!(phase(&stage).current, *"executor", "and it can plan anew");
+}
+
+#[test]
+fn a_workflow_from_the_executor_is_a_new_plan_in_a_new_visit() {
+    let mut stage = open();
+    planned(&mut stage);
+    let before = phase(&stage).visit;
+    let other = WORKFLOW.replace("buy a flat by May", "rent a flat by June");
+    stage.say("we cannot buy").answer("concierge", &format!("Then rent.\n{other}"));
+    assert_eq!(phase(&stage).visit, before, "the old plan stands until there is a new one");
+    experts(&mut stage, PLAN_MAP);
+    assert_eq!((phase(&stage).current.as_str(), phase(&stage).visit), ("executor", before + 1));
+    let (system, _) = concierge_prompt(&stage);
+    assert!(system.contains("rent a flat by June") && !system.contains("a plan that is under way"), "{system}");
+    stage.answer("concierge", PLAN);
+    assert_eq!(facts(&stage, "workflow")[1]["goal"], "rent a flat by June");
+}
+
+#[test]
+fn every_turn_can_ask_everyone() {
+    let mut stage = open_set(json!({"batch": "every_turn"}));
+    started(&mut stage);
+    stage.say("I stay five years");
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    experts(&mut stage, PLAN_MAP);
+    let call = calls(&stage, "concierge")[1].clone();
+    assert_eq!(layout(&call), "| findings message");
+    assert!(concierge_prompt(&stage).1.contains("measure twice"));
+    stage.answer("concierge", HANDOVER).say("plan it");
+    experts(&mut stage, PLAN_MAP);
+    stage.answer("concierge", WORKFLOW);
+    experts(&mut stage, PLAN_MAP);
+    stage.answer("concierge", PLAN).say("go");
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+}
+
+#[test]
+fn a_reset_by_hand_in_mid_plan_opens_a_thread_that_knows_the_plan() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.command(Command::Forget { role: "concierge".into(), agent: None, peer: None }).say("where were we?");
+    assert!(concierge_prompt(&stage).0.contains("[>] 1. See the bank (current)"));
+}
+
+#[test]
+fn a_long_phase_is_shortened_and_goes_on() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.window(2_400);
+    stage.say("tell me more");
+    for turn in 0..6 {
+        stage.answer("concierge", &format!("Part {turn}. {}", "many words here ".repeat(60))).say("and then?");
+        if stage.open_roles() == ["summariser"] {
+            stage.answer("summariser", "They talked about flats.");
+        }
+    }
+    assert!(stage.journal().iter().any(|recorded| matches!(recorded.event, Event::ThreadCompacted(_))));
+    let prompt = sent(&stage, stage.open_call("concierge").0);
+    assert!(prompt.contains("They talked about flats.") && prompt.contains("a home that lasts"), "{prompt}");
+}

@@ -1,0 +1,68 @@
+//! The page about the flow: its diagram is the graph's own, its settings are those there are, and its conversation runs.
+
+use segue_core::phase::diagram::mermaid;
+use segue_flows::concierge::settings::Settings;
+use segue_flows::concierge::spec::{GRAPH, spec};
+
+use super::play::*;
+
+const PAGE: &str = include_str!("../../../../docs/concierge.md");
+
+fn fenced(kind: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("```{kind}\n")).expect("the page has one");
+    rest.split_once("```").expect("it is closed").0
+}
+
+#[test]
+fn the_diagram_on_the_page_is_drawn_from_the_graph() {
+    assert_eq!(fenced("mermaid"), mermaid(&spec().graphs[GRAPH], None));
+}
+
+#[test]
+fn every_setting_on_the_page_is_one_and_its_default_is_right() {
+    let rows =
+        PAGE.lines().skip_while(|line| !line.starts_with("| setting")).skip(2).take_while(|line| line.starts_with('|'));
+    let mut seen = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let (name, default) = (cells[1], cells[2]);
+        // What has no value to write down is absent by default.
+        let default = serde_json::from_str(default).unwrap_or(serde_json::Value::Null);
+        let (settings, complaints) = Settings::read(&serde_json::json!({ name: default }));
+        assert_eq!(complaints, [""; 0]);
+        assert_eq!(settings, Settings::default(), "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 8);
+}
+
+#[test]
+fn the_conversation_on_the_page_runs() {
+    let mut stage = open();
+    let mut told = heard(&stage).len();
+    let mut lines = fenced("transcript").lines().peekable();
+    while let Some(line) = lines.next() {
+        let (who, text) = line.split_once(": ").expect("somebody speaks");
+        let mut text = text.to_owned();
+        while let Some(more) = lines.next_if(|next| next.starts_with("    ")) {
+            text = format!("{text}\n{}", &more[4..]);
+        }
+        match who.trim() {
+            "you" => {
+                assert!(stage.session().is_idle(), "before: {text}");
+                stage.say(&text);
+            }
+            "heard" => {
+                assert_eq!(heard(&stage).get(told), Some(&text));
+                told += 1;
+            }
+            "phase" => assert_eq!(phase(&stage).current.as_str(), text),
+            role => {
+                stage.answer(role, &text);
+            }
+        }
+    }
+    assert_eq!(heard(&stage).len(), told, "and nothing else was said");
+    assert!(stage.session().is_idle());
+    assert!(facts(&stage, "refused").is_empty() && facts(&stage, "complaints").is_empty());
+}

@@ -1,0 +1,184 @@
+//! A concierge held in the hand: the lines that everyone says, and the shortest way to each phase.
+
+use segue_core::event::{CallOpened, Event};
+use segue_core::ids::CallId;
+use segue_core::phase::state::PhaseState;
+use segue_core::prompt::Speaker;
+use segue_flows::concierge::Concierge;
+use segue_flows::concierge::facts::Fact;
+use segue_flows::concierge::spec::phase_key;
+use segue_testkit::Stage;
+use serde_json::Value;
+
+/// A map of three answers with a conflict and a gap.
+pub const MAP: &str = r#"<map>
+{"claims": [
+  {"id": "p1", "label": "rent first", "text": "Rent for a year before buying.", "supporters": [1, 2], "type": "prescriptive", "role": "anchor"},
+  {"id": "p2", "label": "buy at once", "text": "Buy now.", "supporters": [3], "type": "prescriptive", "role": "challenger", "challenges": "p1"}
+ ],
+ "edges": [{"from": "p1", "to": "p2", "kind": "conflicts"}],
+ "gaps": ["Nobody asks how long they will stay."]}
+</map>
+Two would rent, one would buy."#;
+
+/// A map of two answers.
+pub const PLAN_MAP: &str = r#"<map>
+{"claims": [
+  {"id": "a", "label": "measure twice", "text": "Measure before cutting.", "supporters": [1, 2], "type": "prescriptive", "role": "anchor"},
+  {"id": "b", "label": "cut slowly", "text": "Cut slowly.", "supporters": [2], "type": "prescriptive", "role": "branch"}
+ ],
+ "edges": [{"from": "a", "to": "b", "kind": "prerequisite"}], "gaps": []}
+</map>"#;
+
+pub const HANDOVER: &str = "<<<HANDOVER>>>
+shape: contested
+key_findings: [renting keeps doors open, \"buying, once, is cheap\"]
+tensions: [freedom against price]
+gaps: []
+user_query: rent or buy?
+starter_response: rent, unless you stay
+user_reply: I stay five years
+goal: a home that lasts
+constraints: [five years, little cash]
+accepted_framing: time decides
+resisted_framing: null
+unprompted_reveals: [a child is coming]
+still_unclear: [where to]
+effective_stance: decide
+<<<END>>>";
+
+pub const WORKFLOW: &str = "<<<BATCH>>>
+TYPE: WORKFLOW
+
+HANDOVER:
+  goal: buy a flat by May
+  problem_summary: They want to stop renting.
+  situation: a family of three
+  constraints: [little cash]
+  priorities: [quiet]
+  decisions_made: [to buy]
+  open_questions: [which bank]
+  exploration_highlights: [the child]
+
+PROMPT:
+You have bought forty flats for families.
+Write the plan: step by step.
+<<<END>>>";
+
+pub const PLAN: &str = "Here is the plan.\n\n<<<STEPS>>>
+- title: See the bank
+  description: ask for a letter
+  done_when: you hold the letter
+- title: View flats
+  description: five of them
+  done_when: one is liked
+<<<END>>>";
+
+pub const STEP_HELP: &str = "<<<BATCH>>>
+TYPE: STEP_HELP
+
+STEP: See the bank
+BLOCKER: the bank says no
+CONTEXT: little cash
+
+PROMPT:
+You were a loan officer. What now?
+<<<END>>>";
+
+pub fn open() -> Stage {
+    Stage::open(Concierge::new())
+}
+
+pub fn open_set(settings: Value) -> Stage {
+    Stage::open_set(Concierge::new(), settings)
+}
+
+/// Everyone answers, and the mapper maps it.
+pub fn experts(stage: &mut Stage, map: &str) {
+    stage.answer("expert", "Rent first.").answer("expert", "Rent, I say.").answer("expert", "Buy at once.");
+    stage.answer("mapper", map);
+}
+
+/// The first turn, answered.
+pub fn started(stage: &mut Stage) {
+    stage.say("rent or buy?");
+    experts(stage, MAP);
+    stage.answer("concierge", "Rent, unless you stay for long.");
+}
+
+/// The second turn, with a handover.
+pub fn explored(stage: &mut Stage) {
+    started(stage);
+    stage.say("I stay five years").answer("concierge", &format!("Then buy.\n\n{HANDOVER}"));
+    assert_eq!(phase(stage).current, *"explorer");
+}
+
+/// The plan, presented in the third turn.
+pub fn planned(stage: &mut Stage) {
+    explored(stage);
+    stage.say("give me a plan").answer("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
+    experts(stage, PLAN_MAP);
+    stage.answer("concierge", PLAN);
+    assert_eq!(phase(stage).current, *"executor");
+    assert!(stage.session().is_idle());
+}
+
+/// Where the concierge stands.
+pub fn phase(stage: &Stage) -> PhaseState {
+    stage.session().phases[&phase_key()].now.clone()
+}
+
+/// The facts of a kind, as values.
+pub fn facts(stage: &Stage, wanted: &str) -> Vec<Value> {
+    let kinds = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::Fact { kind, value } if kind == wanted => Some(value.clone()),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// All facts.
+pub fn all_facts(stage: &Stage) -> Vec<Fact> {
+    stage.journal().iter().filter_map(|recorded| Fact::of(&recorded.event)).collect()
+}
+
+/// The calls of a role, in order.
+pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
+    let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+/// Everything a past call was sent, as one text.
+pub fn sent(stage: &Stage, call: CallId) -> String {
+    let messages = stage.rebuilt(call).messages;
+    messages.iter().map(|message| message.text().to_string()).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// What the open call of the concierge is sent: its system message, and its last one.
+pub fn concierge_prompt(stage: &Stage) -> (String, String) {
+    let messages = stage.prompt("concierge").messages;
+    let system = messages.iter().find(|message| message.speaker == Speaker::System);
+    let last = messages.last().expect("there is a message");
+    (system.map(|message| message.text().to_string()).unwrap_or_default(), last.text().to_string())
+}
+
+/// Everything that was said to the user.
+pub fn heard(stage: &Stage) -> Vec<String> {
+    let said = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::Said(said) => Some(stage.words(said.text)),
+        _ => None,
+    });
+    said.collect()
+}
+
+/// The names of the fragments a call was shown, the opening before the bar.
+pub fn layout(opened: &CallOpened) -> String {
+    let names = |pieces: &[segue_core::context::Piece]| {
+        let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
+        shown.collect::<Vec<_>>().join(" ")
+    };
+    format!("{} | {}", names(&opened.receipt.opening), names(&opened.receipt.ask)).trim().to_owned()
+}
