@@ -21,8 +21,8 @@ impl Count for Tokens {
     }
 }
 
-/// Parts a text between a letter and a blank before another letter. The vocabulary's own rules part it there too, and never
-/// look across such a place, so the parts can be counted one by one.
+/// Parts a text before each blank that follows something visible. The vocabulary's own rules part it there too, since a
+/// blank only ever begins a token, and never look back across such a place; so the parts can be counted one by one.
 fn stretches(text: &str) -> impl Iterator<Item = &str> {
     let bytes = text.as_bytes();
     let mut start = 0;
@@ -30,9 +30,8 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
         if start == bytes.len() {
             return None;
         }
-        let parts =
-            |window: &[u8]| window[0].is_ascii_alphabetic() && window[1] == b' ' && window[2].is_ascii_alphabetic();
-        let end = bytes[start..].windows(3).position(parts).map_or(bytes.len(), |place| start + place + 1);
+        let parts = |pair: &[u8]| pair[0].is_ascii_graphic() && pair[1] == b' ';
+        let end = bytes[start..].windows(2).position(parts).map_or(bytes.len(), |place| start + place + 1);
         let stretch = &text[start..end];
         start = end;
         Some(stretch)
@@ -40,7 +39,7 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
 }
 
 const KEY_BYTES: usize = 22;
-const SLOTS: usize = 1 << 12;
+const SLOTS: usize = 1 << 13;
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::new(Known(vec![Slot::default(); SLOTS]));
@@ -61,23 +60,29 @@ impl Known {
         let mut key = [0; KEY_BYTES];
         let Some(place) = key.get_mut(..stretch.len()) else { return VOCABULARY.count(stretch) };
         place.copy_from_slice(stretch.as_bytes());
-        let slot = &mut self.0[slot_of(&key)];
-        if usize::from(slot.bytes) != stretch.len() || slot.key != key {
-            // A stretch has no more tokens than bytes, and few bytes.
-            let count = u8::try_from(VOCABULARY.count(stretch)).unwrap_or(u8::MAX);
-            *slot = Slot { key, bytes: stretch.len() as u8, count };
+        let pair = pair_of(&key) * 2;
+        let [newer, older] = [pair, pair + 1];
+        let is = |slot: &Slot| usize::from(slot.bytes) == stretch.len() && slot.key == key;
+        if !is(&self.0[newer]) {
+            self.0.swap(newer, older);
+            if !is(&self.0[newer]) {
+                // A stretch has no more tokens than bytes, and few bytes.
+                let count = u8::try_from(VOCABULARY.count(stretch)).unwrap_or(u8::MAX);
+                self.0[newer] = Slot { key, bytes: stretch.len() as u8, count };
+            }
         }
-        usize::from(slot.count)
+        usize::from(self.0[newer].count)
     }
 }
 
-fn slot_of(key: &[u8; KEY_BYTES]) -> usize {
+/// Two slots share a place, so that two words that meet there do not drive each other out.
+fn pair_of(key: &[u8; KEY_BYTES]) -> usize {
     let (words, _) = key.as_chunks::<8>();
     let mix = |hash: u64, word: &[u8; 8]| {
         (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
     };
     let hash = words.iter().fold(0, mix);
-    usize::try_from(hash >> 52).unwrap_or(0) & (SLOTS - 1)
+    usize::try_from(hash >> 48).unwrap_or(0) % (SLOTS / 2)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub fn frozen(
     let model = change.model.clone().unwrap_or_else(|| opened.model.clone());
     let mut again = Recomputation {
         opened: opened.clone(),
-        messages: plan.messages,
+        messages: plan.messages(),
         changed: Vec::new(),
         bodies: Vec::new(),
         model,

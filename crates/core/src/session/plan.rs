@@ -2,6 +2,7 @@
 //! dispatch, the recovery after a crash and the rebuilding of any past call.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,15 +13,22 @@ use crate::flow::Lookup;
 use crate::ids::CallId;
 use crate::prompt::{Message, Output, Prompt, Speaker, ToolCall};
 use crate::session::Session;
-use crate::thread::Thread;
+use crate::thread::Entry;
 
-/// A prompt whose texts are still to be fetched.
+/// A prompt whose texts are still to be fetched. Shares what the thread holds, so that making one costs next to nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The call as it was opened.
     pub opened: Arc<CallOpened>,
-    /// Its messages.
-    pub messages: Vec<PlannedMessage>,
+    shown: Shown,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Shown {
+    /// A thread, and what the call asks.
+    Thread { opening: Vec<BodyId>, entries: imbl::Vector<Arc<Entry>> },
+    /// What another call was shown.
+    Again(Vec<PlannedMessage>),
 }
 
 /// A message whose texts are still to be fetched.
@@ -38,50 +46,89 @@ pub struct PlannedMessage {
     pub answers: Option<String>,
 }
 
-impl PlannedMessage {
-    fn plain(speaker: Speaker, parts: Vec<BodyId>) -> Self {
-        Self { speaker, parts, tool_calls: Vec::new(), answers: None }
-    }
-}
-
 impl Session {
     /// What an owed call is to be sent.
     #[must_use]
     pub fn plan(&self, call: CallId) -> Option<Plan> {
         let open = self.calls.get(&call)?;
         if let Some(again) = &open.opened.recomputes {
-            return Some(Plan { opened: open.opened.clone(), messages: again.messages.clone() });
+            return Some(Plan { opened: open.opened.clone(), shown: Shown::Again(again.messages.clone()) });
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread())?;
-        Some(Plan { opened: open.opened.clone(), messages: messages(thread, &open.opened) })
+        let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
+        let shown = Shown::Thread { opening, entries: thread.entries.clone() };
+        Some(Plan { opened: open.opened.clone(), shown })
     }
-}
-
-fn messages(thread: &Thread, opened: &CallOpened) -> Vec<PlannedMessage> {
-    let mut messages = Vec::with_capacity(thread.entries.len() + 2);
-    if !thread.opening.is_empty() {
-        messages
-            .push(PlannedMessage::plain(Speaker::System, thread.opening.iter().map(|(_, text)| text.body).collect()));
-    }
-    messages.extend(thread.entries.iter().map(|entry| PlannedMessage {
-        speaker: entry.speaker,
-        parts: entry.parts.iter().map(|text| text.body).collect(),
-        tool_calls: entry.tool_calls.clone(),
-        answers: entry.answers.clone(),
-    }));
-    let ask: Vec<BodyId> = opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body).collect();
-    if !ask.is_empty() {
-        messages.push(PlannedMessage::plain(Speaker::User, ask));
-    }
-    messages
 }
 
 impl Plan {
+    /// Its messages.
+    #[must_use]
+    pub fn messages(&self) -> Vec<PlannedMessage> {
+        let mut messages = Vec::with_capacity(self.len_max());
+        let told = self.tell(|message, parts| {
+            let parts = parts.collect();
+            let Told { speaker, tool_calls, answers } = message;
+            messages.push(PlannedMessage {
+                speaker,
+                parts,
+                tool_calls: tool_calls.to_vec(),
+                answers: answers.cloned(),
+            });
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = told;
+        messages
+    }
+
     /// The texts it needs.
     #[must_use]
     pub fn needs(&self) -> BTreeSet<BodyId> {
-        let parts = self.messages.iter().flat_map(|message| &message.parts);
-        parts.chain(&self.opened.tools).chain(&self.opened.output).copied().collect()
+        let mut needs: BTreeSet<BodyId> = self.opened.tools.into_iter().chain(self.opened.output).collect();
+        let told = self.tell(|_, parts| {
+            needs.extend(parts);
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = told;
+        needs
+    }
+
+    /// At most so many messages.
+    fn len_max(&self) -> usize {
+        match &self.shown {
+            Shown::Thread { entries, .. } => entries.len() + 2,
+            Shown::Again(messages) => messages.len(),
+        }
+    }
+
+    /// Goes through the messages in order; those without a text are none.
+    fn tell<E>(
+        &self,
+        mut each: impl FnMut(Told<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None };
+        let (opening, entries) = match &self.shown {
+            Shown::Thread { opening, entries } => (opening, entries),
+            Shown::Again(messages) => {
+                return messages.iter().try_for_each(|message| {
+                    let PlannedMessage { speaker, parts, tool_calls, answers } = message;
+                    let told = Told { speaker: *speaker, tool_calls, answers: answers.as_ref() };
+                    each(told, &mut parts.iter().copied())
+                });
+            }
+        };
+        if !opening.is_empty() {
+            each(plain(Speaker::System), &mut opening.iter().copied())?;
+        }
+        for entry in entries {
+            let told = Told { speaker: entry.speaker, tool_calls: &entry.tool_calls, answers: entry.answers.as_ref() };
+            each(told, &mut entry.parts.iter().map(|text| text.body))?;
+        }
+        let ask = || self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body);
+        if ask().next().is_some() {
+            each(plain(Speaker::User), &mut ask())?;
+        }
+        Ok(())
     }
 
     /// The prompt itself.
@@ -90,15 +137,17 @@ impl Plan {
     /// Names a text that is not at hand, or that is not what its id says.
     pub fn fill(&self, texts: &dyn Lookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find(id).ok_or(id);
-        let mut messages = Vec::with_capacity(self.messages.len());
-        for planned in &self.messages {
-            messages.push(Message {
-                speaker: planned.speaker,
-                parts: planned.parts.iter().map(|id| find(*id)).collect::<Result<Vec<Arc<str>>, BodyId>>()?,
-                tool_calls: planned.tool_calls.clone(),
-                answers: planned.answers.clone(),
-            });
-        }
+        let mut messages = Vec::with_capacity(self.len_max());
+        self.tell(|message, parts| {
+            let mut filled = Vec::with_capacity(parts.size_hint().0);
+            for part in parts {
+                filled.push(find(part)?);
+            }
+            let Told { speaker, tool_calls, answers } = message;
+            let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
+            messages.push(Message { speaker, parts: filled, tool_calls, answers });
+            Ok(())
+        })?;
         let tools = match self.opened.tools {
             Some(id) => serde_json::from_str(&find(id)?).map_err(|_| id)?,
             None => Vec::new(),
@@ -115,4 +164,11 @@ impl Plan {
             reply_tokens_max: self.opened.reply_tokens_max,
         })
     }
+}
+
+/// A message but for its parts.
+struct Told<'p> {
+    speaker: Speaker,
+    tool_calls: &'p [ToolCall],
+    answers: Option<&'p String>,
 }
