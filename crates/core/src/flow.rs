@@ -1,6 +1,7 @@
 //! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
 //! random number, and has no means to pick a thread.
 
+mod panel;
 mod spec;
 mod step;
 mod texts;
@@ -21,7 +22,10 @@ use crate::phase::guard::Verdict;
 use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
 
-pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
+pub use panel::{Content, Panel, panels};
+pub use spec::{
+    Audience, CommandSpec, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy,
+};
 pub use step::{Speech, Step};
 pub use texts::{Lookup, Texts};
 
@@ -51,6 +55,19 @@ pub trait Flow: Send + Sync + 'static {
     /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
     fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
         None
+    }
+
+    /// What a person may want to look at beyond the conversation, picked by what the session holds.
+    fn panels(&self, _view: &View<'_, Self::State>) -> Vec<Panel> {
+        Vec::new()
+    }
+
+    /// Whether one of the flow's own commands can be followed now. If so it is recorded, and the flow reacts to that.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, _view: &View<'_, Self::State>, command: &str, _arguments: &Value) -> Result<(), String> {
+        Err(format!("`{command}` cannot be followed"))
     }
 }
 
@@ -156,6 +173,13 @@ pub trait Rules: Send + Sync {
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
+    /// What a person may want to look at.
+    fn panels(&self, sight: Sight<'_>) -> Vec<Panel>;
+    /// Whether one of the flow's own commands can be followed now.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String>;
     /// The state as JSON, for a snapshot.
     fn save(&self, state: &FlowState) -> Option<Value>;
     /// The state from a snapshot's JSON.
@@ -189,6 +213,14 @@ impl<F: Flow> Rules for F {
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
         Flow::rehearse(self, &sight.view::<F>(), call, prompt)
+    }
+
+    fn panels(&self, sight: Sight<'_>) -> Vec<Panel> {
+        Flow::panels(self, &sight.view::<F>())
+    }
+
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        Flow::permits(self, &sight.view::<F>(), command, arguments)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

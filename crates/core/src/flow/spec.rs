@@ -25,6 +25,17 @@ pub struct FlowSpec {
     pub handovers: BTreeMap<HandoverKind, Schema>,
     /// What models may call.
     pub tools: BTreeMap<ToolName, ToolDef>,
+    /// What a person at the controls may want of it, beyond what every session offers.
+    pub commands: BTreeMap<String, CommandSpec>,
+}
+
+/// A command of the flow's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// What it does, in a sentence.
+    pub about: String,
+    /// What may be given with it, by name, and what each means.
+    pub arguments: BTreeMap<String, String>,
 }
 
 impl FlowSpec {
@@ -38,6 +49,7 @@ impl FlowSpec {
             graphs: BTreeMap::new(),
             handovers: BTreeMap::new(),
             tools: BTreeMap::new(),
+            commands: BTreeMap::new(),
         }
     }
 
@@ -66,6 +78,14 @@ impl FlowSpec {
     #[must_use]
     pub fn tool(mut self, tool: ToolDef) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
+        self
+    }
+
+    /// The same with a command; `arguments` are names with what they mean.
+    #[must_use]
+    pub fn command(mut self, name: &str, about: &str, arguments: &[(&str, &str)]) -> Self {
+        let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
+        self.commands.insert(name.to_owned(), CommandSpec { about: about.to_owned(), arguments });
         self
     }
 

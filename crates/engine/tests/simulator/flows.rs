@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, PhaseKey, Recorded};
-use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, UnknownPolicy};
+use segue_core::flow::{Asking, FlowSpec, FlowState, Panel, Retries, Rules, Sight, Step, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
 use segue_core::prompt::Prompt;
@@ -77,6 +77,14 @@ impl Rules for Tuned {
 
     fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
         self.inner.rehearse(sight, opened, prompt)
+    }
+
+    fn panels(&self, sight: Sight<'_>) -> Vec<Panel> {
+        self.inner.panels(sight)
+    }
+
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        self.inner.permits(sight, command, arguments)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {
