@@ -271,13 +271,14 @@ fn plain(domain: &Domain, kind: &str, values: &Map<String, Value>) -> String {
     let told = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
         let value = values.get(&field.name)?;
         let words = match value {
-            Value::Null => "empty".to_owned(),
+            Value::Null => return None,
+            Value::Array(items) if items.is_empty() => return None,
             _ if field.kind.is_link() => return Some(format!("{} linked", field.name)),
-            Value::String(text) => shortened(text),
+            Value::String(text) => text.clone(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
             other => other.to_string(),
         };
-        (!words.is_empty() && (words != "empty")).then(|| format!("{}: {}", field.name, shortened(&words)))
+        Some(format!("{}: {}", field.name, shortened(&words)))
     });
     let told: Vec<String> = told.collect();
     if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
