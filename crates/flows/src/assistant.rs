@@ -13,8 +13,10 @@ mod desk;
 pub mod domain;
 pub mod facts;
 mod fragments;
+mod panels;
 pub mod reasoning;
 pub mod registry;
+mod rehearsal;
 pub mod settings;
 pub mod spec;
 pub mod state;
@@ -26,9 +28,10 @@ mod undo;
 use std::sync::Arc;
 
 use segue_core::context::Rendered;
-use segue_core::event::{Event, Next, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
+use segue_core::event::{CallOpened, Event, Next, Recorded};
+use segue_core::flow::{Asking, Flow, FlowSpec, Panel, Step, View};
 use segue_core::ids::FragmentName;
+use segue_core::prompt::Prompt;
 use serde_json::Value;
 
 use desk::Desk;
@@ -124,6 +127,20 @@ impl Flow for Assistant {
         let Some(domain) = settings.domain.clone() else { return Rendered::Out("there is no domain".to_owned()) };
         let desk = &Desk { view, settings: &settings, domain: &domain };
         fragments::rendered(desk, asking, name.as_str())
+    }
+
+    fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, _prompt: &Prompt) -> Option<String> {
+        let (settings, _) = self.settings(view);
+        let domain = settings.domain.clone()?;
+        rehearsal::hint(&Desk { view, settings: &settings, domain: &domain }, call)
+    }
+
+    fn panels(&self, view: &View<'_, Memory>) -> Vec<Panel> {
+        let (settings, complaints) = self.settings(view);
+        match settings.domain.clone() {
+            Some(domain) => panels::drawn(&Desk { view, settings: &settings, domain: &domain }),
+            None => vec![Panel::text("assistant", "No records", complaints.join("; "))],
+        }
     }
 
     fn permits(&self, view: &View<'_, Memory>, command: &str, arguments: &Value) -> Result<(), String> {

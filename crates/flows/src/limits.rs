@@ -143,3 +143,5 @@ pub const ANSWER_COMPLAINTS_MAX: usize = 8;
 pub const KNOWN_NAMED_MAX: usize = 12;
 /// Most tokens of the user's message that a node is shown.
 pub const WORDS_TOKENS_MAX: u32 = 8_000;
+/// Most rows of a panel.
+pub const PANEL_ROWS_MAX: usize = 100;

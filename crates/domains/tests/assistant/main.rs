@@ -4,3 +4,4 @@ mod crashing;
 mod forty_turns;
 mod four_turns;
 mod kitchen;
+mod rehearsing;

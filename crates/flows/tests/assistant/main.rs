@@ -2,6 +2,7 @@
 
 mod broken;
 mod declarations;
+mod drawn;
 mod layers;
 mod play;
 mod reuse;

@@ -249,7 +249,7 @@ fn in_words(domain: &Domain, change: &Change) -> String {
     let label = shortened(&change.label);
     match (&change.before, &change.after) {
         (None, Some(after)) => {
-            let fields = plain(domain, &change.kind, after);
+            let fields = plain(domain, &change.kind, after, Blank::Left);
             format!("created {} “{label}”{fields}", change.kind)
         }
         (Some(_), None) => format!("deleted {} “{label}”", change.kind),
@@ -259,20 +259,29 @@ fn in_words(domain: &Domain, change: &Change) -> String {
                 .filter(|(name, value)| before.get(*name) != Some(value))
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
-            format!("changed {} “{label}”{}", change.kind, plain(domain, &change.kind, &changed))
+            format!("changed {} “{label}”{}", change.kind, plain(domain, &change.kind, &changed, Blank::Told))
         }
         (None, None) => format!("left {} “{label}” as it was", change.kind),
     }
 }
 
+/// Whether it is told that a field is empty.
+#[derive(Clone, Copy, PartialEq)]
+enum Blank {
+    Told,
+    Left,
+}
+
 /// The fields that can be told without an id.
-fn plain(domain: &Domain, kind: &str, values: &Map<String, Value>) -> String {
+fn plain(domain: &Domain, kind: &str, values: &Map<String, Value>, blank: Blank) -> String {
     let Some(kind) = domain.find(kind) else { return String::new() };
     let told = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
         let value = values.get(&field.name)?;
         let words = match value {
-            Value::Null => return None,
-            Value::Array(items) if items.is_empty() => return None,
+            Value::Null => return (blank == Blank::Told).then(|| format!("{} emptied", field.name)),
+            Value::Array(items) if items.is_empty() => {
+                return (blank == Blank::Told).then(|| format!("{} emptied", field.name));
+            }
             _ if field.kind.is_link() => return Some(format!("{} linked", field.name)),
             Value::String(text) => text.clone(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
