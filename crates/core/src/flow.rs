@@ -1,6 +1,7 @@
 //! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
 //! random number, and has no means to pick a thread.
 
+pub mod settings;
 mod spec;
 mod step;
 mod texts;
