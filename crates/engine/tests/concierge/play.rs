@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segue_core::context::Piece;
-use segue_core::decide::Command;
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::{CallId, Millis, Seq, SessionId};
 use segue_core::prompt::Speaker;
@@ -184,10 +183,6 @@ impl Play {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("it never rests");
-    }
-
-    pub async fn command(&self, command: Command) {
-        self.engine.command(&self.session, command).await.expect("it is obeyed");
     }
 
     pub async fn events(&self) -> Vec<Event> {
