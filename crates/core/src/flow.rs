@@ -48,11 +48,29 @@ pub trait Flow: Send + Sync + 'static {
         Verdict::No(format!("no condition is called `{condition}`"))
     }
 
+    /// A fact of the flow's own in words, for people who look on; `state` is the flow's after it.
+    fn tell(&self, _state: &Self::State, _kind: &str, _value: &Value) -> Telling {
+        Telling::AsItStands
+    }
+
     /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
     /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
     fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
         None
     }
+}
+
+/// How a fact of a flow's own is told to people. What models are told is the fragments' business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Telling {
+    /// As it was recorded.
+    AsItStands,
+    /// Not at all: something else tells it.
+    Nothing,
+    /// In these words, to those who look closely.
+    Detail(String),
+    /// In these words, beside the conversation.
+    News(String),
 }
 
 /// What a flow may look at.
@@ -157,6 +175,8 @@ pub trait Rules: Send + Sync {
     fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered;
     /// Judges a named condition.
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
+    /// A fact of the flow's own in words.
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
     /// The state as JSON, for a snapshot.
@@ -188,6 +208,10 @@ impl<F: Flow> Rules for F {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         Flow::holds(self, &sight.view::<F>(), phase, condition)
+    }
+
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
+        state.get::<F::State>().map_or(Telling::AsItStands, |state| Flow::tell(self, state, kind, value))
     }
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

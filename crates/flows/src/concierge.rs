@@ -21,6 +21,7 @@ pub mod settings;
 pub mod spec;
 pub mod stance;
 pub mod state;
+mod telling;
 mod turn;
 mod words;
 mod words_of;
@@ -28,10 +29,11 @@ pub mod workflow;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
+use segue_core::flow::{Asking, Flow, FlowSpec, Step, Telling, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use segue_core::signal::BlockNames;
+use serde_json::Value;
 
 use facts::Fact;
 use settings::Settings;
@@ -130,6 +132,10 @@ impl Flow for Concierge {
 
     fn fragment(&self, view: &View<'_, Memory>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
         fragments::rendered(view, asking, name.as_str(), &self.spec.settings)
+    }
+
+    fn tell(&self, state: &Memory, kind: &str, value: &Value) -> Telling {
+        telling::told(state, kind, value)
     }
 
     fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, PhaseKey, Recorded};
-use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, UnknownPolicy};
+use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, Telling, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
 use segue_core::prompt::Prompt;
@@ -73,6 +73,10 @@ impl Rules for Tuned {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         self.inner.holds(sight, phase, condition)
+    }
+
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
+        self.inner.tell(state, kind, value)
     }
 
     fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {

@@ -24,7 +24,7 @@ pub const CONCIERGE: &str = "concierge";
 pub const SUMMARISER: &str = "summariser";
 
 /// The phases of the concierge.
-pub const GRAPH: &str = "concierge";
+pub const GRAPH: &str = "conversation";
 /// Answers the first question and reads the reply.
 pub const STARTER: &str = "starter";
 /// Explores until there is commitment.

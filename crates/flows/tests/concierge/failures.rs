@@ -35,7 +35,7 @@ fn no_handover_ever_comes_so_it_is_asked_for_and_then_built() {
         c8 concierge asked repair_intent on plain in starter, th5 continued (6 messages)
         c8 answered: I already told you.
         h1 handover intent (built)
-        concierge of concierge: starter → explorer by role `concierge`
+        conversation of concierge: starter → explorer by role `concierge`
         t3 done
     "#]]
     .assert_eq(&log);

@@ -134,8 +134,14 @@ impl Entered {
                 "" => String::new(),
                 title => format!(" · {title}"),
             };
-            let heading =
-                format!("{}{title}\nflow {flow} · {model}", screen.paint().bold(format!("segue · {}", self.session)));
+            let phase = match self.state.session.phase_label().as_str() {
+                "" => String::new(),
+                phase => format!(" · in {phase}"),
+            };
+            let heading = format!(
+                "{}{title}\nflow {flow}{phase} · {model}",
+                screen.paint().bold(format!("segue · {}", self.session))
+            );
             screen.print_styled(&heading)?;
         }
         if arguments.answers == Answers::Rehearsal {
