@@ -2,6 +2,7 @@
 //! random number, and has no means to pick a thread.
 
 pub mod exhibit;
+pub mod settings;
 mod spec;
 mod step;
 mod texts;

@@ -8,6 +8,7 @@ mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod settings;
 mod setup;
 mod suggest;
 mod terminal;
