@@ -100,6 +100,7 @@ async fn start(world: &Arc<World>, plan: &Plan, clock: RuntimeClock, dice: &mut 
         models,
         tools: Tools::default().with("look", Arc::new(SimTool::new(world, dice.apart()))),
         model_limits: BTreeMap::from([("sim".into(), ModelLimits { calls_max: plan.calls_max, ..Default::default() })]),
+        settings: BTreeMap::new(),
         clock: Arc::new(clock),
         chance: Chance::seeded(dice.roll()),
         count: Arc::new(Words),

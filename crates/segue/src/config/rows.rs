@@ -25,6 +25,10 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
         let phase = cast.phase.as_ref().map(|phase| format!(".phases.{phase}")).unwrap_or_default();
         rows.push((format!("{flow}roles.{}{phase}", cast.role), cast.model.value.to_string(), cast.model.origin));
     }
+    for setting in &config.settings {
+        let value = setting.value.value.to_string();
+        rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
+    }
     for (name, limits) in &config.limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {
