@@ -47,6 +47,9 @@ pub struct LongPrice {
     pub output: u64,
     /// Prompt tokens the vendor had cached.
     pub cached: u64,
+    /// Prompt tokens the vendor put into its cache; as much as others if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
 }
 
 impl Price {
@@ -59,8 +62,7 @@ impl Price {
     /// What holds for a prompt of so many tokens: input, output, cached, written.
     fn at(&self, tokens: u32) -> [u64; 4] {
         match self.long.filter(|long| tokens > long.above_tokens) {
-            // Nobody has both a dearer long prompt and a price for filling the cache; the dearer one of the two is then right.
-            Some(long) => [long.input, long.output, long.cached, self.written.unwrap_or(0).max(long.input)],
+            Some(long) => [long.input, long.output, long.cached, long.written.unwrap_or(long.input)],
             None => [self.input, self.output, self.cached, self.written.unwrap_or(self.input)],
         }
     }
@@ -104,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_long_prompt_has_a_price_of_its_own() {
-        let long = LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000 };
+        let long =
+            LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
         let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
         assert_eq!(card.cost(Usage { input: 500, output: 1, ..Usage::default() }), Some(500 * 3 + 15));
         assert_eq!(card.cost(Usage { input: 501, output: 1, ..Usage::default() }), Some(501 * 6 + 20));

@@ -5,7 +5,10 @@
 //! flow authors; the [`rehearsal::Rehearsal`] model plays any role well enough to try a flow without a key.
 
 pub mod card;
+pub mod cassette;
+pub mod catalog;
 pub mod collect;
+pub mod discover;
 pub mod http;
 pub mod limits;
 pub mod model;
@@ -20,6 +23,7 @@ mod template;
 mod text;
 
 pub use card::{ModelCard, Price};
+pub use catalog::Catalog;
 pub use collect::collect;
 pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Growth, Hints, Kind, Model, Request};
 pub use registry::Models;

@@ -5,6 +5,8 @@ pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Most tool calls taken from one answer.
 pub const REPLY_TOOL_CALLS_MAX: usize = 64;
 
+/// A window that every model worth talking to has.
+pub const SAFE_WINDOW_TOKENS: u32 = 8_192;
 /// Longest wait for a connection to a vendor.
 pub const CONNECT_MS_MAX: u64 = 10_000;
 /// Longest wait for somebody who may or may not be there.
@@ -23,6 +25,12 @@ pub const FAILURE_CHARS_MAX: usize = 500;
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
 /// How deep a schema is looked into when it is made fit for a vendor.
 pub const SCHEMA_DEPTH_MAX: usize = 48;
+/// Longest list of models taken from a server.
+pub const LISTING_BYTES_MAX: usize = 8 << 20;
+/// Most models taken from one list.
+pub const MODELS_LISTED_MAX: usize = 2_000;
+/// Longest cassette.
+pub const CASSETTE_BYTES_MAX: u64 = 256 << 20;
 /// Complaints about an answer that its model is told.
 pub const COMPLAINTS_MAX: usize = 5;
 /// Characters of one such complaint.

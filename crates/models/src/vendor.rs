@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use segue_core::prompt::{Failure, FailureKind, Output, Prompt};
+use serde::{Deserialize, Serialize};
 
 use crate::http::{Secret, Transport};
 use crate::model::{ChunkStream, Description, Kind, Model, Request};
@@ -39,8 +40,8 @@ pub struct Vendor {
     refuses_schemas: Arc<AtomicBool>,
 }
 
-/// How a model is reached, and what is known of it.
-#[derive(Debug, Clone)]
+/// How a model is reached, and what is known of it. Written down, it is without its key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Connection {
     /// Who serves it, for people and for counting failures: all models of one provider fail together.
     pub provider: String,
@@ -51,6 +52,7 @@ pub struct Connection {
     /// What the provider calls it.
     pub model: String,
     /// The key, if one is needed and was found.
+    #[serde(skip)]
     pub key: Access,
     /// What it can do.
     pub skills: Skills,
@@ -59,9 +61,10 @@ pub struct Connection {
 }
 
 /// By what right a vendor is asked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub enum Access {
     /// Everybody may.
+    #[default]
     Open,
     /// With a key from this variable of the environment.
     Key {
@@ -89,7 +92,7 @@ impl Access {
 }
 
 /// What a model can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skills {
     /// How many tokens fit into prompt and answer together.
     pub window_tokens: u32,
@@ -101,8 +104,10 @@ pub struct Skills {
     pub images: Ability,
     /// Whether it can call tools.
     pub tools: Ability,
-    /// Whether it thinks before it answers, which takes tokens beside those of the answer.
-    pub thinks: bool,
+    /// How it thinks before it answers, which takes tokens beside those of the answer.
+    pub thinking: Thinking,
+    /// Whether it can be told up to where to cache, where the vendor would otherwise decide that.
+    pub marks: bool,
 }
 
 impl Skills {
@@ -115,13 +120,15 @@ impl Skills {
             json: Json::Schema,
             images: Ability::Unknown,
             tools: Ability::Unknown,
-            thinks: false,
+            thinking: Thinking::None,
+            marks: false,
         }
     }
 }
 
 /// Whether a model can do something. What is not known is tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ability {
     /// It can.
     Yes,
@@ -131,8 +138,21 @@ pub enum Ability {
     Unknown,
 }
 
+/// How a model thinks, as its vendor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// It does not, or nobody knows.
+    None,
+    /// It is given a number of tokens for it, and thinks only then.
+    Budget,
+    /// It decides itself, and is told how hard to try.
+    Levels,
+}
+
 /// How a model is held to a schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Json {
     /// The vendor takes the schema.
     Schema,
@@ -143,7 +163,7 @@ pub enum Json {
 }
 
 /// How a model is to be asked. What is absent is left to the vendor.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Manner {
     /// How freely it chooses its words.
     pub temperature: Option<f32>,
@@ -152,7 +172,8 @@ pub struct Manner {
 }
 
 /// How much a model thinks before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// Not at all, or as little as it can.
     None,
@@ -165,7 +186,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// As vendors spell it.
+    /// Its name, as vendors and files spell it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -173,6 +194,14 @@ impl Effort {
             Self::Low => "low",
             Self::Medium => "medium",
             Self::High => "high",
+        }
+    }
+
+    /// As OpenAI wants it: its older models cannot do without thinking.
+    fn word_for(self, thinking: Thinking) -> &'static str {
+        match (self, thinking) {
+            (Self::None, Thinking::Budget) => Self::Low.word(),
+            (effort, _) => effort.word(),
         }
     }
 
@@ -192,15 +221,36 @@ impl Connection {
         Refuser { provider: &self.provider, model: &self.model, key_env: self.key.env() }
     }
 
+    /// The failure without the key: vendors quote what they do not like.
+    pub(crate) fn clean(&self, mut failure: Failure) -> Failure {
+        if let Some(key) = self.key.key() {
+            failure.message = key.strip(&failure.message);
+        }
+        failure
+    }
+
     /// Tokens an answer may take, with room for thoughts where the vendor counts them in.
     fn output_tokens(&self, prompt: &Prompt) -> u32 {
-        let thoughts = match (self.manner.effort, self.skills.thinks) {
+        let thoughts = match (self.manner.effort, self.skills.thinking) {
             (Some(effort), _) => effort.tokens(),
-            (None, true) => Effort::Medium.tokens(),
-            (None, false) => 0,
+            (None, Thinking::Levels) => Effort::High.tokens(),
+            // Anthropic's and Google's older models think only when told to; OpenAI's do so unasked.
+            (None, Thinking::Budget) if matches!(self.wire, Wire::Anthropic) => 0,
+            (None, Thinking::Budget) => Effort::Medium.tokens(),
+            (None, Thinking::None) => 0,
         };
         let wanted = prompt.reply_tokens_max.saturating_add(thoughts);
         self.skills.output_tokens_max.map_or(wanted, |most| wanted.min(most))
+    }
+
+    /// How freely it chooses its words, unless its vendor takes no wish of that kind for a model that thinks.
+    fn temperature(&self) -> Option<f32> {
+        let is_bound = match (self.wire, self.skills.thinking) {
+            (_, Thinking::None) | (Wire::Chat | Wire::Gemini, _) => false,
+            (Wire::Anthropic, Thinking::Budget) => !matches!(self.manner.effort, None | Some(Effort::None)),
+            (Wire::Anthropic | Wire::Responses, Thinking::Budget | Thinking::Levels) => true,
+        };
+        self.manner.temperature.filter(|_| !is_bound)
     }
 
     /// Why the model need not even be asked, if so.

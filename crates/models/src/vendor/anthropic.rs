@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Effort, Json, schema};
+use super::{Effort, Json, Thinking, schema};
 use crate::model::{Chunk, Growth};
 
 /// The version of the format.
@@ -50,14 +50,19 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     if let (Some(schema), Json::Schema) = (asked.schema(), asked.json)
         && let Some(schema) = schema::for_anthropic(schema)
     {
-        body["output_config"] = json!({ "format": { "type": "json_schema", "schema": schema } });
+        body["output_config"]["format"] = json!({ "type": "json_schema", "schema": schema });
     }
-    match connection.manner.effort {
-        Some(Effort::None) | None => {}
-        Some(effort) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": effort.tokens() }),
+    match (connection.manner.effort, connection.skills.thinking) {
+        (Some(effort), Thinking::Levels) => {
+            // Most of them cannot do without.
+            let level = if effort == Effort::None { Effort::Low } else { effort };
+            body["output_config"]["effort"] = json!(level.word());
+            body["thinking"] = json!({ "type": "adaptive", "display": "summarized" });
+        }
+        (None | Some(Effort::None), _) => {}
+        (Some(effort), _) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": effort.tokens() }),
     }
-    // A model that thinks chooses its words as it likes.
-    if let (Some(temperature), None | Some(Effort::None)) = (connection.manner.temperature, connection.manner.effort) {
+    if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
     }
     body
@@ -88,9 +93,13 @@ fn breakpoint(block: &mut Value) {
 /// User and assistant in turn; what a tool returned is the user's.
 fn messages(asked: &Asked<'_>) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
+    let last_asked = asked.prompt.messages.iter().rposition(|message| message.speaker == Speaker::User);
+    let messages = asked.prompt.messages.iter().enumerate();
+    for (place, message) in messages.filter(|(_, message)| message.speaker != Speaker::System) {
         let role = if message.speaker == Speaker::Assistant { "assistant" } else { "user" };
-        let blocks = blocks(asked, message);
+        // Thoughts are bound to the tools and the words before them, so they go back only while the round they began is open.
+        let is_open = last_asked.is_none_or(|asked| place > asked);
+        let blocks = blocks(asked, message, is_open);
         match turns.last_mut() {
             _ if blocks.is_empty() => {}
             Some((last, said)) if *last == role => said.extend(blocks),
@@ -100,7 +109,7 @@ fn messages(asked: &Asked<'_>) -> Vec<Value> {
     turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect()
 }
 
-fn blocks(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
+fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
     let said = message.text();
     if message.speaker == Speaker::Tool {
         return vec![json!({ "type": "tool_result", "tool_use_id": message.answers, "content": said })];
@@ -116,9 +125,8 @@ fn blocks(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
             if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
         json!({ "type": "tool_use", "id": call.id, "name": asked.names.sent(&call.name), "input": input })
     });
-    // Thoughts go back as they came, and only with the tool calls they led to.
-    let thoughts =
-        message.seal.as_deref().filter(|_| !message.tool_calls.is_empty()).and_then(opened).unwrap_or_default();
+    let seal = message.seal.as_deref().filter(|_| is_open && !message.tool_calls.is_empty());
+    let thoughts = seal.and_then(opened).unwrap_or_default();
     thoughts.into_iter().chain(images).chain(words).chain(calls).collect()
 }
 

@@ -21,11 +21,12 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     let most = if connection.provider == OPENAI { "max_completion_tokens" } else { "max_tokens" };
     let mut body = json!({
         "model": connection.model,
-        "messages": messages(asked),
         "stream": true,
         "stream_options": { "include_usage": true },
         most: connection.output_tokens(asked.prompt),
     });
+    let system = asked.openai_system("text", &mut body);
+    body["messages"] = json!(messages(asked, system));
     if !asked.prompt.tools.is_empty() {
         let tools = asked.prompt.tools.iter().map(|tool| {
             json!({ "type": "function", "function": {
@@ -41,11 +42,11 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         (Some(_), Json::Object) => body["response_format"] = json!({ "type": "json_object" }),
         (Some(_), Json::Told) | (None, _) => {}
     }
-    if let Some(temperature) = connection.manner.temperature {
+    if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
     }
     if let Some(effort) = connection.manner.effort {
-        body["reasoning_effort"] = json!(effort.word());
+        body["reasoning_effort"] = json!(effort.word_for(connection.skills.thinking));
     }
     body
 }
@@ -55,11 +56,8 @@ fn response_format(schema: &Value) -> Value {
     json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema, "strict": strict } })
 }
 
-fn messages(asked: &Asked<'_>) -> Vec<Value> {
-    let mut messages: Vec<Value> = Vec::new();
-    if let Some(system) = asked.system() {
-        messages.push(json!({ "role": "system", "content": system }));
-    }
+fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
+    let mut messages: Vec<Value> = system.into_iter().collect();
     for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
         let next = one(asked, message);
         // Many a model's template insists that user and assistant take turns.
@@ -236,5 +234,6 @@ fn usage(body: &Value) -> Option<Usage> {
     // Where thoughts are not counted as part of the answer, only the sum tells.
     let apart = tokens(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
     let output = if apart { output.saturating_add(reasoning) } else { output };
-    Some(Usage { input, output, cached, written: 0, reasoning })
+    let written = first(&["/prompt_tokens_details/cache_write_tokens"]).min(input - cached);
+    Some(Usage { input, output, cached, written, reasoning })
 }

@@ -67,7 +67,7 @@ impl Drive {
             };
             if let Err(failure) = outcome {
                 self.phase = Phase::Over;
-                self.ready.push_back(Err(self.clean(failure)));
+                self.ready.push_back(Err(self.vendor.connection.clean(failure)));
             }
         }
     }
@@ -185,14 +185,6 @@ impl Drive {
         let provider = &self.vendor.connection.provider;
         let broken_off = || malformed(format!("{provider} broke off before the answer was whole"));
         if self.is_finished { Ok(()) } else { Err(broken_off()) }
-    }
-
-    /// The failure without the key: vendors quote what they do not like.
-    fn clean(&self, mut failure: Failure) -> Failure {
-        if let Some(key) = self.vendor.connection.key.key() {
-            failure.message = key.strip(&failure.message);
-        }
-        failure
     }
 }
 

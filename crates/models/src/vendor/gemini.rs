@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Effort, Json};
+use super::{Effort, Json, Thinking};
 use crate::model::Chunk;
 
 /// Whose seals these are.
@@ -35,7 +35,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         });
         body["tools"] = json!([{ "functionDeclarations": declared.collect::<Vec<_>>() }]);
     }
-    if let Some(temperature) = connection.manner.temperature {
+    if let Some(temperature) = connection.temperature() {
         body["generationConfig"]["temperature"] = json!(temperature);
     }
     body
@@ -52,12 +52,17 @@ fn settings(asked: &Asked<'_>) -> Value {
             settings["responseJsonSchema"] = schema.clone();
         }
     }
-    match connection.manner.effort {
-        Some(Effort::None) => settings["thinkingConfig"] = json!({ "thinkingBudget": 0 }),
-        Some(effort) => {
+    match (connection.manner.effort, connection.skills.thinking) {
+        (Some(effort), Thinking::Levels) => {
+            // None of them can do without.
+            let level = if effort == Effort::None { Effort::Low } else { effort };
+            settings["thinkingConfig"] = json!({ "thinkingLevel": level.word(), "includeThoughts": true });
+        }
+        (Some(Effort::None), _) => settings["thinkingConfig"] = json!({ "thinkingBudget": 0 }),
+        (Some(effort), _) => {
             settings["thinkingConfig"] = json!({ "thinkingBudget": effort.tokens(), "includeThoughts": true });
         }
-        None => {}
+        (None, _) => {}
     }
     settings
 }

@@ -12,17 +12,16 @@ use crate::model::Chunk;
 
 pub(super) fn body(asked: &Asked<'_>) -> Value {
     let connection = asked.connection;
-    let messages = asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System);
     let mut body = json!({
         "model": connection.model,
-        "input": messages.flat_map(|message| items(asked, message)).collect::<Vec<_>>(),
         "stream": true,
         "store": false,
         "max_output_tokens": connection.output_tokens(asked.prompt),
     });
-    if let Some(system) = asked.system() {
-        body["instructions"] = json!(system);
-    }
+    let system = asked.openai_system("input_text", &mut body);
+    let messages = asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System);
+    let messages = messages.flat_map(|message| items(asked, message));
+    body["input"] = system.into_iter().chain(messages).collect();
     if !asked.prompt.tools.is_empty() {
         let tools = asked.prompt.tools.iter().map(|tool| {
             let name = asked.names.sent(&tool.name);
@@ -40,11 +39,12 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         (Some(_), Json::Object) => body["text"] = json!({ "format": { "type": "json_object" } }),
         (Some(_), Json::Told) | (None, _) => {}
     }
-    if let Some(temperature) = connection.manner.temperature {
+    if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
     }
     if let Some(effort) = connection.manner.effort {
-        body["reasoning"] = json!({ "effort": effort.word(), "summary": "auto" });
+        let effort = effort.word_for(connection.skills.thinking);
+        body["reasoning"] = json!({ "effort": effort, "summary": "auto" });
     }
     body
 }
@@ -154,11 +154,13 @@ impl Reader {
 fn usage(response: &Value) -> Option<Usage> {
     let usage = response.get("usage")?;
     let input = tokens(usage, "/input_tokens")?;
+    let at = |place: &str| tokens(usage, place).unwrap_or(0);
+    let cached = at("/input_tokens_details/cached_tokens").min(input);
     Some(Usage {
         input,
-        output: tokens(usage, "/output_tokens").unwrap_or(0),
-        cached: tokens(usage, "/input_tokens_details/cached_tokens").unwrap_or(0).min(input),
-        written: 0,
-        reasoning: tokens(usage, "/output_tokens_details/reasoning_tokens").unwrap_or(0),
+        output: at("/output_tokens"),
+        cached,
+        written: at("/input_tokens_details/cache_write_tokens").min(input - cached),
+        reasoning: at("/output_tokens_details/reasoning_tokens"),
     })
 }

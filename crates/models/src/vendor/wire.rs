@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use segue_core::prompt::{Failure, FailureKind, Output, Prompt, Stop, Usage};
-use serde_json::Value;
+use segue_core::body::BodyId;
+use segue_core::prompt::{Failure, FailureKind, Message, Output, PART_SEPARATOR, Prompt, Speaker, Stop, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::names::Names;
 use super::sse::Event;
@@ -13,7 +15,8 @@ use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{Chunk, Finish, Growth};
 
 /// A format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Wire {
     /// OpenAI's chat completions, and every server that speaks like it.
     Chat,
@@ -73,38 +76,57 @@ impl Asked<'_> {
 
     /// The whole of the standing instructions.
     pub fn system(&self) -> Option<String> {
-        use segue_core::prompt::{PART_SEPARATOR, Speaker};
         let spoken = self.prompt.messages.iter().filter(|message| message.speaker == Speaker::System);
-        let mut texts: Vec<String> = spoken.map(segue_core::prompt::Message::text).collect();
+        let mut texts: Vec<String> = spoken.map(Message::text).collect();
         texts.extend(self.told());
         texts.retain(|text| !text.trim().is_empty());
         (!texts.is_empty()).then(|| texts.join(PART_SEPARATOR))
     }
 
+    /// The standing instructions as a message of OpenAI's, and what its cache is told about them.
+    pub fn openai_system(&self, kind: &str, body: &mut Value) -> Option<Value> {
+        let system = self.system()?;
+        if !self.connection.skills.marks {
+            return Some(json!({ "role": "system", "content": system }));
+        }
+        // Left to itself, the vendor would also write what never comes again into its cache, and bill for it.
+        if self.growth == Growth::Ends {
+            body["prompt_cache_options"] = json!({ "mode": "explicit" });
+        }
+        let first = self.prompt.messages.iter().find(|message| message.speaker == Speaker::User);
+        let first = first.filter(|_| self.growth == Growth::Grows).map(Message::text).unwrap_or_default();
+        body["prompt_cache_key"] = json!(BodyId::of(&format!("{system}\n{first}")));
+        let mark = json!({ "mode": "explicit" });
+        let content = json!([{ "type": kind, "text": system, "prompt_cache_breakpoint": mark }]);
+        Some(json!({ "role": "system", "content": content }))
+    }
+
     /// The request.
     pub fn request(&self) -> http::Request {
-        let Connection { wire, base_url, model, key, .. } = self.connection;
-        let (path, headers, body) = match wire {
-            Wire::Chat => ("/chat/completions".to_owned(), Vec::new(), chat::body(self)),
-            Wire::Responses => ("/responses".to_owned(), Vec::new(), responses::body(self)),
-            Wire::Anthropic => ("/messages".to_owned(), vec![anthropic::VERSION], anthropic::body(self)),
-            Wire::Gemini => (format!("/models/{model}:streamGenerateContent?alt=sse"), Vec::new(), gemini::body(self)),
+        let Connection { wire, base_url, model, .. } = self.connection;
+        let (path, body) = match wire {
+            Wire::Chat => ("/chat/completions".to_owned(), chat::body(self)),
+            Wire::Responses => ("/responses".to_owned(), responses::body(self)),
+            Wire::Anthropic => ("/messages".to_owned(), anthropic::body(self)),
+            Wire::Gemini => (format!("/models/{model}:streamGenerateContent?alt=sse"), gemini::body(self)),
         };
-        let (name, scheme) = match wire {
+        let (mut headers, key) = self.connection.credentials();
+        headers.push(("content-type".to_owned(), "application/json".to_owned()));
+        http::Request { method: Method::Post, url: format!("{base_url}{path}"), headers, key, body: body.to_string() }
+    }
+}
+
+impl Connection {
+    /// The headers that every request needs, and the one with the key.
+    pub(crate) fn credentials(&self) -> (Vec<(String, String)>, Option<KeyHeader>) {
+        let (name, scheme) = match self.wire {
             Wire::Chat | Wire::Responses => ("authorization", "Bearer "),
             Wire::Anthropic => ("x-api-key", ""),
             Wire::Gemini => ("x-goog-api-key", ""),
         };
-        let key = key.key().map(|key| KeyHeader { name, scheme, key: key.clone() });
-        let mut all = vec![("content-type".to_owned(), "application/json".to_owned())];
-        all.extend(headers.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
-        http::Request {
-            method: Method::Post,
-            url: format!("{base_url}{path}"),
-            headers: all,
-            key,
-            body: body.to_string(),
-        }
+        let version = (self.wire == Wire::Anthropic).then_some(anthropic::VERSION);
+        let headers = version.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        (headers, self.key.key().map(|key| KeyHeader { name, scheme, key: key.clone() }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
 use segue_models::Growth;
-use segue_models::vendor::{Effort, Manner, Wire};
+use segue_models::vendor::{Effort, Manner, Thinking, Wire};
 use serde_json::{Value, json};
 
 use crate::server::{KEY, Server, events, of, stream};
@@ -72,7 +72,6 @@ async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache(
             "messages": [
                 { "role": "user", "content": [{ "type": "text", "text": "What is up?" }] },
                 { "role": "assistant", "content": [
-                    { "type": "thinking", "thinking": "hm", "signature": "sig" },
                     { "type": "tool_use", "id": "toolu_1", "name": "look", "input": { "at": "sky" } },
                 ]},
                 { "role": "user", "content": [
@@ -86,6 +85,30 @@ async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache(
             ],
         })
     );
+}
+
+#[tokio::test]
+async fn thoughts_go_back_while_the_round_they_began_is_open() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut asking = conversation();
+    asking.prompt.messages.truncate(4);
+    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    let said = &server.only().body["messages"][1]["content"];
+    assert_eq!(said[0], json!({ "type": "thinking", "thinking": "hm", "signature": "sig" }));
+    assert_eq!(said[1]["type"], json!("tool_use"));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut connection = server.connection(Wire::Anthropic);
+    connection.skills.thinking = Thinking::Levels;
+    connection.manner = Manner { effort: Some(Effort::High), temperature: Some(0.1) };
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    let body = server.only().body;
+    assert_eq!(body["thinking"], json!({ "type": "adaptive", "display": "summarized" }));
+    assert_eq!(body["output_config"], json!({ "effort": "high" }));
+    assert!(body.get("temperature").is_none(), "it takes no wish of that kind");
 }
 
 #[tokio::test]
@@ -138,6 +161,7 @@ async fn thoughts_are_kept_apart_and_sealed_with_the_tool_calls_they_led_to() {
     ])])
     .await;
     let mut connection = server.connection(Wire::Anthropic);
+    connection.skills.thinking = Thinking::Budget;
     connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.1) };
     let reply = ask("hi").of(&of(connection)).await.expect("an answer");
     assert_eq!((reply.reasoning.as_str(), reply.text.as_str(), reply.stop), ("hm, so", "", Stop::Tools));

@@ -1,7 +1,7 @@
 //! OpenAI's chat completions: the request as it is sent, the stream as it is read.
 
 use segue_core::prompt::{Image, Media, Message, Reply, Speaker, Stop, ToolCall, Usage};
-use segue_models::vendor::{Ability, Effort, Json, Manner, Skills, Wire};
+use segue_models::vendor::{Ability, Effort, Json, Manner, Skills, Thinking, Wire};
 use segue_models::{Chunk, Model};
 use serde_json::json;
 
@@ -76,13 +76,24 @@ async fn openai_itself_is_told_the_longest_answer_in_its_own_word_with_room_to_t
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut connection = server.connection(Wire::Chat);
     connection.provider = "openai".into();
-    connection.skills = Skills { thinks: true, output_tokens_max: Some(10_000), ..Skills::unknown(100_000) };
+    connection.skills =
+        Skills { thinking: Thinking::Budget, output_tokens_max: Some(10_000), ..Skills::unknown(100_000) };
     connection.manner = Manner { temperature: Some(0.5), effort: Some(Effort::Low) };
     ask("hi").of(&of(connection)).await.expect("an answer");
     let body = server.only().body;
     assert_eq!(body["max_completion_tokens"], json!(4096 + 1024));
     assert_eq!((&body["temperature"], &body["reasoning_effort"]), (&json!(0.5), &json!("low")));
     assert!(body.get("max_tokens").is_none());
+}
+
+#[tokio::test]
+async fn instructions_are_marked_where_the_cache_can_be_marked() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Chat);
+    connection.skills.marks = true;
+    nothing().system("Be brief.").user("hi").of(&of(connection)).await.expect("an answer");
+    let marked = json!([{ "type": "text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } }]);
+    assert_eq!(server.only().body["messages"][0]["content"], marked);
 }
 
 #[tokio::test]

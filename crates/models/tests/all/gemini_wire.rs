@@ -1,7 +1,7 @@
 //! Google's Gemini: the request as it is sent, the stream as it is read.
 
 use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
-use segue_models::vendor::{Effort, Manner, Wire};
+use segue_models::vendor::{Effort, Manner, Thinking, Wire};
 use serde_json::{Value, json};
 
 use crate::server::{KEY, Server, answer, events, of};
@@ -127,4 +127,15 @@ async fn a_delay_asked_for_in_the_body_is_kept() {
     let server = Server::new(vec![answer(429, "application/json", body)]).await;
     let failure = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect_err("too fast");
     assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(34_000)));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Gemini);
+    connection.skills.thinking = Thinking::Levels;
+    connection.manner.effort = Some(Effort::None);
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    let settings = &server.only().body["generationConfig"];
+    assert_eq!(settings["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
 }

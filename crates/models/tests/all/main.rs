@@ -2,7 +2,9 @@
 
 mod anthropic_wire;
 mod bad_servers;
+mod cassette;
 mod chat_wire;
+mod discover;
 mod gemini_wire;
 mod rehearsal;
 mod rehearsal_schema;

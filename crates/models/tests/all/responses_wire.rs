@@ -1,6 +1,7 @@
 //! OpenAI's responses: the request as it is sent, the stream as it is read.
 
 use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
+use segue_models::Growth;
 use segue_models::vendor::{Effort, Manner, Wire};
 use serde_json::json;
 
@@ -10,7 +11,7 @@ use crate::support::{ask, nothing};
 const HELLO: [&str; 3] = [
     r#"{"type":"response.created","response":{"id":"r","status":"in_progress"}}"#,
     r#"{"type":"response.output_text.delta","item_id":"m","delta":"Hello"}"#,
-    r#"{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":90,"input_tokens_details":{"cached_tokens":64},"output_tokens":12,"output_tokens_details":{"reasoning_tokens":8}}}}"#,
+    r#"{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":90,"input_tokens_details":{"cached_tokens":64,"cache_write_tokens":9},"output_tokens":12,"output_tokens_details":{"reasoning_tokens":8}}}}"#,
 ];
 
 #[tokio::test]
@@ -30,7 +31,7 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));
-    assert_eq!(reply.usage, Some(Usage { input: 90, output: 12, cached: 64, reasoning: 8, ..Usage::default() }));
+    assert_eq!(reply.usage, Some(Usage { input: 90, output: 12, cached: 64, written: 9, reasoning: 8 }));
     let seen = server.only();
     assert_eq!(seen.line, "POST /v1/responses HTTP/1.1");
     assert_eq!(
@@ -41,8 +42,8 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
             "store": false,
             "max_output_tokens": 4096 + 16_384,
             "reasoning": { "effort": "high", "summary": "auto" },
-            "instructions": "Be brief.",
             "input": [
+                { "role": "system", "content": "Be brief." },
                 { "role": "user", "content": [{ "type": "input_text", "text": "What is up?" }] },
                 { "role": "assistant", "content": [{ "type": "output_text", "text": "Let me see." }] },
                 { "type": "function_call", "call_id": "c1", "name": "look", "arguments": "{\"at\":\"sky\"}" },
@@ -113,4 +114,28 @@ async fn an_answer_in_one_piece_is_taken_too() {
     let server = Server::new(vec![answer(200, "application/json", body)]).await;
     let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.usage.map(|usage| usage.input)), ("Hello", Some(3)));
+}
+
+#[tokio::test]
+async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Responses);
+    connection.skills.marks = true;
+    let vendor = of(connection);
+    let mut asking = nothing().system("Be brief.").user("one");
+    asking.of(&vendor).await.expect("an answer");
+    asking.clone().assistant("Hello").user("two").of(&vendor).await.expect("an answer");
+    asking.growth = Growth::Ends;
+    asking.of(&vendor).await.expect("an answer");
+    nothing().system("Be brief.").user("other").of(&vendor).await.expect("an answer");
+    let seen = server.seen();
+    let marked = json!({ "role": "system", "content": [
+        { "type": "input_text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } },
+    ]});
+    assert!(seen.iter().all(|seen| seen.body["input"][0] == marked));
+    let options = |place: usize| seen[place].body.get("prompt_cache_options").cloned();
+    assert_eq!((options(0), options(2)), (None, Some(json!({ "mode": "explicit" }))), "nothing else is worth keeping");
+    let key = |place: usize| seen[place].body["prompt_cache_key"].as_str().expect("a key").to_owned();
+    assert_eq!(key(0), key(1), "one conversation, one key");
+    assert_ne!(key(0), key(3));
 }
