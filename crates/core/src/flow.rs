@@ -103,6 +103,8 @@ pub struct Asking<'a> {
     pub call: CallId,
     /// The turn that runs.
     pub turn: Option<TurnId>,
+    /// Whether the call opens its thread, and is shown the opening of its recipe.
+    pub opens: bool,
     /// What is being folded, when a thread is shortened.
     pub folding: Option<&'a Folding>,
 }

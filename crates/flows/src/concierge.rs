@@ -69,6 +69,7 @@ impl Concierge {
         match fact {
             Fact::BatchSent { .. } | Fact::Overdue { .. } => batch::settled(view, settings),
             Fact::BatchClosed { .. } => batch::closed(view, settings),
+            Fact::Silent { .. } => turn::silent(view, settings),
             Fact::Learnt { purpose, known, .. } => turn::learnt(view, settings, purpose, &known),
             _ => Vec::new(),
         }

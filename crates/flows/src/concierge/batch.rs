@@ -14,7 +14,7 @@ use super::map::{self, MapError, Reading};
 use super::settings::{Seat, Settings};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR, ASK_TASK, EXPERT, MAPPER};
 use super::state::{Batch, Memory, Stage};
-use crate::limits::{MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
+use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
 type Sight<'a> = View<'a, Memory>;
 
@@ -199,7 +199,8 @@ fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
     let label = |id: &map::ClaimId| {
         reading.map.claims.iter().find(|claim| claim.id == *id).map_or("", |claim| claim.label.as_str())
     };
-    let labels = |ids: &[map::ClaimId]| ids.iter().take(8).map(|id| label(id).to_owned()).collect::<Vec<_>>();
+    let labels =
+        |ids: &[map::ClaimId]| ids.iter().take(BRIEF_LABELS_MAX).map(|id| label(id).to_owned()).collect::<Vec<_>>();
     json!({
         "answers": analysis.answers,
         "claims": analysis.claims.len(),
@@ -212,6 +213,12 @@ fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
         "hub": analysis.hub.as_ref().map(|hub| label(&hub.claim)),
         "keystones": labels(&analysis.keystones),
         "leverage_inversions": labels(&analysis.leverage_inversions),
+        "evidence_gaps": labels(&analysis.evidence_gaps.iter().map(|gap| gap.claim.clone()).collect::<Vec<_>>()),
+        "fragility": {
+            "weak_joints": labels(&analysis.fragility.weak_joints),
+            "conditional_conflicts": analysis.fragility.conditional_conflicts,
+            "disconnected_consensus": analysis.fragility.has_disconnected_consensus,
+        },
         "gaps": reading.map.gaps.len(),
     })
 }

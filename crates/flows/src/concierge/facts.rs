@@ -145,6 +145,15 @@ pub enum Fact {
         /// What the writer is told.
         why: String,
     },
+    /// An answer that was meant for the user held nothing for them. Its message is to be answered once more.
+    Silent {
+        /// Which answer, if it was the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        /// What its writer is told; nothing if somebody else answers next.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<String>,
+    },
     /// What of an answer was not as it should be.
     Complaints {
         /// Which answer.

@@ -4,7 +4,6 @@ use segue_core::body::Text;
 use segue_core::context::{COMPACTION, Rendered, Source};
 use segue_core::flow::settings::SettingSpec;
 use segue_core::flow::{Asking, View};
-use segue_core::handover::Handover;
 use segue_core::ids::MessageId;
 use segue_core::signal::fence;
 use serde::Serialize;
@@ -14,8 +13,8 @@ use super::analysis::analyse;
 use super::facts::{Known, Purpose, Task};
 use super::settings::Settings;
 use super::spec::{
-    ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTION, EXECUTOR, EXPERT, EXPLORER, FINDINGS, INTENT, MAPPER, MESSAGE,
-    NOTICES, OUTCOME, PLAN, STARTER, WORKFLOW,
+    ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER, MESSAGE, NOTICES, PLAN, STARTER,
+    WORKFLOW,
 };
 use super::state::Memory;
 use super::turn::{phase, shape};
@@ -39,7 +38,7 @@ pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str, specs:
         ("repair", _) => repair(asking),
         ("task", _) => task(view),
         (MESSAGE, _) => message(view, asking),
-        (WORKFLOW, _) => workflow(view),
+        (WORKFLOW, _) => workflow(view, asking),
         (FINDINGS, _) => findings(view),
         (NOTICES, _) => notices(view),
         ("guidance", _) => guidance(view, specs),
@@ -199,17 +198,12 @@ fn joined(view: &Sight<'_>, said: &[(MessageId, Text)]) -> String {
 }
 
 fn handover(view: &Sight<'_>, phase: &str) -> Rendered {
-    let newest = |kinds: &[&str]| -> Option<&Handover> {
-        view.session.handovers.iter().rev().find(|handover| kinds.contains(&handover.kind.as_str()))
-    };
-    let found = match phase {
-        EXPLORER => newest(&[INTENT, OUTCOME]),
-        EXECUTOR => newest(&[EXECUTION]),
-        _ => return out("the first phase takes over from nobody"),
-    };
-    let Some(handover) = found else { return out("nothing was handed over") };
+    if phase == STARTER {
+        return out("the first phase takes over from nobody");
+    }
+    let Some(handover) = words_of::handed(view) else { return out("nothing was handed over") };
     Rendered::New {
-        text: documents::told(handover, phase),
+        text: documents::told(handover),
         source: Source::Handover(handover.id),
         why: "what the phase before left".to_owned(),
     }
@@ -272,8 +266,11 @@ fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
 }
 
 /// The plan, if it changed since the concierge last saw it.
-fn workflow(view: &Sight<'_>) -> Rendered {
+fn workflow(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
     let Some(workflow) = &view.state.workflow else { return out("no plan is under way") };
+    if asking.opens {
+        return out("the thread opens with the plan");
+    }
     if view.state.shown == Some(workflow.version) {
         return out("the plan has not changed since it was last shown");
     }

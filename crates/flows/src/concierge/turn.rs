@@ -12,7 +12,7 @@ use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTOR, STARTER, phase_ke
 use super::stance::{self, Because};
 use super::state::Memory;
 use super::words_of::{self, notice};
-use super::{batch, consent, map};
+use super::{batch, consent, documents, map};
 
 type Sight<'a> = View<'a, Memory>;
 
@@ -84,8 +84,22 @@ pub(super) fn learnt(view: &Sight<'_>, settings: &Settings, purpose: Purpose, kn
         Purpose::Opening => vec![stance_fact(view, settings, known), speak(view, settings)],
         Purpose::EveryTurn => vec![speak(view, settings)],
         Purpose::Workflow => vec![propose(EXECUTOR)],
-        Purpose::StepHelp => vec![Step::EndTurn(Outcome::Done)],
+        Purpose::StepHelp => vec![end(view)],
     }
+}
+
+/// The turn ends, unless the user was told nothing in it.
+pub(super) fn end(view: &Sight<'_>) -> Step {
+    if view.state.said { Step::EndTurn(Outcome::Done) } else { Fact::Silent { call: None, told: None }.note() }
+}
+
+/// The user was told nothing: whoever has the word now is asked, once.
+pub(super) fn silent(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+    if view.state.silences > 1 {
+        let reason = "the answer held nothing to show; say \"retry\" to try again".to_owned();
+        return vec![Step::EndTurn(Outcome::Failed { reason })];
+    }
+    vec![speak(view, settings)]
 }
 
 /// The concierge asks to be let into a phase; the graph decides.
@@ -93,9 +107,13 @@ pub(super) fn propose(to: &str) -> Step {
     Step::Propose { phase: phase_key(), proposal: Proposal::new(to, Proposer::Role(CONCIERGE.into())) }
 }
 
-/// The graph let the concierge into a phase: if it is there to present a plan, it does.
+/// The graph let the concierge into a phase: if it is there to present a plan, it does. Who was let in by hand with nothing
+/// handed over gets what the rules can say.
 pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEntered) -> Vec<Step> {
     let transition = &entered.transition;
+    if entered.phase == phase_key() && transition.begins_visit() && view.state.visit.handed.is_none() {
+        return documents::by_hand(view, transition.to.as_str()).into_iter().collect();
+    }
     let presents = entered.phase == phase_key()
         && transition.to == *EXECUTOR
         && transition.by == Proposer::Role(CONCIERGE.into())
@@ -105,7 +123,7 @@ pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEnte
     match settings.synthesis {
         _ if !presents => Vec::new(),
         Synthesis::SameTurn => vec![speak(view, settings)],
-        Synthesis::NextTurn => vec![Step::EndTurn(Outcome::Done)],
+        Synthesis::NextTurn => vec![end(view)],
     }
 }
 

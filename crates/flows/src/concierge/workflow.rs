@@ -117,6 +117,14 @@ impl Workflow {
                 || named == step(&numbered))
     }
 
+    /// How far it has come, in a sentence.
+    #[must_use]
+    pub fn account(&self) -> String {
+        let next = self.current_step().map(|step| step.title.as_str());
+        let arguments = serde_json::json!({"done": self.current, "steps": self.steps.len(), "next": next});
+        fill(include_str!("../../prompts/concierge/account.md"), &arguments)
+    }
+
     /// The plan in words: the goal, how far it has come, a mark a step, and only the current one in full.
     #[must_use]
     pub fn rendered(&self) -> String {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::play::*;
 
-fn outcome(stage: &Stage) -> Outcome {
+pub fn outcome(stage: &Stage) -> Outcome {
     let ended = stage.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
@@ -281,7 +281,7 @@ fn only_the_call_that_failed_is_made_again() {
 fn one_answer_to_a_request_for_help_is_gone_on_with() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("stuck").answer("concierge", STEP_HELP).answer("expert", "Ask again.");
+    stage.say("stuck").answer("concierge", &said(STEP_HELP)).answer("expert", "Ask again.");
     stage.fail("expert", FailureKind::BadKey).fail("expert", FailureKind::BadKey);
     assert!(stage.session().is_idle());
     stage.say("so?");
@@ -491,7 +491,7 @@ fn every_turn_can_ask_everyone() {
     let call = calls(&stage, "concierge")[1].clone();
     assert_eq!(layout(&call), "| findings message");
     assert!(concierge_prompt(&stage).1.contains("measure twice"));
-    stage.answer("concierge", HANDOVER).say("plan it");
+    stage.answer("concierge", &said(HANDOVER)).say("plan it");
     experts(&mut stage, PLAN_MAP);
     stage.answer("concierge", WORKFLOW);
     experts(&mut stage, PLAN_MAP);
