@@ -1,6 +1,7 @@
 //! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
 //! random number, and has no means to pick a thread.
 
+pub mod exhibit;
 pub mod settings;
 mod spec;
 mod step;
@@ -21,6 +22,7 @@ use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::Verdict;
 use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
+use exhibit::Exhibit;
 
 pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
 pub use step::{Speech, Step};
@@ -51,6 +53,11 @@ pub trait Flow: Send + Sync + 'static {
     /// A fact of the flow's own in words, for people who look on; `state` is the flow's after it.
     fn tell(&self, _state: &Self::State, _kind: &str, _value: &Value) -> Telling {
         Telling::AsItStands
+    }
+
+    /// What the flow puts on show of its state, for whoever looks at a session.
+    fn exhibits(&self, _view: &View<'_, Self::State>) -> Vec<Exhibit> {
+        Vec::new()
     }
 
     /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
@@ -177,6 +184,8 @@ pub trait Rules: Send + Sync {
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
     /// A fact of the flow's own in words.
     fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling;
+    /// What is on show.
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
     /// The state as JSON, for a snapshot.
@@ -212,6 +221,10 @@ impl<F: Flow> Rules for F {
 
     fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
         state.get::<F::State>().map_or(Telling::AsItStands, |state| Flow::tell(self, state, kind, value))
+    }
+
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
+        Flow::exhibits(self, &sight.view::<F>())
     }
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

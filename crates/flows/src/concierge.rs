@@ -11,6 +11,7 @@ mod batch;
 pub mod brief;
 mod consent;
 mod documents;
+mod exhibits;
 pub mod facts;
 mod fragments;
 pub mod leaks;
@@ -29,6 +30,7 @@ pub mod workflow;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
+use segue_core::flow::exhibit::Exhibit;
 use segue_core::flow::{Asking, Flow, FlowSpec, Step, Telling, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
@@ -136,6 +138,10 @@ impl Flow for Concierge {
 
     fn tell(&self, state: &Memory, kind: &str, value: &Value) -> Telling {
         telling::told(state, kind, value)
+    }
+
+    fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
+        exhibits::on_show(view)
     }
 
     fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

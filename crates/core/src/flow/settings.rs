@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::ids::ModelName;
 use crate::limits::{SETTING_MISFITS_MAX, SETTING_TEXT_CHARS_MAX};
@@ -164,6 +164,38 @@ impl Misfit {
     }
 }
 
+/// What settings may hold, as a JSON schema with defaults.
+#[must_use]
+pub fn schema(specs: &[SettingSpec]) -> Value {
+    let properties = specs.iter().map(|spec| {
+        let mut property = spec.takes.schema();
+        property.insert("description".to_owned(), spec.about.clone().into());
+        property.insert("default".to_owned(), spec.default.clone());
+        (spec.name.clone(), Value::Object(property))
+    });
+    json!({ "type": "object", "additionalProperties": false, "properties": properties.collect::<Map<_, _>>() })
+}
+
+impl Takes {
+    fn schema(&self) -> Map<String, Value> {
+        let schema = match self {
+            Self::Switch => json!({ "type": "boolean" }),
+            Self::Number { least, most: u64::MAX } => json!({ "type": "integer", "minimum": least }),
+            Self::Number { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Self::Word(words) => json!({ "enum": words }),
+            Self::Text => json!({ "type": "string", "maxLength": SETTING_TEXT_CHARS_MAX }),
+            Self::Model => json!({ "type": "string", "format": "model" }),
+            Self::List { of, most } => json!({ "type": "array", "maxItems": most, "items": of.schema() }),
+            Self::Table(keys) => schema(keys),
+            Self::OneOf(choices) => json!({ "anyOf": choices.iter().map(Self::schema).collect::<Vec<_>>() }),
+        };
+        match schema {
+            Value::Object(schema) => schema,
+            _ => Map::new(),
+        }
+    }
+}
+
 /// Every setting with the value that holds: the one given if it fits, else the default. And what does not fit.
 #[must_use]
 pub fn settled(specs: &[SettingSpec], given: &Value) -> (Value, Vec<Misfit>) {
@@ -317,6 +349,23 @@ mod tests {
 
     fn complaints(given: &Value) -> Vec<String> {
         settled(&specs(), given).1.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn settings_are_described_to_forms() {
+        let samples = SettingSpec::new("samples", Takes::number(1, 9), "how many").by_default(3);
+        let stance = SettingSpec::new("stance", Takes::OneOf(vec![Takes::word(["a", "b"]), Takes::Switch]), "how");
+        assert_eq!(
+            schema(&[samples, stance]),
+            json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "samples": {"type": "integer", "minimum": 1, "maximum": 9, "description": "how many", "default": 3},
+                    "stance": {"anyOf": [{"enum": ["a", "b"]}, {"type": "boolean"}], "description": "how", "default": null},
+                },
+            })
+        );
     }
 
     #[test]

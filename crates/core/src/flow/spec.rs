@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::settings::{Misfit, SettingSpec, settled};
+use super::settings::{Misfit, SettingSpec, schema, settled};
 use crate::context::{FragmentSpec, Recipe};
 use crate::handover::Schema;
 use crate::ids::{AskName, FlowName, FragmentName, GraphName, HandoverKind, RoleName, ToolName};
@@ -78,6 +78,12 @@ impl FlowSpec {
     pub fn setting(mut self, setting: SettingSpec) -> Self {
         self.settings.push(setting);
         self
+    }
+
+    /// What a session's settings may hold, as a JSON schema with defaults, for forms; null if there is nothing to set.
+    #[must_use]
+    pub fn settings_schema(&self) -> serde_json::Value {
+        if self.settings.is_empty() { serde_json::Value::Null } else { schema(&self.settings) }
     }
 
     /// What does not fit in settings for a session of this flow.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, PhaseKey, Recorded};
+use segue_core::flow::exhibit::Exhibit;
 use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, Telling, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
@@ -77,6 +78,10 @@ impl Rules for Tuned {
 
     fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
         self.inner.tell(state, kind, value)
+    }
+
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
+        self.inner.exhibits(sight)
     }
 
     fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {

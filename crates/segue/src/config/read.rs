@@ -161,7 +161,7 @@ fn read_price(table: Table<'_>) -> Result<Price, Error> {
             .ok_or_else(|| table.complain(format!("a price needs `{key}`: dollars for a million tokens")))
     };
     let (input, output) = (need("input")?, need("output")?);
-    Ok(Price { input, output, cached: table.dollars("cached")?.map_or(input, |cached| cached.value) })
+    Ok(Price::plain(input, output, table.dollars("cached")?.map_or(input, |cached| cached.value)))
 }
 
 fn casts(roles: &Table<'_>, flow: Option<&FlowName>, casts: &mut Vec<Cast>) -> Result<(), Error> {

@@ -48,7 +48,7 @@ fn model_rows(model: &Model) -> Vec<(&'static str, String)> {
     if let Some(tokens) = model.window_tokens {
         rows.push(("window_tokens", tokens.to_string()));
     }
-    if let Some(Price { input, output, cached }) = model.price {
+    if let Some(Price { input, output, cached, .. }) = model.price {
         let dollars = |micro: u64| format!("${}", micro as f64 / 1e6);
         let price = format!("input {}, output {}, cached {}", dollars(input), dollars(output), dollars(cached));
         rows.push(("price", price));
