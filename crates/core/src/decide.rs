@@ -137,6 +137,14 @@ pub enum Command {
         /// The title.
         title: String,
     },
+    /// Do what the flow itself offers.
+    Flow {
+        /// What, by the name the flow gives it.
+        command: String,
+        /// How.
+        #[serde(default)]
+        arguments: serde_json::Value,
+    },
     /// Close the session.
     Close,
 }
@@ -295,6 +303,17 @@ pub enum Refusal {
         /// What could have been.
         known: String,
     },
+    /// There is no such command.
+    #[error("the flow has no command `{command}`; it has {known}")]
+    NoSuchCommand {
+        /// What was named.
+        command: String,
+        /// What could have been.
+        known: String,
+    },
+    /// A command of the flow's own was refused.
+    #[error("{0}")]
+    Command(String),
     /// The flow went on and on.
     #[error(
         "the flow took more than {most} steps for one input; this is a fault of the flow, and nothing was recorded"

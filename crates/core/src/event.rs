@@ -231,6 +231,14 @@ pub enum Event {
         /// On what.
         work: Option<WorkName>,
     },
+    /// A person at the controls wants something of the flow's own.
+    Commanded {
+        /// What, by the name the flow gives it.
+        command: String,
+        /// How.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        arguments: Value,
+    },
     /// The flow did something the rules do not allow; it was not done.
     StepRefused {
         /// What it tried.

@@ -24,7 +24,9 @@ use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
 use exhibit::Exhibit;
 
-pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
+pub use spec::{
+    Audience, CommandSpec, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy,
+};
 pub use step::{Speech, Step};
 pub use texts::{Lookup, Texts};
 
@@ -64,6 +66,14 @@ pub trait Flow: Send + Sync + 'static {
     /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
     fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
         None
+    }
+
+    /// Whether one of the flow's own commands can be followed now. If so it is recorded, and the flow reacts to that.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, _view: &View<'_, Self::State>, command: &str, _arguments: &Value) -> Result<(), String> {
+        Err(format!("`{command}` cannot be followed"))
     }
 }
 
@@ -188,6 +198,11 @@ pub trait Rules: Send + Sync {
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
+    /// Whether one of the flow's own commands can be followed now.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String>;
     /// The state as JSON, for a snapshot.
     fn save(&self, state: &FlowState) -> Option<Value>;
     /// The state from a snapshot's JSON.
@@ -229,6 +244,10 @@ impl<F: Flow> Rules for F {
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
         Flow::rehearse(self, &sight.view::<F>(), call, prompt)
+    }
+
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        Flow::permits(self, &sight.view::<F>(), command, arguments)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

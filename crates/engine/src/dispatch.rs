@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use segue_core::decide::Input;
-use segue_core::event::{CallOpened, ToolOpened};
+use segue_core::event::CallOpened;
 use segue_core::flow::RoleSpec;
 use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
@@ -119,9 +119,9 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
 }
 
 /// Runs a tool and hands back what comes of it.
-pub(crate) async fn run_tool(shared: Arc<Shared>, session: SessionId, opened: ToolOpened, back: mpsc::Sender<Job>) {
-    let run = opened.run;
-    let running = AssertUnwindSafe(shared.tools.run(ToolRequest { session, opened })).catch_unwind();
+pub(crate) async fn run_tool(shared: Arc<Shared>, request: ToolRequest, back: mpsc::Sender<Job>) {
+    let run = request.opened.run;
+    let running = AssertUnwindSafe(shared.tools.run(request)).catch_unwind();
     let result = match tokio::time::timeout(Duration::from_millis(TOOL_MS_MAX), running).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err("the tool broke down".to_owned()),

@@ -192,6 +192,8 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::NothingRuns => "nothing-runs",
         Refusal::Phase(_) => "phase",
         Refusal::NoSuchRole { .. } => "no-such-role",
+        Refusal::NoSuchCommand { .. } => "no-such-command",
+        Refusal::Command(_) => "command",
         Refusal::TooManySteps { .. } => "too-many-steps",
     }
 }

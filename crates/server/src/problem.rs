@@ -183,6 +183,7 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::MessageTooLong { .. }
         | Refusal::ControlCharacter { .. }
         | Refusal::KeyTooLong { .. }
+        | Refusal::NoSuchCommand { .. }
         | Refusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
         Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -195,6 +196,7 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::NotHeld { .. }
         | Refusal::TooManyCalls { .. }
         | Refusal::NothingRuns
+        | Refusal::Command(_)
         | Refusal::Phase(_) => StatusCode::CONFLICT,
     }
 }

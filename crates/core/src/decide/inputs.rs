@@ -364,6 +364,7 @@ impl Draft<'_> {
                 self.record(Event::SessionRenamed { title: shorten(&title) });
                 Ok(())
             }
+            Command::Flow { command, arguments } => self.flow_command(command, arguments),
             Command::Close => {
                 self.stop_turn("the session was closed", Outcome::Cancelled);
                 if self.session().closed.is_none() {
@@ -373,6 +374,40 @@ impl Draft<'_> {
             }
         }
     }
+}
+
+impl Draft<'_> {
+    /// What the flow offers is the flow's to permit; what comes of it is its reaction.
+    fn flow_command(&mut self, command: String, arguments: serde_json::Value) -> Result<(), Refusal> {
+        if let Some(reason) = &self.session().closed {
+            return Err(Refusal::Closed { reason: reason.clone() });
+        }
+        let Some(known) = self.spec().commands.get(&command) else {
+            let names: Vec<String> = self.spec().commands.keys().map(|name| format!("`{name}`")).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Refusal::NoSuchCommand { command, known });
+        };
+        if let Some(why) = unfit(known, &arguments).or_else(|| super::steps::too_big(&arguments)) {
+            return Err(Refusal::Command(format!("`{command}`: {why}")));
+        }
+        let about = crate::flow::About::default();
+        self.rules.permits(self.sight(&about), &command, &arguments).map_err(Refusal::Command)?;
+        self.record(Event::Commanded { command, arguments });
+        Ok(())
+    }
+}
+
+/// Why arguments do not fit a command, if they do not.
+fn unfit(command: &crate::flow::CommandSpec, arguments: &serde_json::Value) -> Option<String> {
+    let given = match arguments {
+        serde_json::Value::Null => return None,
+        serde_json::Value::Object(given) => given,
+        _ => return Some("its arguments must be an object".to_owned()),
+    };
+    let unknown = given.keys().find(|name| !command.arguments.contains_key(*name))?;
+    let known: Vec<String> = command.arguments.keys().map(|name| format!("`{name}`")).collect();
+    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+    Some(format!("it takes no `{unknown}`; it takes {known}"))
 }
 
 /// The vendor's figures where it gave any, else our own.

@@ -90,6 +90,8 @@ impl Event {
                 Some(work) => format!("{agent} works on {work}"),
                 None => format!("{agent} works on nothing"),
             },
+            Self::Commanded { command, arguments: serde_json::Value::Null } => format!("asked by hand: {command}"),
+            Self::Commanded { command, arguments } => format!("asked by hand: {command} {arguments}"),
             Self::StepRefused { step, why } => format!("refused: {step}: {why}"),
             Self::Fact { kind, value } => format!("{kind} {value}"),
         }

@@ -28,6 +28,17 @@ pub struct FlowSpec {
     pub tools: BTreeMap<ToolName, ToolDef>,
     /// What a session can be told to do otherwise.
     pub settings: Vec<SettingSpec>,
+    /// What a person at the controls may want of it, beyond what every session offers.
+    pub commands: BTreeMap<String, CommandSpec>,
+}
+
+/// A command of the flow's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// What it does, in a sentence.
+    pub about: String,
+    /// What may be given with it, by name, and what each means.
+    pub arguments: BTreeMap<String, String>,
 }
 
 impl FlowSpec {
@@ -42,6 +53,7 @@ impl FlowSpec {
             handovers: BTreeMap::new(),
             tools: BTreeMap::new(),
             settings: Vec::new(),
+            commands: BTreeMap::new(),
         }
     }
 
@@ -90,6 +102,14 @@ impl FlowSpec {
     #[must_use]
     pub fn misfits(&self, settings: &serde_json::Value) -> Vec<Misfit> {
         settled(&self.settings, settings).1
+    }
+
+    /// The same with a command; `arguments` are names with what they mean.
+    #[must_use]
+    pub fn command(mut self, name: &str, about: &str, arguments: &[(&str, &str)]) -> Self {
+        let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
+        self.commands.insert(name.to_owned(), CommandSpec { about: about.to_owned(), arguments });
+        self
     }
 
     /// What is wrong with the flow's data; an engine refuses a flow with faults.

@@ -108,7 +108,7 @@ impl Session {
                     None => self.leases.remove(agent),
                 };
             }
-            Event::PhaseRefused(_) | Event::StepRefused { .. } | Event::Fact { .. } => {}
+            Event::PhaseRefused(_) | Event::Commanded { .. } | Event::StepRefused { .. } | Event::Fact { .. } => {}
         }
     }
 

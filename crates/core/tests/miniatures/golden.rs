@@ -19,7 +19,7 @@ use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::project;
+use super::{commanded, project};
 
 /// A journal of format 1: its name, the rules it was written by, and the play that wrote it.
 struct Golden {
@@ -28,12 +28,13 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 5] = [
+const FORMAT_1: [Golden; 6] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
     Golden { name: "team", rules: || Box::new(Team::new()), play: team },
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
+    Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
 ];
 
 fn concierge() -> Stage {
@@ -234,12 +235,13 @@ fn kind(event: &Event) -> &'static str {
         Event::TimerFired { .. } => "timer_fired",
         Event::TimerStopped { .. } => "timer_stopped",
         Event::WorkLeased { .. } => "work_leased",
+        Event::Commanded { .. } => "commanded",
         Event::StepRefused { .. } => "step_refused",
         Event::Fact { .. } => "fact",
     }
 }
 
-const KINDS: usize = 36;
+const KINDS: usize = 37;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -88,6 +88,10 @@ impl Rules for Tuned {
         self.inner.rehearse(sight, opened, prompt)
     }
 
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        self.inner.permits(sight, command, arguments)
+    }
+
     fn save(&self, state: &FlowState) -> Option<Value> {
         self.inner.save(state)
     }

@@ -94,7 +94,7 @@ fn out(why: &str) -> Rendered {
     Rendered::Out(why.to_owned())
 }
 
-fn template(name: &str, text: &str, arguments: &impl Serialize, why: &str) -> Rendered {
+fn template(name: &str, text: &'static str, arguments: &impl Serialize, why: &str) -> Rendered {
     let source = Source::Template(format!("concierge/{name}"));
     Rendered::New { text: fill(text, arguments), source, why: why.to_owned() }
 }

@@ -1,0 +1,10 @@
+//! The assistant flow: its parts as plain functions, and the whole of it played on a stage.
+
+mod broken;
+mod declarations;
+mod layers;
+mod play;
+mod reuse;
+mod rows;
+mod samples;
+mod undoing;
