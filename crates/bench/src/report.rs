@@ -57,6 +57,7 @@ const TABLES: &[Table] = &[
             ("row bytes", "row_bytes"),
             ("raw turns/s", "raw_turns_per_s"),
             ("of raw", "of_raw"),
+            ("of bare loop", "of_bare"),
         ],
     },
     Table {

@@ -1,4 +1,5 @@
-//! Many sessions at once on one store, and beside them the bare loop with transactions as large as theirs were.
+//! Many sessions at once on one store, and beside them plain SQLite: group commit for as many writers, and a bare loop with
+//! transactions as large as theirs were.
 
 use std::time::{Duration, Instant};
 
@@ -39,11 +40,13 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
             let commits = (ground.commits()? - commits?) as f64;
             let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
             let load = Load { group: (group.round() as usize).max(1), row_bytes: size };
-            let limit = raw.rows_per_s(load, RAW_TIME)? / (commits / times.len() as f64);
+            let commits_per_turn = commits / times.len() as f64;
+            let limit = raw.group_commits_per_s(job.sessions, size, RAW_TIME).await? / commits_per_turn;
             tally.groups.push(group);
             tally.raw_rates.push(limit);
             tally.shares.push(rate / limit);
-            tally.commits_per_turn = commits / times.len() as f64;
+            tally.bare_shares.push(rate * commits_per_turn / raw.rows_per_s(load, RAW_TIME)?);
+            tally.commits_per_turn = commits_per_turn;
         }
         tally.times.extend(times);
     }
@@ -101,6 +104,7 @@ struct Tally {
     rates: Vec<f64>,
     raw_rates: Vec<f64>,
     shares: Vec<f64>,
+    bare_shares: Vec<f64>,
     groups: Vec<f64>,
     commits_per_turn: f64,
     cpu_ms: f64,
@@ -120,6 +124,7 @@ impl Tally {
             fields.insert("raw_turns_per_s".to_owned(), json!(brief(median(&self.raw_rates))));
             fields.insert("of_raw".to_owned(), json!(brief(median(&self.shares))));
             fields.insert("of_raw_range".to_owned(), range(&self.shares));
+            fields.insert("of_bare".to_owned(), json!(brief(median(&self.bare_shares))));
         }
         fields
     }
