@@ -29,6 +29,17 @@ pub enum Error {
         /// What could have been.
         known: String,
     },
+    /// What a session is to be set to does not fit its flow.
+    #[error("the flow `{flow}` cannot be set like that: {}", why.join("; "))]
+    BadSettings {
+        /// Which flow.
+        flow: FlowName,
+        /// What does not fit, one by one.
+        why: Vec<String>,
+    },
+    /// A model is not there.
+    #[error("{0}")]
+    NoSuchModel(String),
     /// The flow's own data is broken.
     #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
     FaultyFlow {
@@ -107,6 +118,8 @@ impl Error {
             Self::SessionExists(_)
             | Self::BadSessionName { .. }
             | Self::NoSuchFlow { .. }
+            | Self::BadSettings { .. }
+            | Self::NoSuchModel(_)
             | Self::FaultyFlow { .. }
             | Self::BrokenFlow(_)
             | Self::Refused(_)
@@ -139,6 +152,8 @@ impl Error {
             Self::SessionExists(_) => "session-exists",
             Self::BadSessionName { .. } => "bad-session-name",
             Self::NoSuchFlow { .. } => "no-such-flow",
+            Self::BadSettings { .. } => "bad-settings",
+            Self::NoSuchModel(_) => "no-such-model",
             Self::FaultyFlow { .. } => "faulty-flow",
             Self::BrokenFlow(_) => "broken-flow",
             Self::Refused(refusal) => refusal_code(refusal),

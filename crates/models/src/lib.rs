@@ -6,11 +6,13 @@
 
 pub mod card;
 pub mod collect;
+pub mod http;
 pub mod limits;
 pub mod model;
 pub mod registry;
 pub mod rehearsal;
 pub mod scripted;
+pub mod vendor;
 
 mod playback;
 mod suggest;
@@ -19,10 +21,11 @@ mod text;
 
 pub use card::{ModelCard, Price};
 pub use collect::collect;
-pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Hints, Kind, Model, Request};
+pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Growth, Hints, Kind, Model, Request};
 pub use registry::Models;
 pub use rehearsal::Rehearsal;
 pub use scripted::Scripted;
+pub use vendor::Vendor;
 
 /// The page's Rust example runs as a documentation test; its scenarios are played in the tests.
 #[cfg(doctest)]

@@ -77,6 +77,9 @@ pub struct Chat {
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
+    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -92,6 +95,9 @@ pub struct Send {
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
+    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
     /// What you call this message: sent again under the same key, it is not sent twice.
     #[arg(long)]
     pub key: Option<String>,

@@ -3,12 +3,12 @@
 mod cli;
 mod commands;
 mod config;
-mod diff;
 mod follow;
 mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod settings;
 mod setup;
 mod suggest;
 mod terminal;

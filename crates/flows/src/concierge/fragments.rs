@@ -2,6 +2,7 @@
 
 use segue_core::body::Text;
 use segue_core::context::{COMPACTION, Rendered, Source};
+use segue_core::flow::settings::SettingSpec;
 use segue_core::flow::{Asking, View};
 use segue_core::handover::Handover;
 use segue_core::ids::MessageId;
@@ -25,7 +26,7 @@ use crate::template::fill;
 type Sight<'a> = View<'a, Memory>;
 
 /// The text of a fragment.
-pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str) -> Rendered {
+pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str, specs: &[SettingSpec]) -> Rendered {
     let role = asking.wish.role.as_str();
     match (name, role) {
         ("summarise" | "folded" | COMPACTION, _) => chat::shortening(asking, name),
@@ -41,6 +42,7 @@ pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str) -> Ren
         (WORKFLOW, _) => workflow(view),
         (FINDINGS, _) => findings(view),
         (NOTICES, _) => notices(view),
+        ("guidance", _) => guidance(view, specs),
         _ => opening(view, name),
     }
 }
@@ -78,8 +80,6 @@ fn opening(view: &Sight<'_>, name: &str) -> Rendered {
         ("brief", EXECUTOR) if !under_way => known_section(view, view.state.plan.as_ref().map(|plan| &plan.known)),
         ("brief", EXECUTOR) => out("the plan is made"),
         ("brief", _) => out("the handover says what was learnt"),
-        ("guidance", STARTER) => guidance(view),
-        ("guidance", _) => out("only the starter is told a stance"),
         (PLAN, _) => match &view.state.workflow {
             Some(workflow) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
@@ -249,9 +249,12 @@ fn known_text(view: &Sight<'_>, known: Option<&Known>) -> String {
     fill(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-fn guidance(view: &Sight<'_>) -> Rendered {
+fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
+    if phase(view) != STARTER {
+        return out("only the starter is told a stance");
+    }
     // What is set goes first, also where a past call is made once more with another setting.
-    let (settings, _) = Settings::read(&view.session.settings);
+    let (settings, _) = Settings::read(specs, &view.session.settings);
     let stance = settings.stance.or(view.state.stance).unwrap_or_default();
     let guidance = stance::guidance(stance);
     let shape = view.state.opening.as_ref().and_then(|known| shape(view, known));

@@ -5,7 +5,7 @@ use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, CallWish, Outcome};
 use segue_core::flow::{Speech, Step, View};
 use segue_core::handover::{Document, Provenance, Settlement, settle};
-use segue_core::ids::{AskName, CallId};
+use segue_core::ids::CallId;
 use segue_core::signal::{self, Block, Complaint, Reading};
 use serde_json::json;
 
@@ -187,7 +187,7 @@ impl Answer<'_> {
     fn ask_again(&self, ask: &str, mut note: serde_json::Value) -> Step {
         note["of"] = json!(self.call.call);
         note["text"] = json!(self.text);
-        Step::Call(CallWish { ask: AskName::from(ask), ..CallWish::new(CONCIERGE, ask) }.note(note))
+        Step::Call(CallWish { model: self.settings.concierge.clone(), ..CallWish::new(CONCIERGE, ask).note(note) })
     }
 
     fn explorer(&self) -> Vec<Step> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, Event, Next, Outcome, PhaseEntered, Recorded};
 use segue_core::handover::Provenance;
-use segue_core::ids::{CallId, MessageId};
+use segue_core::ids::{CallId, MessageId, ModelName};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Begun, Fact, Known, Purpose, Task};
@@ -54,6 +54,9 @@ pub struct Memory {
 pub struct Batch {
     /// What it is.
     pub begun: Begun,
+    /// Which model sits where.
+    #[serde(default)]
+    pub models: BTreeMap<usize, ModelName>,
     /// Calls that are open, by seat.
     #[serde(default)]
     pub calls: BTreeMap<CallId, usize>,
@@ -174,6 +177,7 @@ impl Memory {
             && let Some(seat) = batch.seat_of(opened)
         {
             batch.calls.insert(opened.call, seat);
+            batch.models.insert(seat, opened.model.clone());
             batch.failures.remove(&seat);
         }
         if opened.role == *CONCIERGE && opened.compacts.is_none() {
@@ -311,8 +315,8 @@ impl Memory {
 
 impl Batch {
     fn new(begun: Begun) -> Self {
-        let (calls, answers, failures, overdue) = Default::default();
-        Self { begun, calls, answers, failures, overdue, stage: Stage::default() }
+        let (models, calls, answers, failures, overdue) = Default::default();
+        Self { begun, models, calls, answers, failures, overdue, stage: Stage::default() }
     }
 
     /// The seat a call was opened for, if it belongs to this batch.
@@ -336,8 +340,18 @@ impl Batch {
     /// Who did not answer, and why, in words.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        let failed = self.failures.iter().map(|(seat, why)| format!("{}: {why}", seat + 1));
-        let slow = self.calls.values().map(|seat| format!("{}: not in time", seat + 1));
+        let failed = self.failures.iter().map(|(seat, why)| format!("{}: {why}", self.name(*seat)));
+        let slow = self.calls.values().map(|seat| format!("{}: not in time", self.name(*seat)));
         failed.chain(slow).collect()
+    }
+
+    /// Who sits there: the model, and which of its samples where it has several.
+    fn name(&self, seat: usize) -> String {
+        let Some(model) = self.models.get(&seat) else { return (seat + 1).to_string() };
+        let alike = |before: &&usize| self.models.get(before) == Some(model);
+        match self.models.keys().filter(alike).count() {
+            0 | 1 => model.to_string(),
+            _ => format!("{model} #{}", self.models.keys().take_while(|other| **other <= seat).filter(alike).count()),
+        }
     }
 }

@@ -61,7 +61,7 @@ fn ordinary(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
             let begun = batch::wished(view, settings, purpose, None, state.open.clone());
             batch::begin(view, settings, begun)
         }
-        None => vec![speak(view)],
+        None => vec![speak(view, settings)],
     }
 }
 
@@ -72,16 +72,17 @@ pub(super) fn phase(view: &Sight<'_>) -> String {
 }
 
 /// The concierge's turn to speak: a plan that is not there yet is presented, anything else is answered.
-fn speak(view: &Sight<'_>) -> Step {
+fn speak(view: &Sight<'_>, settings: &Settings) -> Step {
     let presents = phase(view) == EXECUTOR && view.state.workflow.is_none();
-    Step::Call(CallWish::new(CONCIERGE, if presents { ASK_PRESENT } else { ASK_REPLY }))
+    let wish = CallWish::new(CONCIERGE, if presents { ASK_PRESENT } else { ASK_REPLY });
+    Step::Call(CallWish { model: settings.concierge.clone(), ..wish })
 }
 
 /// Everyone has been heard.
 pub(super) fn learnt(view: &Sight<'_>, settings: &Settings, purpose: Purpose, known: &Known) -> Vec<Step> {
     match purpose {
-        Purpose::Opening => vec![stance_fact(view, settings, known), speak(view)],
-        Purpose::EveryTurn => vec![speak(view)],
+        Purpose::Opening => vec![stance_fact(view, settings, known), speak(view, settings)],
+        Purpose::EveryTurn => vec![speak(view, settings)],
         Purpose::Workflow => vec![propose(EXECUTOR)],
         Purpose::StepHelp => vec![Step::EndTurn(Outcome::Done)],
     }
@@ -103,7 +104,7 @@ pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEnte
         && view.session.turn.is_some();
     match settings.synthesis {
         _ if !presents => Vec::new(),
-        Synthesis::SameTurn => vec![speak(view)],
+        Synthesis::SameTurn => vec![speak(view, settings)],
         Synthesis::NextTurn => vec![Step::EndTurn(Outcome::Done)],
     }
 }

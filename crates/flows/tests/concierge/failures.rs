@@ -162,7 +162,7 @@ fn a_slow_answer_is_not_waited_for_and_still_kept() {
     assert_eq!(stage.session().timers.len(), 1, "those who answered are not timed any more");
     stage.pass(2000);
     assert_eq!(facts(&stage, "overdue")[0]["seat"], 2);
-    assert_eq!(facts(&stage, "batch_closed")[0]["missing"], json!(["3: not in time"]));
+    assert_eq!(facts(&stage, "batch_closed")[0]["missing"], json!(["plain #3: not in time"]));
     stage.answer("expert", "Buy at once.");
     assert_eq!(facts(&stage, "late").len(), 1);
     let mapper = sent(&stage, stage.open_call("mapper").0);
@@ -173,7 +173,7 @@ fn a_slow_answer_is_not_waited_for_and_still_kept() {
 
 #[test]
 fn an_answer_that_never_comes_ends_with_its_turn() {
-    let mut stage = open_set(json!({"members": [{"samples": 2}, {"model": "slow", "timeout_ms": 10}]}));
+    let mut stage = open_set(json!({"experts": [{"samples": 2}, {"model": "slow", "timeout_ms": 10}]}));
     stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.").pass(20);
     stage.answer("mapper", PLAN_MAP).answer("concierge", "Rent.");
     assert!(stage.session().is_idle());
@@ -182,7 +182,7 @@ fn an_answer_that_never_comes_ends_with_its_turn() {
 
 #[test]
 fn a_quorum_is_enough() {
-    let mut stage = open_set(json!({"members": [{"model": "ant", "samples": 2}, {"model": "bee"}], "quorum": 2}));
+    let mut stage = open_set(json!({"experts": [{"model": "ant", "samples": 2}, {"model": "bee"}], "quorum": 2}));
     stage.say("rent or buy?").answer("expert", "Rent first.");
     assert_eq!(stage.open_roles(), ["expert", "expert"]);
     stage.answer("expert", "Rent.");

@@ -489,8 +489,10 @@ fn receipts_say_where_everything_came_from() {
 
 #[test]
 fn settings_that_are_not_understood_are_told() {
-    let stage = open_set(json!({"qorum": 2}));
-    assert_eq!(facts(&stage, "settings")[0], json!({"complaints": ["`qorum` is no setting of this flow"]}));
+    let stage = open_set(json!({"quorum": 9}));
+    let complaints = json!({"complaints": ["`quorum` is 9, and 3 are asked; all of them are waited for"]});
+    assert_eq!(facts(&stage, "settings")[0], complaints);
+    assert_eq!(facts(&open_set(json!({"qorum": 2})), "settings").len(), 1);
 }
 
 #[test]

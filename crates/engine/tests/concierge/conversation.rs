@@ -1,9 +1,9 @@
-//! The concierge flow in an engine: the rehearsal model plays a whole conversation, and nothing private is streamed.
+//! A whole conversation, rehearsed, and what of it is streamed.
 
 use std::sync::Arc;
 
-use segue_core::decide::Change;
 use segue_core::event::{Event, Outcome};
+use segue_core::flow::exhibit::{Exhibit, Form};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, Message, Opening, Setup, Subscription, Update};
 use segue_models::{Model, Models, Rehearsal, Scripted};
@@ -88,6 +88,42 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
     assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_plan_and_the_maps_are_on_show_at_any_time() {
+    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    let mut places = vec![Seq(1)];
+    for message in ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan.", "It is done."] {
+        engine.ask(&session, Message::from(message)).await.expect("it is answered");
+        places.push(engine.state(&session).await.expect("readable").1.session.seq);
+    }
+    let mut shown = Vec::new();
+    for place in places {
+        let (rules, state) = engine.state_at(&session, place).await.expect("readable");
+        let exhibits = engine.exhibits(&session, &*rules, &state).await.expect("readable");
+        shown.push(exhibits.iter().map(describe).collect::<Vec<_>>().join("; "));
+    }
+    assert_eq!(shown[0], "");
+    assert!(shown[1].starts_with("map: ") && shown[1] == shown[2], "{shown:?}");
+    assert!(shown[3].starts_with("workflow: [Active, Pending, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].starts_with("workflow: [Complete, Active, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].contains("plan_map: "), "{shown:?}");
+}
+
+fn describe(exhibit: &Exhibit) -> String {
+    let name = &exhibit.name;
+    match &exhibit.form {
+        Form::Checklist { items, .. } => {
+            format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
+        }
+        Form::Graph { nodes, measures, .. } => {
+            assert!(!nodes.is_empty() && measures.iter().any(|measure| measure.name == "shape"));
+            format!("{name}: {} nodes", nodes.len())
+        }
+        Form::Table { .. } | Form::Notes { .. } => panic!("nothing of the kind"),
+    }
+}
+
 const SCRIPT: &str = r#"
 [[reply]]
 role = "expert"
@@ -119,45 +155,4 @@ async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
     let (events, words) = told(listener, 1).await;
     assert_eq!(words.trim_end(), "Loud.");
     assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");
-}
-
-const TWO_MAPPERS: &str = r#"
-[[reply]]
-role = "expert"
-text = "Rent."
-
-[[reply]]
-role = "mapper"
-times = 1
-text = "<map>{\"claims\": [{\"id\": \"a\", \"label\": \"rent\", \"text\": \"Rent.\", \"supporters\": [1, 2, 3]}], \"edges\": []}</map>"
-
-[[reply]]
-role = "mapper"
-text = "another map"
-
-[[reply]]
-role = "concierge"
-text = "Rent."
-"#;
-
-#[tokio::test(start_paused = true)]
-async fn s32_a_past_step_can_be_made_once_more_and_set_beside_the_first() {
-    let model: Scripted = TWO_MAPPERS.parse().expect("a sound script");
-    let engine = engine(Arc::new(model), "scripted").await;
-    let session = open(&engine, serde_json::Value::Null).await;
-    engine.ask(&session, Message::from("rent or buy?")).await.expect("it is answered");
-    let (_, before) = engine.state(&session).await.expect("it can be read");
-    let events = engine.events(&session, Seq(0), 100).await.expect("it can be read");
-    let mapper = events.iter().find_map(|recorded| match &recorded.event {
-        Event::CallOpened(opened) if opened.role == *"mapper" => Some(opened.call),
-        _ => None,
-    });
-    let mapper = mapper.expect("a map was made");
-    let both = engine.recompute(&session, mapper, &Change::default()).await.expect("it is made once more");
-    assert!(both.before.expect("it was answered").contains("\"rent\""));
-    assert_eq!(both.now, Ok("another map".to_owned()));
-    let (_, after) = engine.state(&session).await.expect("it can be read");
-    assert_eq!((after.session.threads, after.session.phases), (before.session.threads, before.session.phases));
-    let missing = engine.recompute(&session, segue_core::ids::CallId(99), &Change::default()).await;
-    assert!(missing.is_err());
 }
