@@ -17,6 +17,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Much is allocated on one thread and freed on another, which the system's allocator takes long for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// An end that needs no more words: they were said already.
 #[derive(Debug, thiserror::Error)]
 #[error("ended with code {0}")]
