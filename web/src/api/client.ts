@@ -142,10 +142,10 @@ export const api = {
   turns: (name: string, query: { limit: number; before?: string | undefined; at?: Seq | null }, signal?: AbortSignal) =>
     get<Turns>(sessionPath(name, '/turns'), query, signal),
   turn: (name: string, turn: string, at?: Seq | null) => get<Turn>(sessionPath(name, `/turns/${turn}`), { at }),
-  calls: (name: string, query: { turn?: string; limit?: number; after?: string | undefined; at?: Seq | null }, signal?: AbortSignal) =>
+  calls: (name: string, query: { turn?: string; thread?: string; limit?: number; after?: string | undefined; at?: Seq | null }, signal?: AbortSignal) =>
     get<{ calls: Call[]; next: string | null }>(sessionPath(name, '/calls'), query, signal),
-  receipt: (name: string, call: string, at?: Seq | null, signal?: AbortSignal) =>
-    get<Receipt>(sessionPath(name, `/calls/${call}`), { at }, signal),
+  receipt: (name: string, call: string, at?: Seq | null, signal?: AbortSignal, texts?: false) =>
+    get<Receipt>(sessionPath(name, `/calls/${call}`), { at, texts }, signal),
   prompt: (name: string, call: string) => get<Prompt>(sessionPath(name, `/calls/${call}/prompt`)),
   diff: (name: string, call: string, other?: string) => get<Diff>(sessionPath(name, `/calls/${call}/diff`), { with: other }),
   recompute: (name: string, call: string, wish: { model?: string; settings?: unknown }) =>
