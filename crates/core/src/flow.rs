@@ -1,7 +1,8 @@
 //! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
 //! random number, and has no means to pick a thread.
 
-mod panel;
+pub mod exhibit;
+pub mod settings;
 mod spec;
 mod step;
 mod texts;
@@ -21,8 +22,8 @@ use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::Verdict;
 use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
+use exhibit::Exhibit;
 
-pub use panel::{Content, Panel, panels};
 pub use spec::{
     Audience, CommandSpec, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy,
 };
@@ -51,15 +52,20 @@ pub trait Flow: Send + Sync + 'static {
         Verdict::No(format!("no condition is called `{condition}`"))
     }
 
+    /// A fact of the flow's own in words, for people who look on; `state` is the flow's after it.
+    fn tell(&self, _state: &Self::State, _kind: &str, _value: &Value) -> Telling {
+        Telling::AsItStands
+    }
+
+    /// What the flow puts on show of its state, for whoever looks at a session.
+    fn exhibits(&self, _view: &View<'_, Self::State>) -> Vec<Exhibit> {
+        Vec::new()
+    }
+
     /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
     /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
     fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
         None
-    }
-
-    /// What a person may want to look at beyond the conversation, picked by what the session holds.
-    fn panels(&self, _view: &View<'_, Self::State>) -> Vec<Panel> {
-        Vec::new()
     }
 
     /// Whether one of the flow's own commands can be followed now. If so it is recorded, and the flow reacts to that.
@@ -69,6 +75,19 @@ pub trait Flow: Send + Sync + 'static {
     fn permits(&self, _view: &View<'_, Self::State>, command: &str, _arguments: &Value) -> Result<(), String> {
         Err(format!("`{command}` cannot be followed"))
     }
+}
+
+/// How a fact of a flow's own is told to people. What models are told is the fragments' business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Telling {
+    /// As it was recorded.
+    AsItStands,
+    /// Not at all: something else tells it.
+    Nothing,
+    /// In these words, to those who look closely.
+    Detail(String),
+    /// In these words, beside the conversation.
+    News(String),
 }
 
 /// What a flow may look at.
@@ -112,6 +131,8 @@ pub struct Asking<'a> {
     pub call: CallId,
     /// The turn that runs.
     pub turn: Option<TurnId>,
+    /// Whether the call opens its thread, and is shown the opening of its recipe.
+    pub opens: bool,
     /// What is being folded, when a thread is shortened.
     pub folding: Option<&'a Folding>,
 }
@@ -171,10 +192,12 @@ pub trait Rules: Send + Sync {
     fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered;
     /// Judges a named condition.
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
+    /// A fact of the flow's own in words.
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling;
+    /// What is on show.
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
-    /// What a person may want to look at.
-    fn panels(&self, sight: Sight<'_>) -> Vec<Panel>;
     /// Whether one of the flow's own commands can be followed now.
     ///
     /// # Errors
@@ -211,12 +234,16 @@ impl<F: Flow> Rules for F {
         Flow::holds(self, &sight.view::<F>(), phase, condition)
     }
 
-    fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
-        Flow::rehearse(self, &sight.view::<F>(), call, prompt)
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
+        state.get::<F::State>().map_or(Telling::AsItStands, |state| Flow::tell(self, state, kind, value))
     }
 
-    fn panels(&self, sight: Sight<'_>) -> Vec<Panel> {
-        Flow::panels(self, &sight.view::<F>())
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
+        Flow::exhibits(self, &sight.view::<F>())
+    }
+
+    fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
+        Flow::rehearse(self, &sight.view::<F>(), call, prompt)
     }
 
     fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {

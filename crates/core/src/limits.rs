@@ -40,6 +40,10 @@ pub const IDEMPOTENCY_KEYS_MAX: usize = 256;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
 /// Longest title, in characters.
 pub const TITLE_CHARS_MAX: usize = 80;
+/// Longest text that a setting takes, in characters.
+pub const SETTING_TEXT_CHARS_MAX: usize = 200;
+/// Most things in settings that are complained of at once.
+pub const SETTING_MISFITS_MAX: usize = 16;
 /// Longest name of a session, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 64;
 /// Largest fact, note on a call or handover of a flow, in bytes of JSON.
@@ -98,3 +102,5 @@ pub const FENCE_LENGTH_MIN: usize = 3;
 pub const LIST_DIGITS_MAX: u8 = 9;
 /// The longest key without quotes that broken JSON may have.
 pub const BARE_KEY_BYTES_MAX: usize = 64;
+/// Pairs of lines a diff compares; what is left beyond is shown as replaced.
+pub const DIFF_CELLS_MAX: usize = 4_000_000;

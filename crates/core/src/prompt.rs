@@ -24,6 +24,28 @@ pub struct Prompt {
     pub reply_tokens_max: u32,
 }
 
+impl Prompt {
+    /// The prompt as one text: every message under the name of its speaker, then the tools, then the form of the answer.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let mut out = String::new();
+        for message in &self.messages {
+            let answers = message.answers.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
+            out.push_str(&format!("── {}{answers} ──\n{}\n", message.speaker, message.text()));
+            for wish in &message.tool_calls {
+                out.push_str(&format!("── calls {} {} ──\n{}\n", wish.name, wish.id, wish.arguments));
+            }
+        }
+        for tool in &self.tools {
+            out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
+        }
+        if let Output::Json(schema) = &self.output {
+            out.push_str(&format!("── answer as JSON ──\n{schema:#}\n"));
+        }
+        out
+    }
+}
+
 /// One message of a prompt. Its text is its parts, joined by blank lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
@@ -31,19 +53,32 @@ pub struct Message {
     pub speaker: Speaker,
     /// The parts, shared with the store's cache.
     pub parts: Vec<Arc<str>>,
+    /// What the user showed with these words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
     /// What the assistant asked to run in this message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// For a tool's message: which of the calls above it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// For an assistant's message: what its vendor wants to see again with it, unread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Arc<str>>,
 }
 
 impl Message {
+    /// A message without words.
+    #[must_use]
+    pub fn of(speaker: Speaker) -> Self {
+        let (parts, images, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
+        Self { speaker, parts, images, tool_calls, answers: None, seal: None }
+    }
+
     /// A message of plain text.
     #[must_use]
     pub fn plain(speaker: Speaker, text: impl Into<Arc<str>>) -> Self {
-        Self { speaker, parts: vec![text.into()], tool_calls: Vec::new(), answers: None }
+        Self { parts: vec![text.into()], ..Self::of(speaker) }
     }
 
     /// The text as a vendor is sent it.
@@ -68,6 +103,68 @@ pub enum Speaker {
     Assistant,
     /// What a tool returned.
     Tool,
+}
+
+impl std::fmt::Display for Speaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        })
+    }
+}
+
+/// An image, as vendors take it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Image {
+    /// In which form.
+    pub media: Media,
+    /// Its bytes, in base64.
+    pub data: Arc<str>,
+}
+
+/// The forms of image that every vendor can look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Media {
+    /// PNG.
+    #[serde(rename = "image/png")]
+    Png,
+    /// JPEG.
+    #[serde(rename = "image/jpeg")]
+    Jpeg,
+    /// GIF.
+    #[serde(rename = "image/gif")]
+    Gif,
+    /// WebP.
+    #[serde(rename = "image/webp")]
+    Webp,
+}
+
+impl Media {
+    /// Its name on the internet.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+        }
+    }
+
+    /// The form of these bytes, by how they begin; what they are called does not count.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A, ..] => Some(Self::Png),
+            [0xFF, 0xD8, 0xFF, ..] => Some(Self::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
+            _ => None,
+        }
+    }
 }
 
 /// The form an answer must have.
@@ -115,6 +212,8 @@ pub struct Reply {
     pub stop: Stop,
     /// The vendor's own figures, if it gave any.
     pub usage: Option<Usage>,
+    /// What its vendor wants to see again when the conversation goes on, unread.
+    pub seal: Option<String>,
 }
 
 /// Why an answer ended.
@@ -142,6 +241,9 @@ pub struct Usage {
     /// Tokens of the prompt that the vendor had cached.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u32,
+    /// Tokens of the prompt that the vendor put into its cache, where that has a price of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written: u32,
     /// Tokens of the answer that were reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u32,

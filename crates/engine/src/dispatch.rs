@@ -11,8 +11,9 @@ use segue_core::event::CallOpened;
 use segue_core::flow::RoleSpec;
 use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
+use segue_core::scope::Scope;
 use segue_core::signal::filter::Filter;
-use segue_models::{CallFacts, Chunk, Hints, Request, collect};
+use segue_models::{CallFacts, Chunk, Growth, Hints, Request, collect};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -96,7 +97,11 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
             errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);
         }
     };
-    let stream = model.stream(Request { prompt: errand.prompt.clone(), call: facts });
+    let growth = match &errand.role {
+        Some(role) if role.scope == Scope::Fresh => Growth::Ends,
+        Some(_) | None => Growth::Grows,
+    };
+    let stream = model.stream(Request { prompt: errand.prompt.clone(), growth, call: facts });
     let timeout_ms = errand.role.as_ref().map_or(TIMEOUT_MS, |role| role.timeout_ms);
     let reading = collect(stream, |chunk| {
         if let (Chunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {

@@ -29,6 +29,17 @@ pub enum Error {
         /// What could have been.
         known: String,
     },
+    /// What a session is to be set to does not fit its flow.
+    #[error("the flow `{flow}` cannot be set like that: {}", why.join("; "))]
+    BadSettings {
+        /// Which flow.
+        flow: FlowName,
+        /// What does not fit, one by one.
+        why: Vec<String>,
+    },
+    /// A model is not there.
+    #[error("{0}")]
+    NoSuchModel(String),
     /// The flow's own data is broken.
     #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
     FaultyFlow {
@@ -99,6 +110,12 @@ impl Error {
         matches!(self, Self::Store(error) if matches!(**error, Store::Full { .. } | Store::Io { .. } | Store::Busy { .. }))
     }
 
+    /// Whether a text was asked for that the session does not have.
+    #[must_use]
+    pub fn is_missing_text(&self) -> bool {
+        matches!(self, Self::Store(error) if matches!(**error, segue_store::Error::NoSuchBody { .. }))
+    }
+
     /// Whether a session cannot go on here after this: it is another's, it is gone, or its store is.
     pub(crate) fn ends_work(&self) -> bool {
         match self {
@@ -107,6 +124,8 @@ impl Error {
             Self::SessionExists(_)
             | Self::BadSessionName { .. }
             | Self::NoSuchFlow { .. }
+            | Self::BadSettings { .. }
+            | Self::NoSuchModel(_)
             | Self::FaultyFlow { .. }
             | Self::BrokenFlow(_)
             | Self::Refused(_)
@@ -139,6 +158,8 @@ impl Error {
             Self::SessionExists(_) => "session-exists",
             Self::BadSessionName { .. } => "bad-session-name",
             Self::NoSuchFlow { .. } => "no-such-flow",
+            Self::BadSettings { .. } => "bad-settings",
+            Self::NoSuchModel(_) => "no-such-model",
             Self::FaultyFlow { .. } => "faulty-flow",
             Self::BrokenFlow(_) => "broken-flow",
             Self::Refused(refusal) => refusal_code(refusal),
@@ -191,7 +212,8 @@ fn store_code(error: &segue_store::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    /// Every code in this file is a heading of the page, and every heading of the page is a code.
+    /// Every code in this file is a heading of the page. The server has further ones, and its tests see to it that there are no
+    /// others.
     #[test]
     fn every_code_has_its_place_on_the_page() {
         let page = include_str!("../../../docs/errors.md");
@@ -202,6 +224,7 @@ mod tests {
         let (_, code) = code.split_once("pub fn code").expect("the codes begin there");
         let codes: std::collections::BTreeSet<&str> =
             code.lines().filter_map(|line| line.split_once("=> \"")?.1.split('"').next()).collect();
-        assert_eq!(codes, headings);
+        let missing: Vec<_> = codes.difference(&headings).collect();
+        assert!(codes.len() > 20 && missing.is_empty(), "{missing:?}");
     }
 }

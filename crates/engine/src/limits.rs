@@ -38,5 +38,3 @@ pub const TOOL_MS_MAX: u64 = 10 * 60 * 1_000;
 pub const ADOPT_MS: u64 = 30_000;
 /// Calls a listener knows to be over, so that words that come late are not given out.
 pub const CALLS_OVER_MAX: usize = 256;
-/// How often a flow may ask for further texts before it has drawn its panels.
-pub const PANEL_ROUNDS_MAX: usize = 8;

@@ -2,7 +2,6 @@
 
 use segue_core::body::BodyId;
 use segue_core::event::Event;
-use segue_core::flow::{Panel, panels};
 use segue_core::ids::{CallId, MessageId, SessionId};
 use segue_core::prompt::Prompt;
 use segue_core::session::State;
@@ -10,7 +9,7 @@ use segue_core::session::State;
 use crate::actor::flow_of;
 use crate::engine::{Engine, Shared};
 use crate::error::Error;
-use crate::limits::{PANEL_ROUNDS_MAX, READ_EVENTS_MAX};
+use crate::limits::READ_EVENTS_MAX;
 use crate::load::read_events;
 use crate::report::TurnReport;
 use crate::shelf::Shelf;
@@ -35,27 +34,6 @@ impl Engine {
                 }
             }
         }
-    }
-}
-
-impl Engine {
-    /// What the flow shows of a session, as panels that any page can draw.
-    ///
-    /// # Errors
-    /// The session does not exist or cannot be read.
-    pub async fn panels(&self, session: &SessionId) -> Result<Vec<Panel>, Error> {
-        let (rules, state) = self.state(session).await?;
-        let mut shelf = Shelf::default();
-        for _ in 0..PANEL_ROUNDS_MAX {
-            match panels(&*rules, &state, &shelf) {
-                Ok(panels) => return Ok(panels),
-                Err(missing) => {
-                    let texts = self.texts(session, &missing).await?;
-                    missing.into_iter().zip(texts).for_each(|(id, text)| shelf.put(id, text));
-                }
-            }
-        }
-        Err(Error::BrokenFlow(rules.spec().name.clone()))
     }
 }
 
@@ -91,6 +69,8 @@ impl Shared {
                         let texts = self.store.bodies(session, &said).await;
                         let texts = texts.map_err(|error| Error::from_store(session, error))?;
                         return Ok(TurnReport {
+                            message,
+                            seq: event.seq,
                             turn: *id,
                             outcome: outcome.clone(),
                             said: texts.iter().map(ToString::to_string).collect(),

@@ -31,9 +31,13 @@ impl Engine {
     /// the answer stands in its journal and is paid for.
     ///
     /// # Errors
-    /// There is no such call, or it cannot be made now.
+    /// There is no such call or model, a setting does not fit, or it cannot be made now.
     pub async fn recompute(&self, session: &SessionId, call: CallId, change: &Change) -> Result<Recomputed, Error> {
         let (rules, state) = self.state(session).await?;
+        self.check_settings(rules.spec(), &change.settings)?;
+        if let Some(model) = &change.model {
+            self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
+        }
         let no_call = || Error::NoSuchCall { session: session.clone(), call };
         let (before, opening, answer) = self.past_call(session, &rules, call).await?.ok_or_else(no_call)?;
         let again = self.freeze(session, &*rules, (&before, &opening), change).await?.ok_or_else(no_call)?;

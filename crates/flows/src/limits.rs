@@ -31,8 +31,12 @@ pub const BRIEF_LABELS_MAX: usize = 8;
 /// Most machinery terms reported from one reply.
 pub const LEAKS_MAX: usize = 64;
 
-/// Most answers one question is given to: members times their samples.
-pub const MEMBERS_MAX: usize = 32;
+/// Most answers to one question: experts times their samples.
+pub const EXPERTS_MAX: usize = 32;
+/// Longest wait for an answer that can be set.
+pub const ANSWER_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// Latest turn of the starter by which a handover can be set to be due.
+pub const HANDOVER_BY_TURN_MAX: u64 = 100;
 /// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
 pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
 /// Most tokens of a brief, or of answers shown in its place.

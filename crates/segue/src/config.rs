@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use segue_core::event::Busy;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_models::card::Price;
+use serde_json::Value;
 
 pub use find::{Surroundings, find};
 pub use read::{check, parse};
@@ -39,6 +40,8 @@ pub struct Config {
     pub default_model: Setting<ModelName>,
     /// Which model plays whom.
     pub casts: Vec<Cast>,
+    /// How new sessions of a flow are set, in the file's order.
+    pub settings: Vec<FlowSetting>,
     /// What each model may be asked to bear.
     pub limits: BTreeMap<ModelName, Limits>,
 }
@@ -126,6 +129,17 @@ pub struct Cast {
     pub model: Setting<ModelName>,
 }
 
+/// How new sessions of a flow are set in one respect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowSetting {
+    /// Which flow.
+    pub flow: FlowName,
+    /// Which setting.
+    pub name: String,
+    /// To what.
+    pub value: Setting<Value>,
+}
+
 /// What a model may be asked to bear.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -146,8 +160,21 @@ impl Config {
             models: BTreeMap::from([(REHEARSAL.into(), Setting::default(Model::rehearsal()))]),
             default_model: Setting::default(REHEARSAL.into()),
             casts: Vec::new(),
+            settings: Vec::new(),
             limits: BTreeMap::new(),
         }
+    }
+}
+
+impl Config {
+    /// How new sessions of each flow are set.
+    pub fn settings(&self) -> BTreeMap<FlowName, Value> {
+        let mut flows: BTreeMap<FlowName, serde_json::Map<String, Value>> = BTreeMap::new();
+        for setting in &self.settings {
+            let settings = flows.entry(setting.flow.clone()).or_default();
+            settings.insert(setting.name.clone(), setting.value.value.clone());
+        }
+        flows.into_iter().map(|(flow, settings)| (flow, Value::Object(settings))).collect()
     }
 }
 

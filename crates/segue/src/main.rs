@@ -3,12 +3,12 @@
 mod cli;
 mod commands;
 mod config;
-mod diff;
 mod follow;
 mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod settings;
 mod setup;
 mod suggest;
 mod terminal;
@@ -16,6 +16,10 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+/// Much is allocated on one thread and freed on another, which the system's allocator takes long for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// An end that needs no more words: they were said already.
 #[derive(Debug, thiserror::Error)]

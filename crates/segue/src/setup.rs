@@ -73,6 +73,7 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),
+        settings: config.settings(),
         recovery: start.recovery(),
         ..Setup::new(Arc::new(store), flows, Models::new(), SCRIPTED)
     };

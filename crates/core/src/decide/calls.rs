@@ -166,13 +166,13 @@ impl<'a> Draft<'a> {
 
     fn open_call(&mut self, wish: CallWish, call: CallId, bearing: Bearing<'a>, errand: Errand<'_>) -> Option<CallId> {
         let role = bearing.role;
-        let opening = match bearing.choice {
-            Choice::Open(_) => self.render(&role.recipe.opening, &wish, call, errand),
-            Choice::Continue(_) => Vec::new(),
-        };
+        let folding = errand.compacts.map(|(_, folding)| folding);
+        let opens = matches!(bearing.choice, Choice::Open(_));
+        let asking = Asking { wish: &wish, call, turn: self.turn(), opens, folding };
+        let opening = if opens { self.render(&role.recipe.opening, &asking) } else { Vec::new() };
         let ask = match errand.follows {
             Some(_) => Vec::new(),
-            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &wish, call, errand),
+            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &asking),
         };
         let tools = self.tools_at_hand(role, bearing.visit.as_ref());
         let carried = self.carried(&bearing.choice);
@@ -241,14 +241,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Has the flow fill the fragments, fits each to its budget, and notes what became of it.
-    fn render(&mut self, specs: &[FragmentSpec], wish: &CallWish, call: CallId, errand: Errand<'_>) -> Vec<Piece> {
-        specs.iter().map(|spec| self.piece(spec, wish, call, errand)).collect()
+    fn render(&mut self, specs: &[FragmentSpec], asking: &Asking<'_>) -> Vec<Piece> {
+        specs.iter().map(|spec| self.piece(spec, asking)).collect()
     }
 
-    fn piece(&mut self, spec: &FragmentSpec, wish: &CallWish, call: CallId, errand: Errand<'_>) -> Piece {
-        let turn = self.turn();
-        let asking = Asking { wish, call, turn, folding: errand.compacts.map(|(_, folding)| folding) };
-        let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &spec.name);
+    fn piece(&mut self, spec: &FragmentSpec, asking: &Asking<'_>) -> Piece {
+        let rendered = self.rules.fragment(self.sight(&About::default()), asking, &spec.name);
         let mut piece = Piece {
             name: spec.name.clone(),
             layer: spec.layer,

@@ -108,7 +108,7 @@ impl<'a> Draft<'a> {
         folding.summary = summary.map(|(_, text)| self.texts.get(text.body).to_string());
         let wish = CallWish::new(role.name.as_str(), crate::context::COMPACTION);
         let call = summary.map_or(stood.opened_by, |(call, _)| call);
-        let asking = Asking { wish: &wish, call, turn: None, folding: Some(&folding) };
+        let asking = Asking { wish: &wish, call, turn: None, opens: false, folding: Some(&folding) };
         let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &role.compaction.stands);
         let content = match rendered {
             Rendered::New { text, .. } => text,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::settings::{Misfit, SettingSpec, schema, settled};
 use crate::context::{FragmentSpec, Recipe};
 use crate::handover::Schema;
 use crate::ids::{AskName, FlowName, FragmentName, GraphName, HandoverKind, RoleName, ToolName};
@@ -25,6 +26,8 @@ pub struct FlowSpec {
     pub handovers: BTreeMap<HandoverKind, Schema>,
     /// What models may call.
     pub tools: BTreeMap<ToolName, ToolDef>,
+    /// What a session can be told to do otherwise.
+    pub settings: Vec<SettingSpec>,
     /// What a person at the controls may want of it, beyond what every session offers.
     pub commands: BTreeMap<String, CommandSpec>,
 }
@@ -49,6 +52,7 @@ impl FlowSpec {
             graphs: BTreeMap::new(),
             handovers: BTreeMap::new(),
             tools: BTreeMap::new(),
+            settings: Vec::new(),
             commands: BTreeMap::new(),
         }
     }
@@ -79,6 +83,25 @@ impl FlowSpec {
     pub fn tool(mut self, tool: ToolDef) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
         self
+    }
+
+    /// The same with a setting.
+    #[must_use]
+    pub fn setting(mut self, setting: SettingSpec) -> Self {
+        self.settings.push(setting);
+        self
+    }
+
+    /// What a session's settings may hold, as a JSON schema with defaults, for forms; null if there is nothing to set.
+    #[must_use]
+    pub fn settings_schema(&self) -> serde_json::Value {
+        if self.settings.is_empty() { serde_json::Value::Null } else { schema(&self.settings) }
+    }
+
+    /// What does not fit in settings for a session of this flow.
+    #[must_use]
+    pub fn misfits(&self, settings: &serde_json::Value) -> Vec<Misfit> {
+        settled(&self.settings, settings).1
     }
 
     /// The same with a command; `arguments` are names with what they mean.
@@ -120,6 +143,14 @@ impl FlowSpec {
             if let Err(found) = graph.validate() {
                 faults.extend(found.iter().map(|fault| format!("graph `{}`: {fault}", graph.name)));
             }
+        }
+        for (place, setting) in self.settings.iter().enumerate() {
+            let mut fault = |text: &str| faults.push(format!("setting `{}`: {text}", setting.name));
+            if self.settings[..place].iter().any(|other| other.name == setting.name) {
+                fault("there are two of that name");
+            }
+            let misfits = self.misfits(&serde_json::json!({ &setting.name: setting.default }));
+            misfits.iter().for_each(|misfit| fault(&format!("its default does not fit: {misfit}")));
         }
         faults
     }

@@ -145,7 +145,7 @@ impl Plan {
             }
             let Told { speaker, tool_calls, answers } = message;
             let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
-            messages.push(Message { speaker, parts: filled, tool_calls, answers });
+            messages.push(Message { parts: filled, tool_calls, answers, ..Message::of(speaker) });
             Ok(())
         })?;
         let tools = match self.opened.tools {

@@ -245,9 +245,15 @@ fn calls(stage: &mut Stage) {
     };
     stage.give(keyed);
     stage.fail("speaker", FailureKind::Network);
-    let usage = Some(Usage { input: 100, output: 9, cached: 64, reasoning: 4 });
-    let full =
-        Reply { text: "hello".into(), reasoning: "hm".into(), tool_calls: Vec::new(), stop: Stop::Length, usage };
+    let usage = Some(Usage { input: 100, output: 9, cached: 64, reasoning: 4, ..Usage::default() });
+    let full = Reply {
+        text: "hello".into(),
+        reasoning: "hm".into(),
+        tool_calls: Vec::new(),
+        stop: Stop::Length,
+        usage,
+        seal: None,
+    };
     stage.reply("speaker", full);
     let (call, attempt) = stage.open_call("speaker");
     let reply = Reply { text: "again".into(), ..Reply::default() };

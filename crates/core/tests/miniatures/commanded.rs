@@ -3,9 +3,8 @@
 use segue_core::context::Rendered;
 use segue_core::decide::{Command, Input, Refusal};
 use segue_core::event::{Event, Outcome, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, Panel, Speech, Step, View, panels};
+use segue_core::flow::{Asking, Flow, FlowSpec, Speech, Step, View};
 use segue_core::ids::FragmentName;
-use segue_core::session::State;
 use segue_testkit::{Puppet, Stage};
 use serde_json::{Value, json};
 
@@ -43,11 +42,6 @@ impl Flow for Bell {
 
     fn fragment(&self, _: &View<'_, u32>, _: &Asking<'_>, _: &FragmentName) -> Rendered {
         Rendered::Out("nobody is asked".to_owned())
-    }
-
-    fn panels(&self, view: &View<'_, u32>) -> Vec<Panel> {
-        let said = view.session.last_said.map(|text| view.text(text).to_string());
-        said.map(|said| Panel::text("last", "Last said", said)).into_iter().collect()
     }
 
     fn permits(&self, view: &View<'_, u32>, _: &str, _: &Value) -> Result<(), String> {
@@ -89,16 +83,4 @@ fn a_command_that_cannot_be_followed_is_refused_with_the_reason_and_nothing_is_r
     assert_eq!(stage.journal().len(), before);
     stage.command(Command::Close);
     assert!(matches!(stage.try_give(ring(Value::Null)), Err(Refusal::Closed { .. })));
-}
-
-#[test]
-fn panels_ask_for_the_texts_they_need_and_come_once_they_are_there() {
-    let stage = play();
-    let rules = flow();
-    let state = State::fold(&rules, stage.journal());
-    let nothing = segue_testkit::Shelf::default();
-    let missing = panels(&rules, &state, &nothing).expect_err("a text is needed");
-    assert_eq!(missing, [state.session.last_said.expect("something was said").body]);
-    let drawn = panels(&rules, &state, stage.shelf()).expect("every text is there");
-    assert_eq!(drawn, [Panel::text("last", "Last said", "rung 3 times")]);
 }

@@ -13,6 +13,7 @@ use super::spec::{
 };
 use super::state::Memory;
 use super::words::{begins, words};
+use super::words_of;
 use crate::template::fill;
 
 /// What says that somebody wants a plan.
@@ -82,10 +83,11 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
         () if says(said, &DONE) => "done",
         () => "step",
     };
+    let goal = words_of::handed(view).and_then(|handover| handover.text("goal")).unwrap_or("{{topic}}");
     let arguments = json!({
         "silent": silent, "handover": turns > 1 || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
         "kind": kind, "step": step.unwrap_or("the first step"), "is_last": is_last,
-        "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
+        "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
     });
     let template = match phase {
         Some(EXPLORER) => include_str!("../../prompts/concierge/rehearsal/explorer.md"),

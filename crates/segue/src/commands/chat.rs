@@ -23,6 +23,7 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
         busy: running.busy,
         session: arguments.session.map(SessionId::from),
         started,
+        set: arguments.set,
         answers,
     };
     let talked = talk(&running.engine, arguments, Screen::standard()).await;

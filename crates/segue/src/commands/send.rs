@@ -15,7 +15,7 @@ use crate::follow::{CallEnd, CallRow, End, Follower, Live, Turned, sum};
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, error_paint};
 use crate::setup::{Running, Start, start_with};
-use crate::{Quiet, lookup};
+use crate::{Quiet, lookup, settings};
 
 /// The code a program ends with that was interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -73,6 +73,9 @@ async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(Session
     if let Some(name) = &arguments.session
         && let Some(session) = lookup::exact(engine, name).await?
     {
+        if !arguments.set.is_empty() {
+            bail!("{}", settings::settled_already(&session));
+        }
         if let Some(flow) = flow {
             let (rules, _) = engine.state(&session).await?;
             let its = &rules.spec().name;
@@ -84,9 +87,11 @@ async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(Session
         }
         return Ok((session, false));
     }
-    let opening =
-        Opening { session: arguments.session.as_deref().map(Into::into), busy: running.busy, ..Opening::default() };
-    let session = engine.open(&flow.unwrap_or_else(|| running.flow.clone()), opening).await?;
+    let flow = flow.unwrap_or_else(|| running.flow.clone());
+    let settings = settings::for_new(engine, &flow, &arguments.set)?;
+    let name = arguments.session.as_deref().map(Into::into);
+    let opening = Opening { session: name, busy: running.busy, settings, ..Opening::default() };
+    let session = engine.open(&flow, opening).await?;
     Ok((session, true))
 }
 

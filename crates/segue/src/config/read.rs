@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_core::event::Busy;
+use segue_core::flow::settings::models_named;
 use segue_core::flow::{FlowSpec, Rules};
 use segue_core::ids::{FlowName, ModelName, RoleName};
 use segue_engine::limits::MODEL_CALLS_MAX;
@@ -11,7 +12,8 @@ use segue_models::card::Price;
 use toml::de::{DeTable, DeValue};
 
 use super::reader::{Error, Named, Page, Table};
-use super::{Cast, Config, KINDS, Limits, Model, ModelKind, Origin, Pace, REHEARSAL, Setting};
+use super::{Cast, Config, FlowSetting, KINDS, Limits, Model, ModelKind, Origin, Pace, REHEARSAL, Setting};
+use crate::settings::{as_json, complaint};
 use crate::suggest::{hint, listed};
 
 pub(super) const TOP_KEYS: [&str; 6] = ["store", "session", "models", "roles", "flows", "limits"];
@@ -21,7 +23,8 @@ pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
 pub(super) const REHEARSAL_KEYS: [&str; 1] = ["pace"];
 pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
 pub(super) const PRICE_KEYS: [&str; 3] = ["input", "output", "cached"];
-pub(super) const FLOW_KEYS: [&str; 1] = ["roles"];
+/// The one key of `[flows.NAME]` that is no setting.
+pub(super) const ROLES: &str = "roles";
 pub(super) const ROLE_KEYS: [&str; 2] = ["default", "phases"];
 pub(super) const KEYS_OF_LIMITS: [&str; 2] = ["calls_max", "calls_per_minute_max"];
 
@@ -69,9 +72,14 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, Error> {
     }
     if let Some(flows) = top.table("flows")? {
         for named in flows.names() {
-            let flow = flows.named_table(&named)?.only(&FLOW_KEYS)?;
-            if let Some(roles) = flow.table("roles")? {
-                casts(&roles, Some(&FlowName::from(named.name.as_str())), &mut config.casts)?;
+            let flow = flows.named_table(&named)?;
+            let name = FlowName::from(named.name.as_str());
+            if let Some(roles) = flow.table(ROLES)? {
+                casts(&roles, Some(&name), &mut config.casts)?;
+            }
+            for setting in flow.names().iter().filter(|setting| setting.name != ROLES) {
+                let value = Setting { value: as_json(setting.value), origin: flow.origin(setting.start) };
+                config.settings.push(FlowSetting { flow: name.clone(), name: setting.name.clone(), value });
             }
         }
     }
@@ -153,7 +161,7 @@ fn read_price(table: Table<'_>) -> Result<Price, Error> {
             .ok_or_else(|| table.complain(format!("a price needs `{key}`: dollars for a million tokens")))
     };
     let (input, output) = (need("input")?, need("output")?);
-    Ok(Price { input, output, cached: table.dollars("cached")?.map_or(input, |cached| cached.value) })
+    Ok(Price::plain(input, output, table.dollars("cached")?.map_or(input, |cached| cached.value)))
 }
 
 fn casts(roles: &Table<'_>, flow: Option<&FlowName>, casts: &mut Vec<Cast>) -> Result<(), Error> {
@@ -221,7 +229,7 @@ fn at(top: &Table<'_>, origin: Origin, message: String) -> Error {
     error
 }
 
-/// Whether every flow, role and phase that the file names is there.
+/// Whether every flow, role and phase that the file names is there, and every setting fits.
 ///
 /// # Errors
 /// Names the first that is not.
@@ -257,6 +265,27 @@ pub fn check(config: &Config, flows: &[Arc<dyn Rules>]) -> Result<(), Error> {
         if !phases.contains(&phase.as_str()) {
             let phase = phase.as_str();
             return wrong(origin, format!("there is no phase `{phase}`{}", hint(phase, phases.iter().copied())));
+        }
+    }
+    check_settings(config, &specs).or_else(|(origin, message)| wrong(origin, message))
+}
+
+/// Whether every setting fits its flow, and the models it names are there.
+fn check_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (Origin, String)> {
+    for setting in &config.settings {
+        let (flow, origin) = (setting.flow.as_str(), setting.value.origin);
+        let Some(spec) = specs.iter().find(|spec| spec.name == flow) else {
+            let known = specs.iter().map(|spec| spec.name.as_str());
+            return Err((origin, format!("there is no flow `{flow}`{}", hint(flow, known))));
+        };
+        let settings = serde_json::json!({ &setting.name: setting.value.value });
+        if let Some(misfit) = spec.misfits(&settings).first() {
+            return Err((origin, complaint(spec, &format!("flows.{flow}."), misfit)));
+        }
+        for (at, model) in models_named(&spec.settings, &settings) {
+            if !config.models.contains_key(&model) {
+                return Err((origin, format!("`flows.{flow}.{at}`: {}", no_model(model.as_str(), config))));
+            }
         }
     }
     Ok(())

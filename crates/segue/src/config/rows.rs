@@ -25,6 +25,10 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
         let phase = cast.phase.as_ref().map(|phase| format!(".phases.{phase}")).unwrap_or_default();
         rows.push((format!("{flow}roles.{}{phase}", cast.role), cast.model.value.to_string(), cast.model.origin));
     }
+    for setting in &config.settings {
+        let value = setting.value.value.to_string();
+        rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
+    }
     for (name, limits) in &config.limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {
@@ -44,7 +48,7 @@ fn model_rows(model: &Model) -> Vec<(&'static str, String)> {
     if let Some(tokens) = model.window_tokens {
         rows.push(("window_tokens", tokens.to_string()));
     }
-    if let Some(Price { input, output, cached }) = model.price {
+    if let Some(Price { input, output, cached, .. }) = model.price {
         let dollars = |micro: u64| format!("${}", micro as f64 / 1e6);
         let price = format!("input {}, output {}, cached {}", dollars(input), dollars(output), dollars(cached));
         rows.push(("price", price));

@@ -1,8 +1,8 @@
 use segue_core::flow::Rules;
 
 use super::read::{
-    FLOW_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, SCRIPTED_KEYS, SESSION_KEYS,
-    STORE_KEYS, TOP_KEYS,
+    KEYS_OF_LIMITS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, ROLES, SCRIPTED_KEYS, SESSION_KEYS, STORE_KEYS,
+    TOP_KEYS,
 };
 use super::*;
 
@@ -67,7 +67,7 @@ fn every_key_is_on_the_page() {
     }
     let keys =
         [&STORE_KEYS[..], &SESSION_KEYS, &MODEL_KEYS, &REHEARSAL_KEYS, &SCRIPTED_KEYS, &ROLE_KEYS, &KEYS_OF_LIMITS];
-    for key in keys.concat().iter().chain(&FLOW_KEYS) {
+    for key in keys.concat().iter().chain(&[ROLES]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
     }
     assert!(PAGE.contains(&format!("`{{ {} }}`", PRICE_KEYS.join(", "))));
@@ -115,6 +115,44 @@ fn mistakes_name_their_line_and_what_would_be_right() {
         wrong("[models.x]\nkind = \"rehearsal\"\nprice = { input = -1, output = 1 }").contains("an amount of dollars")
     );
     assert!(wrong("[store\n").starts_with("1: "), "{}", wrong("[store\n"));
+}
+
+#[test]
+fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
+    let text =
+        "[models.ant]\nkind = \"rehearsal\"\n[flows.concierge]\nquorum = 2\nexperts = [\"ant\", { samples = 2 }]\n";
+    let config = read(text).expect("it parses");
+    check(&config, &segue_flows::all()).expect("it fits");
+    let settings = config.settings();
+    assert_eq!(settings["concierge"], serde_json::json!({"quorum": 2, "experts": ["ant", {"samples": 2}]}));
+    assert!(values(&config).contains(&("flows.concierge.quorum".into(), "2".into())));
+    let wrong = |line: &str| {
+        let config = read(&format!("[flows.concierge]\n{line}")).expect("it parses");
+        let error = check(&config, &segue_flows::all()).expect_err("it does not fit").to_string();
+        error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
+    };
+    assert_eq!(wrong("qorum = 2"), "2: `flows.concierge.qorum` is unknown; did you mean `quorum`?");
+    assert_eq!(
+        wrong("stance = \"explore\"\nquorum = 0"),
+        "3: `flows.concierge.quorum`: expected a whole number from 1 to 32, found the number 0"
+    );
+    assert_eq!(
+        wrong("experts = [\"rehearsal\", \"rehersal\"]"),
+        "2: `flows.concierge.experts[2]`: there is no model `rehersal`; did you mean `rehearsal`?"
+    );
+    assert_eq!(
+        wrong("experts = [{ model = \"rehearsal\", sample = 2 }]"),
+        "2: `flows.concierge.experts[1].sample` is unknown; did you mean `samples`?"
+    );
+    let other =
+        |text: &str| check(&read(text).expect("it parses"), &segue_flows::all()).expect_err("it is wrong").to_string();
+    assert!(
+        other("[flows.concirge]\nquorum = 2").ends_with("2: there is no flow `concirge`; did you mean `concierge`?")
+    );
+    assert!(
+        other("[flows.chat]\nquorum = 2")
+            .ends_with("2: `flows.chat.quorum` is unknown; the flow `chat` has no settings")
+    );
 }
 
 #[test]

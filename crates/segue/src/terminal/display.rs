@@ -188,7 +188,8 @@ impl Display {
         Ok(Ending::Fine)
     }
 
-    fn note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
+    /// A quiet line beside the conversation, as soon as nobody has the floor.
+    pub fn note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
         if self.floor.is_some() {
             self.later.push(Later::Note(line));
             return Ok(());

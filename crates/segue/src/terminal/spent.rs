@@ -56,7 +56,7 @@ mod tests {
             reasoning: None,
             tool_calls: Vec::new(),
             stop: Stop::Done,
-            usage: Usage { input: 1_200, output: 30, cached: 1_000, reasoning: 0 },
+            usage: Usage { input: 1_200, output: 30, cached: 1_000, ..Usage::default() },
             counted_by: CountedBy::Vendor,
             cost_microusd: Some(1_250_000),
             ms: 10,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use segue_core::decide::{Command, Refusal};
 use segue_core::event::{Event, Recorded};
-use segue_core::flow::{Audience, Rules};
+use segue_core::flow::{Audience, Rules, Telling};
 use segue_core::ids::{MessageId, Millis, Seq, SessionId};
 use segue_core::session::{CallStatus, State};
 use segue_engine::{Engine, Error, Message, Subscription, Update};
@@ -18,7 +18,7 @@ use super::draft::{Draft, Form, Written};
 use super::enter::{Arguments, Entered, enter};
 use super::history;
 use super::modes::Modes;
-use super::progress::{self, call_label};
+use super::progress::{self, Rounds, call_label};
 use super::reader::{Held, Piece, Reader};
 use super::recap::Recalled;
 use super::screen::{Screen, Seen};
@@ -43,6 +43,7 @@ pub struct Talk<'e> {
     reader: Reader,
     modes: Modes,
     farewells: Farewells,
+    rounds: Rounds,
     /// Messages sent from here and not seen coming back yet.
     sent: BTreeSet<MessageId>,
     /// For whoever looks at the exit code.
@@ -131,6 +132,7 @@ impl<'e> Talk<'e> {
             reader,
             modes,
             farewells: Farewells::listen()?,
+            rounds: Rounds::default(),
             sent: BTreeSet::new(),
             went: Went::Well,
             frame: 0,
@@ -326,7 +328,7 @@ impl<'e> Talk<'e> {
         self.display.settle(&mut self.screen)?;
         if !self.display.is_speaking() {
             self.frame = self.frame.wrapping_add(1);
-            self.screen.spin(&progress::line(&self.state.session, from, now(), self.frame));
+            self.screen.spin(&progress::line(&self.state.session, &self.rounds, from, now(), self.frame));
         }
         Ok(())
     }
@@ -355,8 +357,10 @@ impl<'e> Talk<'e> {
                 }
             }
             Update::Event(recorded) => {
+                self.rounds.note(&recorded.event);
                 self.see_event(&recorded).await?;
                 self.state.apply(&*self.rules, &recorded);
+                self.see_fact(&recorded.event)?;
             }
         }
         Ok(())
@@ -382,6 +386,16 @@ impl<'e> Talk<'e> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A fact of the flow's own, if it is worth a line; the state is the one after it.
+    fn see_fact(&mut self, event: &Event) -> io::Result<()> {
+        let Event::Fact { kind, value } = event else { return Ok(()) };
+        match self.rules.tell(&self.state.flow, kind, value) {
+            Telling::News(text) if text.contains('\n') => self.display.note(&mut self.screen, text),
+            Telling::News(text) => self.display.note(&mut self.screen, format!("— {text} —")),
+            Telling::AsItStands | Telling::Nothing | Telling::Detail(_) => Ok(()),
+        }
     }
 
     async fn text(&self, body: segue_core::body::BodyId) -> Result<Arc<str>, Error> {

@@ -31,6 +31,7 @@ fn arguments() -> Arguments {
         otherwise: "play".into(),
         busy: Busy::Queue,
         session: Some("stage".into()),
+        set: Vec::new(),
         started: now(),
         answers: Answers::Models,
     }

@@ -1,0 +1,109 @@
+//! What differs between two texts, line by line: the longest common subsequence, bounded in size.
+
+use crate::limits::DIFF_CELLS_MAX;
+
+/// A line of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'t> {
+    /// In both.
+    Same(&'t str),
+    /// In the first only.
+    Gone(&'t str),
+    /// In the second only.
+    New(&'t str),
+}
+
+/// Compares two texts.
+#[must_use]
+pub fn compare<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let rest = (old.len() - head).min(new.len() - head);
+    let tail = (0..rest).take_while(|back| old[old.len() - 1 - back] == new[new.len() - 1 - back]).count();
+    let mut lines: Vec<Line<'t>> = old[..head].iter().map(|line| Line::Same(line)).collect();
+    middle(&old[head..old.len() - tail], &new[head..new.len() - tail], &mut lines);
+    lines.extend(old[old.len() - tail..].iter().map(|line| Line::Same(line)));
+    lines
+}
+
+fn middle<'t>(old: &[&'t str], new: &[&'t str], lines: &mut Vec<Line<'t>>) {
+    let width = new.len() + 1;
+    if (old.len() + 1).saturating_mul(width) > DIFF_CELLS_MAX {
+        lines.extend(old.iter().map(|line| Line::Gone(line)));
+        lines.extend(new.iter().map(|line| Line::New(line)));
+        return;
+    }
+    // common[i][j]: lines that old[i..] and new[j..] have in common.
+    let mut common = vec![0u32; (old.len() + 1) * width];
+    for i in (0..old.len()).rev() {
+        for j in (0..new.len()).rev() {
+            common[i * width + j] = if old[i] == new[j] {
+                common[(i + 1) * width + j + 1] + 1
+            } else {
+                common[(i + 1) * width + j].max(common[i * width + j + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    while i < old.len() || j < new.len() {
+        if i < old.len() && j < new.len() && old[i] == new[j] {
+            lines.push(Line::Same(old[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == new.len() || (i < old.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
+            lines.push(Line::Gone(old[i]));
+            i += 1;
+        } else {
+            lines.push(Line::New(new[j]));
+            j += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(before: &str, after: &str) -> String {
+        let lines = compare(before, after).into_iter().map(|line| match line {
+            Line::Same(text) => format!(" {text}"),
+            Line::Gone(text) => format!("-{text}"),
+            Line::New(text) => format!("+{text}"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_stayed_what_went_and_what_came() {
+        assert_eq!(shown("a\nb\nc\nd", "a\nc\nx\nd"), " a\n-b\n c\n+x\n d");
+        assert_eq!(shown("", "a"), "+a");
+        assert_eq!(shown("a\na", "a"), " a\n-a");
+    }
+
+    /// Both texts can be had back from a comparison, whatever they are.
+    #[test]
+    fn nothing_is_lost_in_a_comparison() {
+        let texts = ["", "a", "a\nb\na\nc", "c\nb\na", "b\nb\nb\na\nc\nc", "x\ny"];
+        for before in texts {
+            for after in texts {
+                let lines = compare(before, after);
+                let side = |skip: fn(&Line<'_>) -> bool| {
+                    let kept = lines.iter().filter(|line| !skip(line));
+                    kept.map(|line| match line {
+                        Line::Same(text) | Line::Gone(text) | Line::New(text) => *text,
+                    })
+                    .collect::<Vec<_>>()
+                };
+                assert_eq!(side(|line| matches!(line, Line::New(_))), before.lines().collect::<Vec<_>>());
+                assert_eq!(side(|line| matches!(line, Line::Gone(_))), after.lines().collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn texts_too_long_to_compare_are_shown_as_replaced() {
+        let numbers =
+            |from: usize| (from..from + 3_000).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
+        let (before, after) = (numbers(0), numbers(5_000));
+        assert_eq!(compare(&before, &after).len(), 6_000);
+    }
+}

@@ -1,0 +1,158 @@
+//! A whole conversation, rehearsed, and what of it is streamed.
+
+use std::sync::Arc;
+
+use segue_core::event::{Event, Outcome};
+use segue_core::flow::exhibit::{Exhibit, Form};
+use segue_core::ids::{Seq, SessionId};
+use segue_engine::{Engine, Message, Opening, Setup, Subscription, Update};
+use segue_models::{Model, Models, Rehearsal, Scripted};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+
+async fn engine(model: Arc<dyn Model>, name: &str) -> Engine {
+    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    Engine::start(Setup::new(store, segue_flows::all(), Models::only(model), name)).await.expect("the engine starts")
+}
+
+async fn open(engine: &Engine, settings: serde_json::Value) -> SessionId {
+    let opening = Opening { settings, ..Opening::default() };
+    engine.open(&"concierge".into(), opening).await.expect("a session opens")
+}
+
+/// Everything a session has to tell up to the end of that many turns, and the words that were streamed.
+async fn told(mut listener: Subscription, turns: usize) -> (Vec<Event>, String) {
+    let (mut events, mut words, mut ended) = (Vec::new(), String::new(), 0);
+    while ended < turns {
+        match listener.next().await.expect("it can be read") {
+            Update::Words { text, .. } => words.push_str(&text),
+            Update::Event(event) => {
+                ended += usize::from(matches!(event.event, Event::TurnEnded { .. }));
+                events.push(event.event);
+            }
+        }
+    }
+    (events, words)
+}
+
+fn phases(events: &[Event]) -> Vec<String> {
+    let entered = events.iter().filter_map(|event| match event {
+        Event::PhaseEntered(entered) => Some(entered.transition.to.to_string()),
+        _ => None,
+    });
+    entered.collect()
+}
+
+fn count(events: &[Event], wanted: &str) -> usize {
+    events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == wanted)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rehearsal_model_plays_a_whole_conversation() {
+    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    let messages = [
+        "Should I open a small bakery?",
+        "I have some savings and a free year.",
+        "What if nobody comes?",
+        "I'm going to do it, give me a plan.",
+        "Let us begin with the first.",
+        "It is done.",
+        "I am stuck: the landlord says no.",
+        "What now?",
+        "That worked, it is done.",
+        "All finished.",
+        "And what about a second shop?",
+    ];
+    for message in messages {
+        let report = engine.ask(&session, Message::from(message)).await.expect("it is answered");
+        assert_eq!(report.outcome, Outcome::Done, "{message}");
+        assert!(!report.said.is_empty(), "{message}");
+        for said in report.said {
+            assert!(said.contains("(rehearsal)") && !said.contains("<<<"), "{message}: {said}");
+        }
+    }
+    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    let (events, _) = told(listener, messages.len()).await;
+    assert_eq!(phases(&events), ["explorer", "executor", "explorer"]);
+    assert_eq!((count(&events, "step_done"), count(&events, "workflow_closed")), (3, 1));
+    assert_eq!((count(&events, "map"), count(&events, "no_map")), (3, 0), "the question, the plan and the help");
+    for unwanted in ["leak", "complaints", "refused"] {
+        let found: Vec<_> =
+            events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == unwanted)).collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
+    let how = events.iter().filter_map(|event| match event {
+        Event::HandoverMade(made) => Some(format!("{} {:?}", made.kind, made.how)),
+        _ => None,
+    });
+    assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plan_and_the_maps_are_on_show_at_any_time() {
+    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    let mut places = vec![Seq(1)];
+    for message in ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan.", "It is done."] {
+        engine.ask(&session, Message::from(message)).await.expect("it is answered");
+        places.push(engine.state(&session).await.expect("readable").1.session.seq);
+    }
+    let mut shown = Vec::new();
+    for place in places {
+        let (rules, state) = engine.state_at(&session, place).await.expect("readable");
+        let exhibits = engine.exhibits(&session, &*rules, &state).await.expect("readable");
+        shown.push(exhibits.iter().map(describe).collect::<Vec<_>>().join("; "));
+    }
+    assert_eq!(shown[0], "");
+    assert!(shown[1].starts_with("map: ") && shown[1] == shown[2], "{shown:?}");
+    assert!(shown[3].starts_with("workflow: [Active, Pending, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].starts_with("workflow: [Complete, Active, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].contains("plan_map: "), "{shown:?}");
+}
+
+fn describe(exhibit: &Exhibit) -> String {
+    let name = &exhibit.name;
+    match &exhibit.form {
+        Form::Checklist { items, .. } => {
+            format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
+        }
+        Form::Graph { nodes, measures, .. } => {
+            assert!(!nodes.is_empty() && measures.iter().any(|measure| measure.name == "shape"));
+            format!("{name}: {} nodes", nodes.len())
+        }
+        Form::Table { .. } | Form::Notes { .. } => panic!("nothing of the kind"),
+    }
+}
+
+const SCRIPT: &str = r#"
+[[reply]]
+role = "expert"
+text = "Rent."
+
+[[reply]]
+role = "mapper"
+text = "no map"
+
+[[reply]]
+role = "concierge"
+ask = "repair_intent"
+chunk_delay_ms = 10
+text = "<<<HANDOVER>>>\ngoal: whispered\n<<<END>>> and whispered"
+
+[[reply]]
+role = "concierge"
+chunks = ["Lo", "ud.\n<<<BA", "TCH>>>\nTYPE: WORKFLOW\n<<<E", "ND>>>"]
+chunk_delay_ms = 10
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
+    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let engine = engine(Arc::new(model), "scripted").await;
+    let session = open(&engine, serde_json::json!({"handover_by_turn": 1})).await;
+    let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
+    engine.send(&session, Message::from("rent or buy?")).await.expect("accepted");
+    let (events, words) = told(listener, 1).await;
+    assert_eq!(words.trim_end(), "Loud.");
+    assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");
+}
