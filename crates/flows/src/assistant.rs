@@ -11,9 +11,9 @@ pub mod context;
 pub mod conversation;
 mod desk;
 pub mod domain;
+mod exhibits;
 pub mod facts;
 mod fragments;
-mod panels;
 pub mod reasoning;
 pub mod registry;
 mod rehearsal;
@@ -21,15 +21,15 @@ pub mod settings;
 pub mod spec;
 pub mod state;
 mod step;
+mod telling;
 pub mod tools;
 mod turn;
 mod undo;
 
-use std::sync::Arc;
-
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, Panel, Step, View};
+use segue_core::flow::exhibit::Exhibit;
+use segue_core::flow::{Asking, Flow, FlowSpec, Step, Telling, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Assistant {
     /// The flow with these domains.
     #[must_use]
     pub fn with(domains: Domains) -> Self {
-        Self { spec: spec::spec(), domains }
+        Self { spec: spec::spec(&domains), domains }
     }
 
     fn settings(&self, view: &View<'_, Memory>) -> (Settings, Vec<String>) {
@@ -135,12 +135,14 @@ impl Flow for Assistant {
         rehearsal::hint(&Desk { view, settings: &settings, domain: &domain }, call)
     }
 
-    fn panels(&self, view: &View<'_, Memory>) -> Vec<Panel> {
-        let (settings, complaints) = self.settings(view);
-        match settings.domain.clone() {
-            Some(domain) => panels::drawn(&Desk { view, settings: &settings, domain: &domain }),
-            None => vec![Panel::text("assistant", "No records", complaints.join("; "))],
-        }
+    fn tell(&self, state: &Memory, kind: &str, value: &Value) -> Telling {
+        telling::told(state, kind, value)
+    }
+
+    fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
+        let (settings, _) = self.settings(view);
+        let Some(domain) = settings.domain.clone() else { return Vec::new() };
+        exhibits::on_show(&Desk { view, settings: &settings, domain: &domain })
     }
 
     fn permits(&self, view: &View<'_, Memory>, command: &str, arguments: &Value) -> Result<(), String> {
@@ -152,10 +154,4 @@ impl Flow for Assistant {
         }
         undo::meant(view.state, arguments).map(|_| ())
     }
-}
-
-/// The flow, as the engine takes it.
-#[must_use]
-pub fn rules(domains: Domains) -> Arc<dyn segue_core::flow::Rules> {
-    Arc::new(Assistant::with(domains))
 }

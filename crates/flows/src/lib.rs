@@ -5,15 +5,25 @@
 pub mod assistant;
 pub mod chat;
 pub mod concierge;
-mod limits;
+pub mod limits;
 mod template;
 
 use std::sync::Arc;
 
 use segue_core::flow::Rules;
 
-/// Every flow there is.
+use assistant::Assistant;
+use assistant::domain::Domain;
+use assistant::settings::Domains;
+
+/// Every flow there is, with the domains that come with them.
 #[must_use]
 pub fn all() -> Vec<Arc<dyn Rules>> {
-    vec![Arc::new(assistant::Assistant::new()), Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
+    with(Domains::new(Domain::shipped()))
+}
+
+/// Every flow there is, with these domains.
+#[must_use]
+pub fn with(domains: Domains) -> Vec<Arc<dyn Rules>> {
+    vec![Arc::new(Assistant::with(domains)), Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
 }

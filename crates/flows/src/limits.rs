@@ -147,5 +147,9 @@ pub const ANSWER_COMPLAINTS_MAX: usize = 8;
 pub const KNOWN_NAMED_MAX: usize = 12;
 /// Most tokens of the user's message that a node is shown.
 pub const WORDS_TOKENS_MAX: u32 = 8_000;
-/// Most rows of a panel.
-pub const PANEL_ROWS_MAX: usize = 100;
+/// Most rows of what is put on show.
+pub const EXHIBIT_ROWS_MAX: usize = 100;
+/// Largest declaration of a domain, in bytes: as a file, or as JSON in a session's settings.
+pub const DOMAIN_BYTES_MAX: usize = 64 * 1024;
+/// Minutes by which a clock can differ from universal time.
+pub const OFFSET_MINUTES_MAX: i64 = 14 * 60;

@@ -63,6 +63,8 @@ pub enum Takes {
     },
     /// A table with some of these keys.
     Table(Vec<SettingSpec>),
+    /// A table of whatever the flow makes of it, of at most so many bytes as JSON.
+    Document(usize),
     /// Any of these.
     OneOf(Vec<Takes>),
 }
@@ -101,6 +103,7 @@ impl fmt::Display for Takes {
                 let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
                 write!(f, "a table with {}", names.join(", "))
             }
+            Self::Document(bytes_max) => write!(f, "a table of at most {bytes_max} bytes"),
             Self::OneOf(choices) => f.write_str(&either(choices.iter().map(ToString::to_string))),
         }
     }
@@ -187,6 +190,7 @@ impl Takes {
             Self::Model => json!({ "type": "string", "format": "model" }),
             Self::List { of, most } => json!({ "type": "array", "maxItems": most, "items": of.schema() }),
             Self::Table(keys) => schema(keys),
+            Self::Document(_) => json!({ "type": "object" }),
             Self::OneOf(choices) => json!({ "anyOf": choices.iter().map(Self::schema).collect::<Vec<_>>() }),
         };
         match schema {
@@ -296,6 +300,7 @@ fn judge(at: &str, takes: &Takes, value: &Value, misfits: &mut Vec<Misfit>) {
             judge_table(at, keys, value, misfits);
             true
         }
+        (Takes::Document(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
         (Takes::OneOf(choices), value) => {
             // Of a table that was meant as one, what is wrong in it is worth more than that it is wrong.
             let meant = choices.iter().find(|choice| value.is_object() && matches!(choice, Takes::Table(_)));
@@ -400,6 +405,20 @@ mod tests {
         );
         assert!(complaints(&json!({"seats": [1, 2, 3, 4]}))[0].contains("a list of at most 3"));
         assert_eq!(settled(&[], &json!({"a": 1})).1[0].to_string(), "`a` is unknown; there are no settings");
+    }
+
+    #[test]
+    fn a_document_is_any_table_that_is_not_too_long() {
+        let specs =
+            [SettingSpec::new("plan", Takes::OneOf(vec![Takes::word(["usual"]), Takes::Document(40)]), "which")];
+        let complaint = |given: Value| settled(&specs, &given).1.first().map(ToString::to_string);
+        assert_eq!(complaint(json!({"plan": "usual"})), None);
+        assert_eq!(complaint(json!({"plan": {"any": {"depth": [1]}}})), None);
+        assert_eq!(
+            complaint(json!({"plan": {"long": "x".repeat(40)}})).as_deref(),
+            Some("`plan`: expected `usual` or a table of at most 40 bytes, found a table")
+        );
+        assert_eq!(schema(&specs)["properties"]["plan"]["anyOf"][1], json!({"type": "object"}));
     }
 
     #[test]

@@ -440,6 +440,12 @@ impl Fact {
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::Fact { kind, value } = event else { return None };
+        Self::read(kind, value)
+    }
+
+    /// The fact of a kind with a value, if it is one of this flow's.
+    #[must_use]
+    pub fn read(kind: &str, value: &Value) -> Option<Self> {
         serde_json::from_value(json!({"kind": kind, "value": value})).ok()
     }
 }

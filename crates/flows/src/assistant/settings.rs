@@ -3,15 +3,14 @@
 
 use std::sync::Arc;
 
+use segue_core::flow::settings::{SettingSpec, Takes, settled};
 use serde_json::Value;
 
 use super::domain::{Domain, listed};
+use crate::limits::{DOMAIN_BYTES_MAX, OFFSET_MINUTES_MAX};
 
 /// The domain where nothing is set.
 pub const DOMAIN: &str = "kitchen";
-
-/// Minutes by which a clock can differ from that of the journal.
-const OFFSET_MINUTES: std::ops::RangeInclusive<i64> = -14 * 60..=14 * 60;
 
 /// How a session is set.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,43 +81,56 @@ impl Domains {
     }
 }
 
+/// Everything that can be set, where these domains are at hand.
+#[must_use]
+pub fn specs(domains: &Domains) -> Vec<SettingSpec> {
+    let names = domains.iter().map(|domain| domain.name.clone()).collect();
+    let domain = Takes::OneOf(vec![Takes::Word(names), Takes::Document(DOMAIN_BYTES_MAX)]);
+    let usual = domains.find(DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
+    vec![
+        SettingSpec::new("domain", domain, "what records are kept of: the name of a domain, or its declaration")
+            .by_default(usual.map_or(Value::Null, Value::String)),
+        SettingSpec::new(
+            "turn_narratives",
+            Takes::Switch,
+            "whether what was decided, and why, is kept for later turns",
+        )
+        .by_default(true),
+        SettingSpec::new("utc_offset", Takes::Text, "how far the user's clock is from universal time, such as +02:00")
+            .by_default("+00:00"),
+    ]
+}
+
 impl Settings {
-    /// Reads settings; the second part names what was not understood. Without a domain the flow can do nothing, and says so.
+    /// Reads settings; the second part names what was not understood. Without a domain the flow can do nothing, and says so:
+    /// it does not turn to another one.
     #[must_use]
     pub fn read(value: &Value, domains: &Domains) -> (Self, Vec<String>) {
-        let mut complaints = Vec::new();
-        let mut settings = Self { domain: None, turn_narratives: true, utc_offset_minutes: 0 };
-        match domains.of(value) {
-            Ok(domain) => settings.domain = Some(domain),
-            Err(why) => complaints.push(why),
-        }
-        let entries = match value {
-            Value::Null => return (settings, complaints),
-            Value::Object(entries) => entries,
-            _ => {
-                complaints.push("the settings are not an object; the defaults stand".to_owned());
-                return (settings, complaints);
-            }
-        };
-        for (key, value) in entries {
-            let fits = match key.as_str() {
-                "domain" => true,
-                "turn_narratives" => value.as_bool().map(|on| settings.turn_narratives = on).is_some(),
-                "utc_offset_minutes" => {
-                    let minutes = value.as_i64().filter(|minutes| OFFSET_MINUTES.contains(minutes));
-                    minutes.map(|minutes| settings.utc_offset_minutes = minutes).is_some()
-                }
-                _ => {
-                    complaints.push(format!("`{key}` is no setting of this flow"));
-                    continue;
-                }
-            };
-            if !fits {
-                complaints.push(format!("`{key}` does not fit ({value}); the default stands"));
-            }
-        }
-        (settings, complaints)
+        let (holds, misfits) = settled(&specs(domains), value);
+        let misfits = misfits.iter().filter(|misfit| misfit.setting() != "domain");
+        let mut complaints: Vec<String> = misfits.map(ToString::to_string).collect();
+        let domain = domains.of(value).map_err(|why| complaints.insert(0, why)).ok();
+        let offset = holds["utc_offset"].as_str().unwrap_or_default();
+        let utc_offset_minutes = minutes(offset).unwrap_or_else(|| {
+            complaints.push(format!("`utc_offset` must be such as `+02:00`, not `{offset}`"));
+            0
+        });
+        let turn_narratives = holds["turn_narratives"].as_bool().unwrap_or(true);
+        (Self { domain, turn_narratives, utc_offset_minutes }, complaints)
     }
+}
+
+/// The minutes of an offset such as `+02:00`.
+fn minutes(offset: &str) -> Option<i64> {
+    let sign = match offset.chars().next()? {
+        '+' => 1,
+        '-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
+    let number = |text: &str| (text.len() == 2).then(|| text.parse::<u8>().ok()).flatten().map(i64::from);
+    let total = number(hours)? * 60 + number(minutes).filter(|minutes| *minutes < 60)?;
+    (total <= OFFSET_MINUTES_MAX).then_some(sign * total)
 }
 
 #[cfg(test)]
@@ -139,13 +151,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_complained_of_and_the_default_stands() {
+    fn what_is_not_understood_is_complained_of_and_no_other_domain_is_taken() {
         let (settings, complaints) =
-            read(json!({"domain": "garage", "turn_narratives": "no", "utc_offset_minutes": 5000, "moods": 1}));
+            read(json!({"domain": "garage", "turn_narratives": "no", "utc_offset": "noon", "moods": 1}));
         assert_eq!(complaints.len(), 4, "{complaints:?}");
         assert!(complaints[0].contains("there is no domain `garage`; there are `kitchen`, `reading`"));
         assert_eq!((settings.domain, settings.turn_narratives, settings.utc_offset_minutes), (None, true, 0));
-        assert_eq!(read(json!([])).1.len(), 1);
+        assert!(!read(json!([])).1.is_empty());
+    }
+
+    #[test]
+    fn a_clock_may_be_ahead_or_behind() {
+        for (offset, expected) in [
+            ("+02:00", Some(120)),
+            ("-09:30", Some(-570)),
+            ("+14:00", Some(840)),
+            ("+15:00", None),
+            ("2:00", None),
+            ("+2:00", None),
+            ("+02:60", None),
+            ("", None),
+        ] {
+            assert_eq!(minutes(offset), expected, "{offset}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::answer::ACTIONS;
 use super::facts::StepKind;
+use super::settings::{self, Domains};
 use super::tools::{RECORDS, REMOTE};
 use crate::limits::{FOLDED_TOKENS_MAX, WORDS_TOKENS_MAX};
 
@@ -60,8 +61,10 @@ const ACT_TOKENS: u32 = 6_000;
 
 /// The whole of it.
 #[must_use]
-pub fn spec() -> FlowSpec {
-    FlowSpec::new("assistant", "a helper with a person's records: understand, think, act, reply, summarize")
+pub fn spec(domains: &Domains) -> FlowSpec {
+    let about = "a helper with a person's records: understand, think, act, reply, summarize";
+    let undone = "which one, by the number of its tool run; the last one if not given";
+    let spec = FlowSpec::new("assistant", about)
         .role(understand())
         .role(think())
         .role(act())
@@ -69,11 +72,8 @@ pub fn spec() -> FlowSpec {
         .role(summarize())
         .tool(tool(RECORDS, "reads and changes the records of the domain", UnknownPolicy::Retry))
         .tool(tool(REMOTE, "runs a tool of the domain's server", UnknownPolicy::Fail))
-        .command(
-            UNDO,
-            "takes a write back",
-            &[("run", "which one, by the number of its tool run; the last one if not given")],
-        )
+        .command(UNDO, "takes a write back", &[("run", undone)]);
+    settings::specs(domains).into_iter().fold(spec, FlowSpec::setting)
 }
 
 fn tool(name: &str, description: &str, unknown: UnknownPolicy) -> ToolDef {

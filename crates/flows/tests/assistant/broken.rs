@@ -243,13 +243,7 @@ fn what_was_written_is_told_even_if_nobody_can_phrase_it() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(
-        &mut stage,
-        tool(
-            "create",
-            json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-        ),
-    );
+    act(&mut stage, meal("recipe_1"));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     stage.answer("reply", "").answer("reply", "");
@@ -278,13 +272,7 @@ fn a_write_that_was_cut_off_is_settled_with_the_host() {
         let mut stage = open();
         read_turn(&mut stage, "what can I cook?");
         decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-        act(
-            &mut stage,
-            tool(
-                "create",
-                json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-            ),
-        );
+        act(&mut stage, meal("recipe_1"));
         stage
     };
     // It never happened: the step is told, and may try again.
@@ -311,13 +299,7 @@ fn a_write_that_was_done_although_its_turn_was_stopped_is_told_and_can_be_taken_
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(
-        &mut stage,
-        tool(
-            "create",
-            json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-        ),
-    );
+    act(&mut stage, meal("recipe_1"));
     stage.command(segue_core::decide::Command::Cancel);
     assert_eq!(outcome(&stage), Some(Outcome::Cancelled));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));

@@ -1,29 +1,39 @@
-//! The panels: what is shown of a session, picked by what it holds.
+//! What is put on show of a session, picked by what it holds.
 
-use segue_core::flow::{Content, Panel, panels};
+use segue_core::flow::exhibit::{Exhibit, Form, NoteItem, TableRow};
+use segue_core::flow::{About, Flow, Telling, Texts, View};
 use segue_core::session::State;
 use segue_flows::assistant::Assistant;
+use segue_flows::assistant::state::Memory;
 use segue_testkit::Stage;
 use serde_json::json;
 
 use super::play::*;
 
-fn drawn(stage: &Stage) -> Vec<Panel> {
+fn on_show(stage: &Stage) -> Vec<Exhibit> {
     let flow = Assistant::new();
     let state = State::fold(&flow, stage.journal());
-    panels(&flow, &state, stage.shelf()).expect("every text is at hand")
+    let memory = state.flow.get::<Memory>().expect("it is this flow's");
+    let (texts, about) = (Texts::new(stage.shelf()), About::default());
+    flow.exhibits(&View { session: &state.session, state: memory, texts: &texts, about: &about })
 }
 
-fn table(panels: &[Panel], name: &str) -> Vec<Vec<String>> {
-    let panel = panels.iter().find(|panel| panel.name == name).unwrap_or_else(|| panic!("no panel {name}"));
-    let Content::Table { columns, rows } = &panel.content else { panic!("{name} is a table") };
-    assert!(rows.iter().all(|row| row.len() == columns.len()));
+fn table(exhibits: &[Exhibit], name: &str) -> Vec<TableRow> {
+    let exhibit = exhibits.iter().find(|exhibit| exhibit.name == name).unwrap_or_else(|| panic!("no {name}"));
+    let Form::Table { columns, rows } = &exhibit.form else { panic!("{name} is a table") };
+    assert!(rows.iter().all(|row| row.cells.len() == columns.len()));
     rows.clone()
+}
+
+fn notes(exhibits: &[Exhibit], name: &str) -> Vec<NoteItem> {
+    let exhibit = exhibits.iter().find(|exhibit| exhibit.name == name).unwrap_or_else(|| panic!("no {name}"));
+    let Form::Notes { items } = &exhibit.form else { panic!("{name} are notes") };
+    items.clone()
 }
 
 #[test]
 fn a_session_that_holds_nothing_shows_nothing() {
-    assert_eq!(drawn(&open()), []);
+    assert_eq!(on_show(&open()), []);
 }
 
 #[test]
@@ -36,24 +46,49 @@ fn entities_are_shown_with_where_they_stand_and_why() {
     );
     decided(&mut stage, "no cod", heard, propose("Shall I plan recipe_1?"));
     replied(&mut stage, "Shall I?");
+    let exhibits = on_show(&stage);
+    let groups: Vec<String> =
+        table(&exhibits, "entities").iter().map(|row| format!("{} {}", row.group, row.id)).collect();
+    assert_eq!(groups, ["active recipe_1", "active recipe_2", "demoted recipe_3"]);
+    assert_eq!(notes(&exhibits, "conversation")[0].text, "Shall I plan Lemon Herb Chicken?");
     for said in ["hm", "well"] {
         talk_turn(&mut stage, said);
     }
     stage.say("still here");
-    let panels = drawn(&stage);
-    let row = |line: &[&str]| line.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
+    let exhibits = on_show(&stage);
+    let row = |id: &str, group: &str, label: &str, detail: &str, why: &str| TableRow {
+        id: id.to_owned(),
+        group: group.to_owned(),
+        cells: [id, label, "yes", detail, "read", "1"].map(str::to_owned).into(),
+        why: why.to_owned(),
+    };
     assert_eq!(
-        table(&panels, "entities"),
+        table(&exhibits, "entities"),
         [
-            row(&["retained", "recipe_1", "Lemon Herb Chicken", "yes", "full", "read", "1", "they like it"]),
-            row(&["demoted", "recipe_3", "Baked Cod", "yes", "none", "read", "1", "no cod"]),
+            row("recipe_1", "retained", "Lemon Herb Chicken", "full", "they like it"),
+            row("recipe_3", "demoted", "Baked Cod", "none", "no cod"),
         ]
     );
-    let reasoning = table(&panels, "reasoning");
-    assert_eq!(reasoning.len(), 2);
-    assert_eq!(reasoning[0][..4], row(&["3", "exploring", "talks", "propose, to agree"]));
-    let names: Vec<&str> = panels.iter().map(|panel| panel.name.as_str()).collect();
-    assert_eq!(names, ["assistant", "pending", "entities", "reasoning", "earlier_reasoning"]);
+    let reasoning = notes(&exhibits, "reasoning");
+    let titles: Vec<&str> = reasoning.iter().map(|item| item.title.as_str()).collect();
+    assert_eq!(titles, ["Up to turn 2, in short", "Turn 3 (exploring): talks", "Turn 4 (exploring): talks"]);
+    assert_eq!(reasoning[1].text, "decided propose, to agree");
+}
+
+#[test]
+fn the_trace_of_a_turn_says_what_was_curated_done_and_not_done() {
+    let mut stage = open();
+    read_turn(&mut stage, "what can I cook?");
+    let heard = heard_with("no cod", json!({"demote": [{"ref": "recipe_3", "reason": "no cod"}]}));
+    decided(&mut stage, "no cod", heard, plan(&[step("analyze", "recipe", 1, &[]), step("write", "meal", 2, &[])]));
+    act(&mut stage, json!({"action": "blocked", "reason": "nothing fits"}));
+    replied(&mut stage, "Nothing fits.");
+    let reasoning = notes(&on_show(&stage), "reasoning");
+    assert_eq!(
+        reasoning[1].text,
+        "decided plan_direct, to help\nstep 1 (analyze recipe), could not be done: nothing fits\n\
+         step 2 (write meal), not begun\ncurated recipe_3: no cod\nnot everything was done: nothing fits"
+    );
 }
 
 #[test]
@@ -61,16 +96,48 @@ fn writes_are_shown_with_whether_they_stand() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(
-        &mut stage,
-        tool(
-            "create",
-            json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-        ),
-    );
+    act(&mut stage, meal("recipe_1"));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     replied(&mut stage, "Added.");
-    let writes = table(&drawn(&stage), "writes");
-    assert_eq!(writes, [["x2", "2", "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)", "stands"]]);
+    let writes = table(&on_show(&stage), "writes");
+    let what = "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)";
+    assert_eq!(writes[0].cells, ["x2", "2", what]);
+    assert_eq!(writes[0].group, "stands");
+}
+
+#[test]
+fn facts_are_told_in_words_and_writes_are_news() {
+    let mut stage = open();
+    read_turn(&mut stage, "what can I cook?");
+    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
+    act(&mut stage, meal("recipe_1"));
+    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
+    act(&mut stage, done("added"));
+    replied(&mut stage, "Added.");
+    let (flow, memory) = (Assistant::new(), memory(&stage));
+    let told = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        segue_core::event::Event::Fact { kind, value } => Some(match flow.tell(&memory, kind, value) {
+            Telling::Detail(text) => text,
+            Telling::News(text) => format!("! {text}"),
+            Telling::Nothing => "-".to_owned(),
+            Telling::AsItStands => panic!("{kind} is not told"),
+        }),
+        _ => None,
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            "understood: wants recipes",
+            "plan: 1 read recipe",
+            "x1 brought 3 by read",
+            "step 1: found three recipes",
+            "-",
+            "understood: chooses",
+            "plan: 1 write meal",
+            "! created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)",
+            "step 1: added",
+            "-",
+        ]
+    );
 }

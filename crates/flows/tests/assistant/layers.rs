@@ -102,13 +102,7 @@ fn a23_the_phase_label_blocks_nothing() {
     // Right after exploring, a write is a write.
     read_turn(&mut stage, "look");
     decided(&mut stage, "the first", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(
-        &mut stage,
-        tool(
-            "create",
-            json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-        ),
-    );
+    act(&mut stage, meal("recipe_1"));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     assert!(asked(&stage, "reply").contains("- Phase: executing"));

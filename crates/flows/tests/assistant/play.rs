@@ -94,6 +94,11 @@ pub fn created(number: usize, of: usize, label: &str) -> String {
     .to_string()
 }
 
+/// A wish to put a dish on the plan.
+pub fn meal(of: &str) -> Value {
+    tool("create", json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": of}]}))
+}
+
 /// A turn up to where Think has decided.
 pub fn decided(stage: &mut Stage, said: &str, heard: Value, plan: Value) {
     stage.say(said).answer("understand", &heard.to_string()).answer("think", &plan.to_string());

@@ -352,13 +352,7 @@ fn a27_no_real_id_is_in_any_prompt() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "the first", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(
-        &mut stage,
-        tool(
-            "create",
-            json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": "recipe_1"}]}),
-        ),
-    );
+    act(&mut stage, meal("recipe_1"));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     replied(&mut stage, "Added.");
