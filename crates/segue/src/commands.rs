@@ -9,6 +9,7 @@ pub mod explain;
 mod flows;
 mod operate;
 pub mod phase;
+pub mod recompute;
 mod send;
 pub mod sessions;
 mod show;
@@ -28,6 +29,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sessions(arguments) => sessions::run(global, arguments).await,
         Command::Show(arguments) => show::run(global, arguments).await,
         Command::Explain(arguments) => explain::run(global, arguments).await,
+        Command::Recompute(arguments) => recompute::run(global, arguments).await,
         Command::Fork(arguments) => transfer::fork(global, arguments).await,
         Command::Export(arguments) => transfer::export(global, arguments).await,
         Command::Import(arguments) => transfer::import(global, arguments).await,
