@@ -10,12 +10,13 @@ use segue_core::ids::{CallId, PhaseName};
 use segue_store::Query;
 
 use super::journal;
-use super::phases::{meant, standing};
 use super::slash::{Place, Slash, help};
 use super::spent::cost;
 use super::talk::{After, Talk};
 use crate::commands::explain::find::find;
 use crate::commands::explain::receipt;
+use crate::commands::phase::graphs::meant;
+use crate::commands::phase::{pages, standings};
 use crate::commands::recompute::{once_more, page};
 use crate::commands::sessions::listing;
 use crate::limits::SESSIONS_LISTED_MAX;
@@ -30,8 +31,8 @@ impl Talk<'_> {
         match slash {
             Slash::Help => self.screen.print(&help(self.screen.page().width))?,
             Slash::Phase => {
-                let paint = self.screen.paint();
-                let text = standing(self.engine, &self.session, &*self.rules, &self.state, paint).await?;
+                let standings = standings(self.engine, &self.session, &*self.rules, &self.state).await?;
+                let text = pages(self.rules.spec(), &standings, self.screen.paint());
                 self.screen.print_styled(&text)?;
             }
             Slash::Propose(Place { to, of }) => {
@@ -80,7 +81,8 @@ impl Talk<'_> {
     }
 
     fn phase_meant(&self, to: Option<&PhaseName>, of: Option<&str>) -> anyhow::Result<segue_core::event::PhaseKey> {
-        meant(self.rules.spec(), &self.state.session, to, of).map_err(anyhow::Error::msg)
+        let names: Vec<&str> = of.into_iter().collect();
+        meant(self.rules.spec(), &self.state.session, to, &names, "at the end").map_err(anyhow::Error::msg)
     }
 
     async fn resolve(&mut self, call: Option<CallId>, how: Resolution) -> anyhow::Result<After> {
