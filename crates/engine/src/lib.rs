@@ -29,7 +29,7 @@ pub use casting::Casting;
 pub use engine::{Engine, Message, Opening, Recovery, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
-pub use recompute::Recomputed;
+pub use recompute::{Made, Recomputed, Version};
 pub use report::TurnReport;
 pub use segue_store::{Cursor, Owes, Page, Query, Row, Summary};
 

@@ -43,6 +43,8 @@ pub enum Command {
     Show(Show),
     /// Show what a model was shown in a call, and why.
     Explain(Explain),
+    /// Make one past call once more, beside the conversation, and compare.
+    Recompute(Recompute),
     /// Begin a new session with the first part of another.
     Fork(Fork),
     /// Write a session as JSON lines.
@@ -197,6 +199,23 @@ pub struct Explain {
     /// Compare the exact prompt with that of the same role's previous call.
     #[arg(long, conflicts_with = "bytes")]
     pub diff: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
+pub struct Recompute {
+    /// The session (the newest if not given), and the call, such as `c3`.
+    #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
+    pub what: Vec<String>,
+    /// Ask this model instead.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Set the flow otherwise; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Answer from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

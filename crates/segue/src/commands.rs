@@ -10,6 +10,7 @@ mod flows;
 mod keys;
 mod operate;
 pub mod phase;
+pub mod recompute;
 mod send;
 mod serve;
 pub mod sessions;
@@ -32,6 +33,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sessions(arguments) => sessions::run(global, arguments).await,
         Command::Show(arguments) => show::run(global, arguments).await,
         Command::Explain(arguments) => explain::run(global, arguments).await,
+        Command::Recompute(arguments) => recompute::run(global, arguments).await,
         Command::Fork(arguments) => transfer::fork(global, arguments).await,
         Command::Export(arguments) => transfer::export(global, arguments).await,
         Command::Import(arguments) => transfer::import(global, arguments).await,
