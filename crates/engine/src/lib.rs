@@ -4,6 +4,7 @@
 //! assume to be the only process on its store.
 
 mod actor;
+mod breaker;
 pub mod casting;
 pub mod chance;
 pub mod clock;

@@ -8,6 +8,7 @@ mod doctor;
 pub mod explain;
 mod flows;
 mod keys;
+mod models;
 mod operate;
 pub mod phase;
 pub mod recompute;
@@ -43,8 +44,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Resolve(arguments) => operate::resolve(global, arguments).await,
         Command::Phase(arguments) => phase::run(global, arguments).await,
         Command::Flows(arguments) => flows::run(global, arguments),
-        Command::Config => config::run(global),
-        Command::Doctor => doctor::run(global).await,
+        Command::Config => config::run(global).await,
+        Command::Doctor(arguments) => doctor::run(global, &arguments).await,
+        Command::Models(arguments) => models::run(global, &arguments).await,
         Command::Completions(arguments) => completions::run(&arguments),
     }
 }

@@ -11,7 +11,7 @@ use segue_store::Query;
 
 use super::journal;
 use super::slash::{Place, Slash, help};
-use super::spent::cost;
+use super::spent::{cost, prefixes};
 use super::talk::{After, Talk};
 use crate::commands::explain::find::find;
 use crate::commands::explain::receipt;
@@ -64,7 +64,10 @@ impl Talk<'_> {
                 self.screen.note(&format!("— titled “{}” —", self.state.session.title))?;
                 return Ok(after);
             }
-            Slash::Cost => self.print_table(&cost(&self.state.session.ledger))?,
+            Slash::Cost => {
+                self.print_table(&cost(&self.state.session.ledger))?;
+                self.screen.note(&prefixes(&self.state.session.ledger))?;
+            }
             Slash::Sessions => {
                 let page = self.engine.list(&Query::newest(SESSIONS_LISTED_MAX)).await?;
                 self.print_table(&listing(&page.rows))?;

@@ -254,7 +254,7 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.engine.send(&self.session, Message { text, key: None, busy: None }).await?;
+        let message = self.engine.send(&self.session, Message::from(text)).await?;
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
