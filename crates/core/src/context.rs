@@ -5,6 +5,7 @@
 //! It does not pick threads (`scope`) and does not shorten them (`compact`).
 
 pub mod compact;
+mod words;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
 //! random number, and has no means to pick a thread.
 
+pub mod exhibit;
 mod spec;
 mod step;
 mod texts;
@@ -20,6 +21,7 @@ use crate::ids::{CallId, FragmentName, TurnId};
 use crate::phase::guard::Verdict;
 use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
+use exhibit::Exhibit;
 
 pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
 pub use step::{Speech, Step};
@@ -45,6 +47,11 @@ pub trait Flow: Send + Sync + 'static {
     /// Judges a named condition of a guard.
     fn holds(&self, _view: &View<'_, Self::State>, _phase: &PhaseKey, condition: &str) -> Verdict {
         Verdict::No(format!("no condition is called `{condition}`"))
+    }
+
+    /// What the flow puts on show of its state, for whoever looks at a session.
+    fn exhibits(&self, _view: &View<'_, Self::State>) -> Vec<Exhibit> {
+        Vec::new()
     }
 
     /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
@@ -154,6 +161,8 @@ pub trait Rules: Send + Sync {
     fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered;
     /// Judges a named condition.
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
+    /// What is on show.
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
     /// The state as JSON, for a snapshot.
@@ -185,6 +194,10 @@ impl<F: Flow> Rules for F {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         Flow::holds(self, &sight.view::<F>(), phase, condition)
+    }
+
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
+        Flow::exhibits(self, &sight.view::<F>())
     }
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

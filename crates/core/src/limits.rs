@@ -98,3 +98,5 @@ pub const FENCE_LENGTH_MIN: usize = 3;
 pub const LIST_DIGITS_MAX: u8 = 9;
 /// The longest key without quotes that broken JSON may have.
 pub const BARE_KEY_BYTES_MAX: usize = 64;
+/// Pairs of lines a diff compares; what is left beyond is shown as replaced.
+pub const DIFF_CELLS_MAX: usize = 4_000_000;

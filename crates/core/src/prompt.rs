@@ -24,6 +24,28 @@ pub struct Prompt {
     pub reply_tokens_max: u32,
 }
 
+impl Prompt {
+    /// The prompt as one text: every message under the name of its speaker, then the tools, then the form of the answer.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let mut out = String::new();
+        for message in &self.messages {
+            let answers = message.answers.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
+            out.push_str(&format!("── {}{answers} ──\n{}\n", message.speaker, message.text()));
+            for wish in &message.tool_calls {
+                out.push_str(&format!("── calls {} {} ──\n{}\n", wish.name, wish.id, wish.arguments));
+            }
+        }
+        for tool in &self.tools {
+            out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
+        }
+        if let Output::Json(schema) = &self.output {
+            out.push_str(&format!("── answer as JSON ──\n{schema:#}\n"));
+        }
+        out
+    }
+}
+
 /// One message of a prompt. Its text is its parts, joined by blank lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
@@ -68,6 +90,17 @@ pub enum Speaker {
     Assistant,
     /// What a tool returned.
     Tool,
+}
+
+impl std::fmt::Display for Speaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        })
+    }
 }
 
 /// The form an answer must have.

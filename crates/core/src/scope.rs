@@ -120,6 +120,33 @@ impl Scope {
         }
     }
 
+    /// How far it reaches, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let kept = match self {
+            Self::Fresh => return "none: every call begins anew".to_owned(),
+            Self::Kept(kept) => kept,
+        };
+        let per = kept.per.iter().map(|per| match per {
+            Per::Model => "for each model",
+            Per::Peer => "for each partner",
+        });
+        let until = kept.until.iter().map(|until| match until {
+            Until::Turn => "the turn ends".to_owned(),
+            Until::Phase => "the phase is left".to_owned(),
+            Until::Model => "the model changes".to_owned(),
+            Until::Work => "the work item changes".to_owned(),
+        });
+        let age = kept.age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::span(ms)));
+        let until: Vec<String> = until.chain(age).collect();
+        let per: Vec<&str> = per.collect();
+        let whole = match until.as_slice() {
+            [] => "the whole session".to_owned(),
+            until => format!("until {}", until.join(" or ")),
+        };
+        if per.is_empty() { whole } else { format!("{whole}, one {}", per.join(" and ")) }
+    }
+
     /// The same scope, with threads left behind once they are older than `ms`. A fresh scope stays fresh.
     #[must_use]
     pub fn aged(mut self, ms: u64) -> Self {

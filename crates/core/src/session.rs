@@ -367,6 +367,27 @@ impl Session {
         Some(PhaseKey { graph: graph.name.clone(), owner })
     }
 
+    /// Every graph of the session that stands somewhere: those attached to it and to its roles, and those of agents seen.
+    #[must_use]
+    pub fn phase_keys(&self, spec: &FlowSpec) -> Vec<PhaseKey> {
+        use crate::phase::Attached;
+        let mut keys: Vec<PhaseKey> = Vec::new();
+        for graph in spec.graphs.values() {
+            let key = |owner: Owner| PhaseKey { graph: graph.name.clone(), owner };
+            match graph.attached {
+                Attached::Session => keys.push(key(Owner::Session)),
+                Attached::Role => {
+                    let roles = spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name));
+                    keys.extend(roles.map(|role| key(Owner::Role(role.name.clone()))));
+                }
+                Attached::Agent => {}
+            }
+        }
+        let others: Vec<PhaseKey> = self.phases.keys().filter(|key| !keys.contains(key)).cloned().collect();
+        keys.extend(others);
+        keys
+    }
+
     /// Where a graph stands; one that was never moved stands at its start.
     #[must_use]
     pub fn stand(&self, graph: &PhaseGraph, key: &PhaseKey) -> Stand {

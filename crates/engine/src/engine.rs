@@ -218,6 +218,30 @@ impl Engine {
         &self.shared.store
     }
 
+    /// A name for a new session that people can say. By chance it may be taken.
+    #[must_use]
+    pub fn new_name(&self) -> String {
+        self.shared.chance.name()
+    }
+
+    /// How many sessions are at work here.
+    #[must_use]
+    pub fn at_work(&self) -> usize {
+        self.shared.registry.at_work().len()
+    }
+
+    /// Whether a session is at work here.
+    #[must_use]
+    pub fn is_at_work(&self, session: &SessionId) -> bool {
+        self.shared.registry.with(|places| places.get(session).is_some_and(Place::is_at_work))
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.shared.clock.now()
+    }
+
     /// Begins a session.
     ///
     /// # Errors

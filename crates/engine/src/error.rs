@@ -99,6 +99,12 @@ impl Error {
         matches!(self, Self::Store(error) if matches!(**error, Store::Full { .. } | Store::Io { .. } | Store::Busy { .. }))
     }
 
+    /// Whether a text was asked for that the session does not have.
+    #[must_use]
+    pub fn is_missing_text(&self) -> bool {
+        matches!(self, Self::Store(error) if matches!(**error, segue_store::Error::NoSuchBody { .. }))
+    }
+
     /// Whether a session cannot go on here after this: it is another's, it is gone, or its store is.
     pub(crate) fn ends_work(&self) -> bool {
         match self {
@@ -189,7 +195,8 @@ fn store_code(error: &segue_store::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    /// Every code in this file is a heading of the page, and every heading of the page is a code.
+    /// Every code in this file is a heading of the page. The server has further ones, and its tests see to it that there are no
+    /// others.
     #[test]
     fn every_code_has_its_place_on_the_page() {
         let page = include_str!("../../../docs/errors.md");
@@ -200,6 +207,7 @@ mod tests {
         let (_, code) = code.split_once("pub fn code").expect("the codes begin there");
         let codes: std::collections::BTreeSet<&str> =
             code.lines().filter_map(|line| line.split_once("=> \"")?.1.split('"').next()).collect();
-        assert_eq!(codes, headings);
+        let missing: Vec<_> = codes.difference(&headings).collect();
+        assert!(codes.len() > 20 && missing.is_empty(), "{missing:?}");
     }
 }

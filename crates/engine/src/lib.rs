@@ -15,6 +15,7 @@ mod house;
 pub mod hub;
 pub mod limits;
 mod load;
+mod look;
 pub mod pace;
 mod past;
 mod recompute;
@@ -30,6 +31,7 @@ pub use error::Error;
 pub use hub::{Subscription, Update};
 pub use recompute::Recomputed;
 pub use report::TurnReport;
+pub use segue_store::{Cursor, Owes, Page, Query, Row, Summary};
 
 /// The page whose example runs here.
 #[cfg(doctest)]

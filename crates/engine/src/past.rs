@@ -69,6 +69,8 @@ impl Shared {
                         let texts = self.store.bodies(session, &said).await;
                         let texts = texts.map_err(|error| Error::from_store(session, error))?;
                         return Ok(TurnReport {
+                            message,
+                            seq: event.seq,
                             turn: *id,
                             outcome: outcome.clone(),
                             said: texts.iter().map(ToString::to_string).collect(),

@@ -15,6 +15,10 @@ use crate::error::Error;
 /// What a turn came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnReport {
+    /// The message it was waited for with.
+    pub message: MessageId,
+    /// The place of its last event.
+    pub seq: Seq,
     /// Which.
     pub turn: TurnId,
     /// How it ended.
@@ -54,7 +58,7 @@ pub(crate) struct Ended {
     /// One of its messages.
     pub message: MessageId,
     pub said: Option<Vec<Text>>,
-    pub waiters: Vec<Answered>,
+    pub waiters: Vec<(MessageId, Answered)>,
 }
 
 impl Waiters {
@@ -86,8 +90,12 @@ impl Waiters {
                 }
                 Event::TurnEnded { turn, outcome } => {
                     let Some(Running { messages, said }) = self.turn.take() else { continue };
-                    let waiters = messages.iter().filter_map(|message| self.by_message.remove(message));
-                    let waiters: Vec<Answered> = waiters.flatten().collect();
+                    let waiting = |message: &MessageId| {
+                        let waiters = self.by_message.remove(message).unwrap_or_default();
+                        let message = *message;
+                        waiters.into_iter().map(move |waiter| (message, waiter))
+                    };
+                    let waiters: Vec<(MessageId, Answered)> = messages.iter().flat_map(waiting).collect();
                     if let Some(message) = messages.first().filter(|_| !waiters.is_empty()) {
                         let (seq, turn, outcome) = (recorded.seq, *turn, outcome.clone());
                         ended.push(Ended { seq, turn, outcome, message: *message, said, waiters });
@@ -124,9 +132,9 @@ impl Waiters {
 impl Ended {
     /// Tells those who waited.
     pub fn tell(self, report: &Result<TurnReport, Error>) {
-        for waiter in self.waiters {
+        for (message, waiter) in self.waiters {
             // Whoever asked may have gone away.
-            let _ = waiter.send(report.clone());
+            let _ = waiter.send(report.clone().map(|report| TurnReport { message, ..report }));
         }
     }
 }

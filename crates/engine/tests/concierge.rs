@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use segue_core::decide::Change;
 use segue_core::event::{Event, Outcome};
+use segue_core::flow::exhibit::{Exhibit, Form};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, Message, Opening, Setup, Subscription, Update};
 use segue_models::{Model, Models, Rehearsal, Scripted};
@@ -86,6 +87,42 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
         _ => None,
     });
     assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plan_and_the_maps_are_on_show_at_any_time() {
+    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let session = open(&engine, serde_json::Value::Null).await;
+    let mut places = vec![Seq(1)];
+    for message in ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan.", "It is done."] {
+        engine.ask(&session, Message::from(message)).await.expect("it is answered");
+        places.push(engine.state(&session).await.expect("readable").1.session.seq);
+    }
+    let mut shown = Vec::new();
+    for place in places {
+        let (rules, state) = engine.state_at(&session, place).await.expect("readable");
+        let exhibits = engine.exhibits(&session, &*rules, &state).await.expect("readable");
+        shown.push(exhibits.iter().map(describe).collect::<Vec<_>>().join("; "));
+    }
+    assert_eq!(shown[0], "");
+    assert!(shown[1].starts_with("map: ") && shown[1] == shown[2], "{shown:?}");
+    assert!(shown[3].starts_with("workflow: [Active, Pending, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].starts_with("workflow: [Complete, Active, Pending]; map: "), "{shown:?}");
+    assert!(shown[4].contains("plan_map: "), "{shown:?}");
+}
+
+fn describe(exhibit: &Exhibit) -> String {
+    let name = &exhibit.name;
+    match &exhibit.form {
+        Form::Checklist { items, .. } => {
+            format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
+        }
+        Form::Graph { nodes, measures, .. } => {
+            assert!(!nodes.is_empty() && measures.iter().any(|measure| measure.name == "shape"));
+            format!("{name}: {} nodes", nodes.len())
+        }
+        Form::Table { .. } | Form::Notes { .. } => panic!("nothing of the kind"),
+    }
 }
 
 const SCRIPT: &str = r#"

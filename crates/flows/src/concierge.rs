@@ -11,6 +11,7 @@ mod batch;
 pub mod brief;
 mod consent;
 mod documents;
+mod exhibits;
 pub mod facts;
 mod fragments;
 pub mod leaks;
@@ -28,6 +29,7 @@ pub mod workflow;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
+use segue_core::flow::exhibit::Exhibit;
 use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
@@ -129,6 +131,10 @@ impl Flow for Concierge {
 
     fn fragment(&self, view: &View<'_, Memory>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
         fragments::rendered(view, asking, name.as_str())
+    }
+
+    fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
+        exhibits::on_show(view)
     }
 
     fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The command line: what can be said to the program.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -30,6 +31,8 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the engine behind HTTP, with the web studio; what `segue` alone does.
+    Serve(Serve),
     /// Talk.
     Chat(Chat),
     /// Send one message and print the reply.
@@ -58,12 +61,65 @@ pub enum Command {
     Phase(Phase),
     /// List the kinds of conversation, or show one.
     Flows(Flows),
+    /// List the keys of the server, make one or revoke one.
+    Keys(Keys),
     /// Show what is configured, and where each value came from.
     Config,
     /// Check configuration, store and models.
     Doctor,
     /// Print a completion script for a shell.
     Completions(Completions),
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct Serve {
+    /// The address to listen on; this machine only if not given. Any other needs a key.
+    #[arg(long, env = "SEGUE_ADDRESS", value_name = "IP")]
+    pub address: Option<IpAddr>,
+    /// The port to listen on; 0 picks a free one.
+    #[arg(long, env = "SEGUE_PORT", value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Ask for a key on this machine too.
+    #[arg(long)]
+    pub require_key: bool,
+    /// A name under which the server is reached, beside `localhost`.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// A web site whose pages may ask from a browser.
+    #[arg(long, value_name = "URL")]
+    pub origin: Vec<String>,
+    /// Answer from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Keys {
+    #[command(subcommand)]
+    pub change: Option<KeyChange>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum KeyChange {
+    /// Make a key. It is printed once, and nobody can tell it again.
+    Add(KeyAdd),
+    /// End a key, at once.
+    Revoke {
+        /// Its id, as `segue keys` lists it.
+        id: String,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct KeyAdd {
+    /// What you call it.
+    pub name: String,
+    /// Limit it to the sessions of this owner.
+    #[arg(long, value_name = "NAME")]
+    pub owner: Option<String>,
+    /// Limit it to this flow; may be given several times.
+    #[arg(long)]
+    pub flow: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Args)]

@@ -7,9 +7,11 @@ mod delete;
 mod doctor;
 pub mod explain;
 mod flows;
+mod keys;
 mod operate;
 pub mod phase;
 mod send;
+mod serve;
 pub mod sessions;
 mod show;
 mod transfer;
@@ -22,7 +24,9 @@ pub const REHEARSAL_NOTE: &str =
 
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let global = &cli.global;
-    match cli.command.unwrap_or_else(|| Command::Chat(crate::cli::Chat::default())) {
+    match cli.command.unwrap_or_else(|| Command::Serve(crate::cli::Serve::default())) {
+        Command::Serve(arguments) => serve::run(global, arguments).await,
+        Command::Keys(arguments) => keys::run(global, arguments),
         Command::Chat(arguments) => chat::run(global, arguments).await,
         Command::Send(arguments) => send::run(global, arguments).await,
         Command::Sessions(arguments) => sessions::run(global, arguments).await,

@@ -10,8 +10,6 @@ pub const LIST_PAGE_MAX: usize = 500;
 pub const NAMES_SHOWN_MAX: usize = 8;
 /// Events read from a journal at a time.
 pub const EVENTS_PAGE_MAX: usize = 512;
-/// Pairs of lines a diff compares; what is left beyond is shown as replaced.
-pub const DIFF_CELLS_MAX: usize = 4_000_000;
 /// Narrowest line a table is fitted to.
 pub const TABLE_WIDTH_MIN: usize = 40;
 /// Columns of output that goes to no terminal.

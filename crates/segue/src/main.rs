@@ -3,7 +3,6 @@
 mod cli;
 mod commands;
 mod config;
-mod diff;
 mod follow;
 mod journal;
 mod limits;

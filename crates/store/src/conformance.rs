@@ -69,6 +69,7 @@ macro_rules! suite {
             sessions_are_listed_newest_first,
             pages_follow_each_other_without_gap,
             a_flow_can_be_singled_out,
+            names_that_begin_alike_can_be_singled_out,
             titles_and_said_texts_are_searched,
             inner_texts_are_not_searched_until_they_are_said,
             the_summary_is_the_last_one_given,

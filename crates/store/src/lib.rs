@@ -173,8 +173,10 @@ pub struct Snapshot {
 pub struct Query {
     /// Only those whose title or said texts contain this, whatever the case of letters.
     pub text: Option<String>,
-    /// Only those of this flow.
-    pub flow: Option<String>,
+    /// Only those of these flows; of any flow if there are none.
+    pub flows: Vec<String>,
+    /// Only those whose name begins with this.
+    pub within: Option<String>,
     /// Only those after this place of the list.
     pub before: Option<Cursor>,
     /// How many at most.
@@ -182,10 +184,16 @@ pub struct Query {
 }
 
 impl Query {
+    /// Whether a session of this name and flow is among those meant.
+    pub(crate) fn picks(&self, session: &SessionId, flow: &str) -> bool {
+        (self.flows.is_empty() || self.flows.iter().any(|wanted| wanted == flow))
+            && self.within.as_ref().is_none_or(|within| session.as_str().starts_with(within.as_str()))
+    }
+
     /// The newest `limit` sessions of any kind.
     #[must_use]
     pub fn newest(limit: usize) -> Self {
-        Self { text: None, flow: None, before: None, limit }
+        Self { text: None, flows: Vec::new(), within: None, before: None, limit }
     }
 }
 

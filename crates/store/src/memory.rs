@@ -302,7 +302,7 @@ impl Store for MemoryStore {
                 let summary = session.summary.as_ref()?;
                 Some((Cursor { updated: summary.updated, session: id.clone() }, session, summary))
             })
-            .filter(|(_, _, summary)| query.flow.as_ref().is_none_or(|flow| *flow == summary.flow))
+            .filter(|(place, _, summary)| query.picks(&place.session, &summary.flow))
             .filter(|(place, _, _)| query.before.as_ref().is_none_or(|before| place < before))
             .collect();
         found.sort_by(|(a, ..), (b, ..)| b.cmp(a));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::context::{FragmentSpec, Recipe};
 use crate::handover::Schema;
 use crate::ids::{AskName, FlowName, FragmentName, GraphName, HandoverKind, RoleName, ToolName};
@@ -25,6 +27,9 @@ pub struct FlowSpec {
     pub handovers: BTreeMap<HandoverKind, Schema>,
     /// What models may call.
     pub tools: BTreeMap<ToolName, ToolDef>,
+    /// What the settings of a session may hold: a JSON schema with defaults, for people and forms. Nothing if there is
+    /// nothing to set. The flow reads settings itself, and complains of what it does not understand.
+    pub settings: Value,
 }
 
 impl FlowSpec {
@@ -38,7 +43,15 @@ impl FlowSpec {
             graphs: BTreeMap::new(),
             handovers: BTreeMap::new(),
             tools: BTreeMap::new(),
+            settings: Value::Null,
         }
+    }
+
+    /// The same with settings, described by a JSON schema.
+    #[must_use]
+    pub fn settings(mut self, schema: Value) -> Self {
+        self.settings = schema;
+        self
     }
 
     /// The same with a role.

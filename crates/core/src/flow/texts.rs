@@ -46,7 +46,9 @@ impl<'a> Texts<'a> {
         })
     }
 
-    pub(crate) fn missing(&self) -> Vec<BodyId> {
+    /// Those that were wanted and not at hand.
+    #[must_use]
+    pub fn missing(&self) -> Vec<BodyId> {
         self.missing.borrow().iter().copied().collect()
     }
 }

@@ -77,7 +77,8 @@ fn after(limit: &PhaseLimit) -> String {
     format!("after {}", bounds.join(" or "))
 }
 
-fn span(ms: u64) -> String {
+/// A time in words.
+pub(crate) fn span(ms: u64) -> String {
     match ms {
         ms if ms > 0 && ms % 60_000 == 0 => format!("{} min", ms / 60_000),
         ms if ms > 0 && ms % 1_000 == 0 => format!("{} s", ms / 1_000),

@@ -244,6 +244,8 @@ impl Actor {
         }
         let session = &earlier.as_ref().unwrap_or(&self.resident.state).session;
         Ok(TurnReport {
+            message: ended.message,
+            seq: ended.seq,
             turn: ended.turn,
             outcome: ended.outcome.clone(),
             said,

@@ -343,7 +343,8 @@ fn came_to(journal: &Journal, message: MessageId) -> TurnReport {
             Event::Said(words) if turn.is_some() => said.push(journal.words(words.text).to_owned()),
             Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
                 let (phase, spent) = (state.session.phase_label(), state.session.ledger.turn);
-                return TurnReport { turn: *id, outcome: outcome.clone(), said, phase, spent };
+                let (seq, outcome) = (recorded.seq, outcome.clone());
+                return TurnReport { message, seq, turn: *id, outcome, said, phase, spent };
             }
             _ => {}
         }

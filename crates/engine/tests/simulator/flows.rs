@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, PhaseKey, Recorded};
+use segue_core::flow::exhibit::Exhibit;
 use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
@@ -73,6 +74,10 @@ impl Rules for Tuned {
 
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
         self.inner.holds(sight, phase, condition)
+    }
+
+    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
+        self.inner.exhibits(sight)
     }
 
     fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {

@@ -4,7 +4,7 @@
 use segue_core::ids::ModelName;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::stance::Stance;
 use crate::limits::MEMBERS_MAX;
@@ -48,6 +48,39 @@ impl Default for Settings {
             stance: None,
         }
     }
+}
+
+/// What can be set, for people and forms.
+#[must_use]
+pub fn schema() -> Value {
+    let count = |about: &str, default: Value| json!({"type": "integer", "minimum": 1, "description": about, "default": default});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "members": {
+                "type": "array",
+                "description": "who answers",
+                "default": [{"samples": SAMPLES}],
+                "items": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "properties": {
+                        "model": {"type": "string", "description": "its model; the one of the role expert if not given"},
+                        "samples": {"type": "integer", "minimum": 1, "maximum": MEMBERS_MAX, "description": "how many answers it gives", "default": 1},
+                        "timeout_ms": {"type": "integer", "minimum": 1, "description": "how long its answer is waited for"},
+                    },
+                },
+            },
+            "batch": {"enum": ["on_signal", "every_turn"], "description": "when everyone is asked", "default": "on_signal"},
+            "confirm_batches": {"type": "boolean", "description": "whether you are asked before a model's wish to ask everyone is followed", "default": false},
+            "synthesis": {"enum": ["same_turn", "next_turn"], "description": "when a plan is presented", "default": "same_turn"},
+            "handover_by_turn": count("the turn by which the first phase hands over", json!(HANDOVER_BY_TURN)),
+            "quorum": count("answers that suffice to go on; all are waited for if not given", Value::Null),
+            "answer_timeout_ms": count("how long an answer is waited for", Value::Null),
+            "stance": {"enum": ["default", "decide", "explore", "challenge", null], "description": "the stance, whatever the message says", "default": null},
+        },
+    })
 }
 
 /// One who answers.
@@ -175,7 +208,23 @@ fn take<T: DeserializeOwned>(value: &Value, into: &mut T) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    #[test]
+    fn what_the_schema_calls_a_default_is_the_default() {
+        let schema = schema();
+        let properties = schema["properties"].as_object().expect("an object");
+        let defaults = properties.iter().filter(|(_, about)| !about["default"].is_null());
+        let defaults: serde_json::Map<_, _> =
+            defaults.map(|(name, about)| (name.clone(), about["default"].clone())).collect();
+        let (settings, complaints) = Settings::read(&Value::Object(defaults));
+        assert_eq!((settings, complaints), (Settings::default(), Vec::new()));
+        for (name, about) in properties {
+            for choice in about["enum"].as_array().into_iter().flatten() {
+                assert_eq!(Settings::read(&json!({ name: choice })).1, [""; 0], "{name} = {choice}");
+            }
+        }
+        assert_eq!(Settings::read(&json!({"quorum": 2, "answer_timeout_ms": 9})).1, [""; 0]);
+    }
 
     #[test]
     fn nothing_set_means_three_samples_of_the_configured_model() {

@@ -139,6 +139,7 @@ pub fn spec() -> FlowSpec {
     spec.handover(schema(INTENT, &INTENT_FIELDS))
         .handover(schema(EXECUTION, &EXECUTION_FIELDS))
         .handover(schema(OUTCOME, &OUTCOME_FIELDS))
+        .settings(super::settings::schema())
 }
 
 fn schema(kind: &str, fields: &[(&str, Form)]) -> Schema {

@@ -5,13 +5,13 @@ pub mod find;
 pub mod receipt;
 
 use anyhow::bail;
+use segue_core::diff::{Line, compare};
 use segue_core::ids::{CallId, SessionId};
-use segue_core::prompt::{Output, Prompt, Speaker};
+use segue_core::prompt::Prompt;
 use segue_engine::Engine;
 use serde_json::json;
 
 use crate::cli::{Explain, Global};
-use crate::diff::{Line, compare};
 use crate::print::text::harmless;
 use crate::print::{self, Screen};
 use crate::{lookup, setup};
@@ -56,34 +56,9 @@ fn show_bytes(global: &Global, prompt: &Prompt) -> anyhow::Result<()> {
     if global.json {
         return print::json(prompt);
     }
-    let text = written(prompt)?;
+    let text = prompt.written();
     // A pipe gets the bytes as they are; a terminal must not obey them.
     print::out(&if Screen::here().is_terminal { harmless(&text) } else { text })
-}
-
-/// A prompt as text: every message under the name of its speaker.
-fn written(prompt: &Prompt) -> anyhow::Result<String> {
-    let mut out = String::new();
-    for message in &prompt.messages {
-        let speaker = match message.speaker {
-            Speaker::System => "system",
-            Speaker::User => "user",
-            Speaker::Assistant => "assistant",
-            Speaker::Tool => "tool",
-        };
-        let answers = message.answers.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
-        out.push_str(&format!("── {speaker}{answers} ──\n{}\n", message.text()));
-        for wish in &message.tool_calls {
-            out.push_str(&format!("── calls {} {} ──\n{}\n", wish.name, wish.id, wish.arguments));
-        }
-    }
-    for tool in &prompt.tools {
-        out.push_str(&format!("── tool {} ──\n{}\n{}\n", tool.name, tool.description, tool.parameters));
-    }
-    if let Output::Json(schema) = &prompt.output {
-        out.push_str(&format!("── answer as JSON ──\n{}\n", serde_json::to_string_pretty(schema)?));
-    }
-    Ok(out)
 }
 
 async fn show_diff(global: &Global, engine: &Engine, session: &SessionId, found: &Found) -> anyhow::Result<()> {
@@ -95,8 +70,8 @@ async fn show_diff(global: &Global, engine: &Engine, session: &SessionId, found:
             opened.role
         );
     };
-    let before = written(&engine.prompt(session, previous).await?)?;
-    let after = written(&engine.prompt(session, opened.call).await?)?;
+    let before = engine.prompt(session, previous).await?.written();
+    let after = engine.prompt(session, opened.call).await?.written();
     let lines = compare(&before, &after);
     if global.json {
         let lines: Vec<_> = lines

@@ -4,12 +4,11 @@ use anyhow::bail;
 use segue_core::flow::{Audience, FlowSpec, RoleSpec, Runs, UnknownPolicy};
 use segue_core::handover::{Form, Need};
 use segue_core::phase::diagram::mermaid;
-use segue_core::scope::{Per, Scope, Until};
 use serde_json::{Value, json};
 
 use crate::cli::{Flows, Global};
 use crate::print::table::{Column, Table};
-use crate::print::{self, Screen, amount};
+use crate::print::{self, Screen};
 use crate::suggest::hint;
 
 pub fn run(global: &Global, arguments: Flows) -> anyhow::Result<()> {
@@ -68,7 +67,7 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
         ("if in doubt", Column::Left),
     ]);
     for role in spec.roles.values() {
-        roles.row([role.name.to_string(), scope_words(role), shown(role), heard_by(role), doubt(role.unknown)]);
+        roles.row([role.name.to_string(), role.scope.words(), shown(role), heard_by(role), doubt(role.unknown)]);
     }
     section("Roles", roles);
     if !spec.graphs.is_empty() {
@@ -117,32 +116,6 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
     out
 }
 
-/// How far a role's memory reaches, in words.
-pub fn scope_words(role: &RoleSpec) -> String {
-    let kept = match &role.scope {
-        Scope::Fresh => return "none: every call begins anew".to_owned(),
-        Scope::Kept(kept) => kept,
-    };
-    let per: Vec<&str> = kept
-        .per
-        .iter()
-        .map(|per| match per {
-            Per::Model => "for each model",
-            Per::Peer => "for each partner",
-        })
-        .collect();
-    let until = kept.until.iter().map(|until| match until {
-        Until::Turn => "the turn ends".to_owned(),
-        Until::Phase => "the phase is left".to_owned(),
-        Until::Model => "the model changes".to_owned(),
-        Until::Work => "the work item changes".to_owned(),
-    });
-    let age = kept.age_ms_max.map(|ms| format!("it is {} old", amount::duration(ms)));
-    let until: Vec<String> = until.chain(age).collect();
-    let whole = if until.is_empty() { "the whole session".to_owned() } else { format!("until {}", until.join(" or ")) };
-    if per.is_empty() { whole } else { format!("{whole}, one {}", per.join(" and ")) }
-}
-
 fn shown(role: &RoleSpec) -> String {
     let names = |specs: &[segue_core::context::FragmentSpec]| {
         specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(" ")
@@ -173,7 +146,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
         json!({
             "name": role.name,
             "scope": role.scope,
-            "memory": scope_words(role),
+            "memory": role.scope.words(),
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,
@@ -189,19 +162,4 @@ fn flow_json(spec: &FlowSpec) -> Value {
         "handovers": spec.handovers.values().collect::<Vec<_>>(),
         "tools": spec.tools.values().map(|tool| &tool.spec).collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scope_is_told_in_words() {
-        let words = |scope: Scope| scope_words(&RoleSpec::new("x", scope));
-        assert_eq!(words(Scope::Fresh), "none: every call begins anew");
-        assert_eq!(words(Scope::session()), "the whole session");
-        assert_eq!(words(Scope::model()), "the whole session, one for each model");
-        assert_eq!(words(Scope::peer_and_work()), "until the work item changes, one for each partner");
-        assert_eq!(words(Scope::phase().aged(60_000)), "until the phase is left or it is 1 min 0 s old");
-    }
 }

@@ -1,16 +1,14 @@
 //! Where a session's phase graphs stand, what is allowed, and how a person moves them. The graph decides.
 
-pub mod conditions;
-
 use anyhow::bail;
 use segue_core::decide::Command;
 use segue_core::event::{Event, Owner, PhaseKey};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{PhaseName, Seq, SessionId};
+use segue_core::phase::PhaseGraph;
 use segue_core::phase::diagram::mermaid;
 use segue_core::phase::guard::Proposer;
 use segue_core::phase::ruling::allowed;
-use segue_core::phase::{Attached, PhaseGraph};
 use segue_core::session::{Session, Stand};
 use segue_engine::{Engine, Recovery};
 use serde_json::{Value, json};
@@ -37,7 +35,7 @@ async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Resul
     let (rules, state) = engine.state(&session).await?;
     let spec = rules.spec();
     let mut graphs = Vec::new();
-    for key in keys(spec, &state.session) {
+    for key in state.session.phase_keys(spec) {
         if let Some(graph) = spec.graphs.get(&key.graph) {
             let stand = state.session.stand(graph, &key);
             graphs.push(Standing { key, graph, stand });
@@ -55,7 +53,7 @@ async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Resul
     let mut out = String::new();
     let mut values = Vec::new();
     for standing in &graphs {
-        let conditions = conditions::judge(&engine, &session, &*rules, &state, standing).await?;
+        let conditions = engine.conditions(&session, &*rules, &state, &standing.key).await?;
         let Standing { key, graph, stand } = standing;
         let may = allowed(graph, &stand.now, &Proposer::User, &conditions);
         out.push_str(&page(key, stand, &may, Screen::here().paint));
@@ -68,25 +66,6 @@ async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Resul
         out = format!("the flow `{}` has no phases\n", spec.name);
     }
     print::out(&out)
-}
-
-/// Every graph of the session that stands somewhere: those attached to it and to its roles, and those of agents seen.
-pub fn keys(spec: &FlowSpec, session: &Session) -> Vec<PhaseKey> {
-    let mut keys: Vec<PhaseKey> = Vec::new();
-    for graph in spec.graphs.values() {
-        let key = |owner: Owner| PhaseKey { graph: graph.name.clone(), owner };
-        match graph.attached {
-            Attached::Session => keys.push(key(Owner::Session)),
-            Attached::Role => {
-                let roles = spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name));
-                keys.extend(roles.map(|role| key(Owner::Role(role.name.clone()))));
-            }
-            Attached::Agent => {}
-        }
-    }
-    let others: Vec<PhaseKey> = session.phases.keys().filter(|key| !keys.contains(key)).cloned().collect();
-    keys.extend(others);
-    keys
 }
 
 /// One graph, and where it stands.
@@ -161,7 +140,7 @@ async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> an
 
 /// Which graph is meant: the only one, or the one that fits what was said.
 fn choose(spec: &FlowSpec, session: &Session, choice: &GraphChoice) -> anyhow::Result<PhaseKey> {
-    let keys = keys(spec, session);
+    let keys = session.phase_keys(spec);
     if keys.is_empty() {
         bail!("the flow `{}` has no phases", spec.name);
     }

@@ -15,9 +15,8 @@ pub async fn run(global: &Global, arguments: Sessions) -> anyhow::Result<()> {
     let flow = arguments.flow.as_deref().map(|flow| lookup::flow(&engine, flow)).transpose()?;
     let query = Query {
         text: arguments.search.clone(),
-        flow: flow.map(|flow| flow.to_string()),
-        before: None,
-        limit: arguments.limit,
+        flows: flow.map(|flow| flow.to_string()).into_iter().collect(),
+        ..Query::newest(arguments.limit)
     };
     let page = engine.list(&query).await?;
     if global.json {

@@ -8,8 +8,7 @@ use segue_core::phase::ruling::allowed;
 use segue_core::session::{Session, State};
 use segue_engine::Engine;
 
-use crate::commands::phase::conditions::judge;
-use crate::commands::phase::{Standing, keys, page};
+use crate::commands::phase::page;
 use crate::print::paint::Paint;
 use crate::suggest::{hint, listed};
 
@@ -25,14 +24,12 @@ pub async fn standing(
     paint: Paint,
 ) -> anyhow::Result<String> {
     let mut text = String::new();
-    for key in keys(rules.spec(), &state.session) {
+    for key in state.session.phase_keys(rules.spec()) {
         let Some(graph) = rules.spec().graphs.get(&key.graph) else { continue };
         let stand = state.session.stand(graph, &key);
-        let standing = Standing { key, graph, stand };
-        let conditions = judge(engine, session, rules, state, &standing).await?;
-        let Standing { key, graph, stand } = &standing;
+        let conditions = engine.conditions(session, rules, state, &key).await?;
         let may = allowed(graph, &stand.now, &Proposer::User, &conditions);
-        text.push_str(&page(key, stand, &may, paint));
+        text.push_str(&page(&key, &stand, &may, paint));
         for edge in graph.edges_from(&stand.now.current).filter(|edge| !may.contains(&edge.to)) {
             let needs = if edge.guard == Guard::Always { "barred".to_owned() } else { format!("needs {}", edge.guard) };
             text.push_str(&format!("  not yet        {} ({needs})\n", edge.to));
@@ -49,7 +46,7 @@ pub async fn standing(
 /// # Errors
 /// None is meant, or more than one could be; says which there are.
 pub fn meant(spec: &FlowSpec, session: &Session, to: Option<&PhaseName>, of: Option<&str>) -> Result<PhaseKey, String> {
-    let keys = keys(spec, session);
+    let keys = session.phase_keys(spec);
     if keys.is_empty() {
         return Err(format!("the flow `{}` has no phases", spec.name));
     }

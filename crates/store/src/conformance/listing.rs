@@ -45,8 +45,27 @@ pub async fn a_flow_can_be_singled_out(place: &impl Place) {
         let summary = Summary { flow: flow.into(), ..summary(session, 1) };
         Writing::begin(&store, session).await.bring(1, Vec::new(), Some(summary)).await;
     }
-    let query = Query { flow: Some("team".into()), ..Query::newest(10) };
+    let query = Query { flows: vec!["team".into()], ..Query::newest(10) };
     assert_eq!(found(&*store, &query).await, ["b"]);
+    let query = Query { flows: vec!["team".into(), "chat".into(), "none".into()], ..Query::newest(10) };
+    assert_eq!(found(&*store, &query).await, ["c", "b", "a"]);
+}
+
+pub async fn names_that_begin_alike_can_be_singled_out(place: &impl Place) {
+    let store = place.open();
+    for (session, flow) in
+        [("acme.a", "chat"), ("acme", "chat"), ("acme2.a", "chat"), ("acme.b", "team"), ("Acme.c", "chat")]
+    {
+        let summary = Summary { flow: flow.into(), ..summary(session, 1) };
+        Writing::begin(&store, session).await.bring(1, Vec::new(), Some(summary)).await;
+    }
+    let within = Query { within: Some("acme.".into()), ..Query::newest(10) };
+    assert_eq!(found(&*store, &within).await, ["acme.b", "acme.a"]);
+    let first = store.list(&Query { limit: 1, ..within.clone() }).await.expect("listed");
+    let rest = Query { before: first.next, ..within.clone() };
+    assert_eq!(found(&*store, &rest).await, ["acme.a"], "pages too");
+    assert_eq!(found(&*store, &Query { flows: vec!["chat".into()], ..within.clone() }).await, ["acme.a"]);
+    assert_eq!(found(&*store, &Query { text: Some("ACME2".into()), ..within }).await, [""; 0], "a search too");
 }
 
 pub async fn titles_and_said_texts_are_searched(place: &impl Place) {

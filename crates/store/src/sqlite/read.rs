@@ -96,8 +96,8 @@ pub(super) fn list(db: &Connection, query: &Query) -> Result<Page, Trouble> {
         // One that cannot be read is named by the check, not here.
         let Ok(summary) = summary else { continue };
         let place = Cursor { updated: summary.updated, session };
-        let wanted = query.flow.as_ref().is_none_or(|flow| *flow == summary.flow)
-            && query.before.as_ref().is_none_or(|before| place < *before);
+        let wanted =
+            query.picks(&place.session, &summary.flow) && query.before.as_ref().is_none_or(|before| place < *before);
         if wanted {
             found.push((place, key, head, summary));
         }

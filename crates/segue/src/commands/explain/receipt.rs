@@ -1,14 +1,12 @@
 //! A receipt as a page for people.
 
-use segue_core::context::{Layer, Piece, Prefix, Source, ThreadUse};
+use segue_core::context::{Layer, Piece, ThreadUse};
 use segue_core::event::{CallAnswered, CallOpened, CountedBy};
 use segue_core::flow::RoleSpec;
 use segue_core::ids::SessionId;
 use segue_core::prompt::Stop;
-use segue_core::scope::{Opening, Part};
 
 use super::find::Found;
-use crate::commands::flows::scope_words;
 use crate::print::table::{Column, Table};
 use crate::print::text::{one_line, wrapped};
 use crate::print::{Screen, amount};
@@ -61,8 +59,8 @@ fn facts(found: &Found, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> 
     let count = |tokens: u32| amount::count(u64::from(tokens));
     let percent = u64::from(receipt.tokens) * 100 / u64::from(receipt.window.max(1));
     let mut facts = vec![
-        ("thread", why_this_thread(opened, role)),
-        ("prefix", prefix(&receipt.prefix)),
+        ("thread", opened.why_thread(role.map(|role| &role.scope))),
+        ("prefix", receipt.prefix.words()),
         (
             "window",
             format!(
@@ -77,47 +75,6 @@ fn facts(found: &Found, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> 
     facts.push(("answer", found.answered.as_deref().map_or_else(|| "none".to_owned(), answer)));
     facts.push(("digest", receipt.digest.to_string()));
     facts
-}
-
-/// In one sentence: why the call has the thread it has.
-fn why_this_thread(opened: &CallOpened, role: Option<&RoleSpec>) -> String {
-    let memory = role.map(|role| format!(" (its memory: {})", scope_words(role))).unwrap_or_default();
-    match &opened.receipt.thread {
-        ThreadUse::Continued(thread) => {
-            format!("{thread} goes on, since nothing that ends the memory of {} has changed{memory}", opened.role)
-        }
-        ThreadUse::Opened { thread, why, .. } => {
-            let why = match why {
-                Opening::Fresh => format!("{} keeps no memory from call to call", opened.role),
-                Opening::First => format!("{} remembered nothing here yet{memory}", opened.role),
-                Opening::Aged => format!("the earlier one had grown too old{memory}"),
-                Opening::Changed(parts) => format!("{}{memory}", changed(parts)),
-            };
-            format!("{thread} is new, since {why}")
-        }
-    }
-}
-
-fn changed(parts: &[Part]) -> String {
-    let words = parts.iter().map(|part| match part {
-        Part::Turn => "another turn has begun",
-        Part::Phase => "another phase was entered",
-        Part::Model => "another model answers",
-        Part::Work => "the work is another",
-        Part::Reset => "it was reset by hand",
-    });
-    words.collect::<Vec<_>>().join(" and ")
-}
-
-fn prefix(prefix: &Prefix) -> String {
-    match prefix {
-        Prefix::First => "the first prompt here, so there is none to extend".to_owned(),
-        Prefix::Extends(from) => format!("extends the prompt of {from}, so all of that can be cached"),
-        Prefix::Broken { from, kept, by } => {
-            let kept = amount::count(u64::from(*kept));
-            format!("parts from the prompt of {from} at `{by}`; the first {kept} tokens can be cached")
-        }
-    }
 }
 
 fn answer(answered: &CallAnswered) -> String {
@@ -172,7 +129,7 @@ fn fragments(found: &Found) -> Table {
         let messages = amount::several(u64::from(receipt.carried.entries), "message");
         table.row([
             "(thread)".to_owned(),
-            layer(Layer::Conversation).to_owned(),
+            Layer::Conversation.to_string(),
             amount::count(u64::from(carried)),
             format!("thread {}", receipt.thread.thread()),
             format!("what it carried: {messages}{folded}"),
@@ -188,9 +145,9 @@ fn row(piece: &Piece, note: &str) -> [String; 5] {
     let tokens = piece.text.map_or(0, |text| text.tokens);
     [
         piece.name.to_string(),
-        layer(piece.layer).to_owned(),
+        piece.layer.to_string(),
         amount::count(u64::from(tokens)),
-        piece.source.as_ref().map(source).unwrap_or_default(),
+        piece.source.as_ref().map(ToString::to_string).unwrap_or_default(),
         format!("{}{note}", piece.why),
     ]
 }
@@ -204,30 +161,4 @@ fn left_out(opened: &CallOpened) -> Vec<String> {
         (Some(_), None) => None,
     });
     told.collect()
-}
-
-fn layer(layer: Layer) -> &'static str {
-    match layer {
-        Layer::Instruction => "instruction",
-        Layer::Knowledge => "knowledge",
-        Layer::Handover => "handover",
-        Layer::Entities => "entities",
-        Layer::Conversation => "conversation",
-        Layer::Reasoning => "reasoning",
-        Layer::Task => "task",
-        Layer::Words => "words",
-    }
-}
-
-fn source(source: &Source) -> String {
-    match source {
-        Source::Template(file) => format!("template {file}"),
-        Source::Message(message) => format!("message {message}"),
-        Source::Handover(handover) => format!("handover {handover}"),
-        Source::Call(call) => format!("answer of {call}"),
-        Source::Tool(run) => format!("tool run {run}"),
-        Source::State => "the flow's state".to_owned(),
-        Source::Phase => "the phase graph".to_owned(),
-        Source::Thread(thread) => format!("thread {thread}"),
-    }
 }

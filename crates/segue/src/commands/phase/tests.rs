@@ -1,7 +1,7 @@
 use segue_core::flow::RoleSpec;
 use segue_core::ids::Millis;
 use segue_core::phase::Phase as PhaseData;
-use segue_core::phase::{Edge, guard::Guard};
+use segue_core::phase::{Attached, Edge, guard::Guard};
 use segue_core::scope::Scope;
 
 use super::*;
@@ -31,7 +31,7 @@ fn choice(graph: Option<&str>, of: Option<&str>) -> GraphChoice {
 #[test]
 fn graphs_that_never_moved_stand_at_their_start() {
     let (spec, session) = (spec(), Session { opened: Millis(7), ..Session::default() });
-    let keys = keys(&spec, &session);
+    let keys = session.phase_keys(&spec);
     let shown: Vec<String> = keys.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["project", "talk of guide"]);
     let stand = session.stand(&spec.graphs[&keys[0].graph], &keys[0]);

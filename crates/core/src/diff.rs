@@ -14,6 +14,7 @@ pub enum Line<'t> {
 }
 
 /// Compares two texts.
+#[must_use]
 pub fn compare<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();

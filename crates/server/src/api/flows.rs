@@ -1,0 +1,371 @@
+//! Which kinds of conversation there are, and by what rules each goes.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use segue_core::context::FragmentSpec;
+use segue_core::decide::Catalog;
+use segue_core::flow::{Audience, FlowSpec, RoleSpec, Runs};
+use segue_core::phase::PhaseGraph;
+use segue_core::phase::diagram::mermaid;
+use segue_engine::Error;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::shapes::word;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+
+/// All flows.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Flows {
+    /// By name.
+    pub flows: Vec<FlowView>,
+}
+
+/// A flow's data.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FlowView {
+    /// Its name.
+    pub flow: String,
+    /// What it is for.
+    pub about: String,
+    /// Who speaks.
+    pub roles: Vec<RoleView>,
+    /// Its phase graphs.
+    pub graphs: Vec<GraphView>,
+    /// Documents that cross from one memory to another.
+    pub handovers: Vec<HandoverSchema>,
+    /// What models may call.
+    pub tools: Vec<ToolView>,
+    /// A JSON schema of what `settings` of a new session may hold; `null` if there is nothing to set.
+    pub settings: Value,
+}
+
+/// A role.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RoleView {
+    /// Its name.
+    pub role: String,
+    /// How far its memory reaches, in words.
+    pub memory: String,
+    /// The same as data.
+    pub scope: Value,
+    /// The graph it lives by.
+    pub graph: Option<String>,
+    /// Whether the user hears it.
+    pub heard_by_user: bool,
+    /// The tools it may use.
+    pub tools: Vec<String>,
+    /// What its threads open with.
+    pub opening: Vec<FragmentView>,
+    /// What it can be asked.
+    pub asks: Vec<AskView>,
+    /// Its longest answer.
+    pub reply_tokens_max: u32,
+    /// Who plays it.
+    pub models: Vec<PlayedBy>,
+}
+
+/// A fragment of a recipe.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FragmentView {
+    /// Its name.
+    pub name: String,
+    /// What kind of context it is.
+    pub layer: String,
+    /// `stable` or `changing`.
+    pub steadiness: String,
+    /// Most tokens it may take.
+    pub tokens_max: Option<u32>,
+    /// What happens to a longer one: `keep_start`, `keep_end` or `leave_out`.
+    pub over: String,
+    /// Whether compaction must keep it.
+    pub pinned: bool,
+}
+
+/// Something a role can be asked.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AskView {
+    /// Its name.
+    pub ask: String,
+    /// Whether nobody hears the answer.
+    pub private: bool,
+    /// What the role is shown then.
+    pub fragments: Vec<FragmentView>,
+}
+
+/// Who plays a role.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PlayedBy {
+    /// In which phase; in all others if absent.
+    pub phase: Option<String>,
+    /// Which model.
+    pub model: String,
+}
+
+/// A phase graph.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GraphView {
+    /// Its name.
+    pub graph: String,
+    /// `session`, `role` or `agent`: what has a phase of its own in it.
+    pub attached: String,
+    /// Where it begins.
+    pub start: String,
+    /// Its phases.
+    pub phases: Vec<PhaseView>,
+    /// The ways from phase to phase.
+    pub edges: Vec<EdgeView>,
+    /// What may not be left out.
+    pub gates: Vec<GateSpec>,
+    /// The graph as a Mermaid diagram.
+    pub mermaid: String,
+}
+
+/// A phase.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct PhaseView {
+    /// Its name.
+    pub phase: String,
+    /// What it is for.
+    pub purpose: String,
+    /// `work`, `end` or `failure`.
+    pub kind: String,
+    /// When to enter it.
+    pub entry: Vec<String>,
+    /// What is done in it.
+    pub activities: Vec<String>,
+    /// When it is finished.
+    pub criteria: Vec<String>,
+    /// What must not be done in it.
+    pub constraints: Vec<String>,
+    /// Who works in it.
+    pub agents: Vec<String>,
+    /// The only tools at hand; all of the role's if absent.
+    pub tools: Option<Vec<String>>,
+    /// How long it may last.
+    pub limit: Option<LimitView>,
+}
+
+/// How long a phase may last.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct LimitView {
+    /// Turns.
+    pub turns_max: Option<u32>,
+    /// Milliseconds.
+    pub ms_max: Option<u64>,
+    /// The phase entered then.
+    pub exit: String,
+}
+
+/// A way from one phase to another.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EdgeView {
+    /// From where.
+    pub from: String,
+    /// To where.
+    pub to: String,
+    /// What must hold, in words.
+    pub guard: String,
+}
+
+/// What may not be left out.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GateSpec {
+    /// Its name.
+    pub gate: String,
+    /// Entering this phase opens it.
+    pub opened_by: String,
+    /// Entering this phase satisfies it.
+    pub satisfied_by: String,
+    /// What it bars meanwhile, beside every end.
+    pub blocks: Vec<String>,
+}
+
+/// What a kind of handover holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HandoverSchema {
+    /// Its kind.
+    pub kind: String,
+    /// How often a broken one is asked for again.
+    pub repairs_max: u32,
+    /// Its fields.
+    pub fields: Vec<FieldView>,
+}
+
+/// A field of a handover.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FieldView {
+    /// Its name.
+    pub field: String,
+    /// `text` or `list`.
+    pub form: String,
+    /// `required` or `optional`.
+    pub need: String,
+}
+
+/// A tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolView {
+    /// Its name.
+    pub tool: String,
+    /// What it does.
+    pub description: String,
+    /// `flow` or `host`: who runs it.
+    pub runs: String,
+    /// A JSON schema of its arguments.
+    pub parameters: Value,
+}
+
+/// Which kinds of conversation there are
+#[utoipa::path(get, path = "/v1/flows", tag = "server", responses((status = 200, body = Flows)))]
+pub async fn flows(State(app): State<App>, caller: Caller) -> Json<Flows> {
+    let allowed = app.engine.flows().map(|rules| rules.spec()).filter(|spec| caller.may_use(&spec.name));
+    Json(Flows { flows: allowed.map(|spec| flow_view(spec, app.engine.casting())).collect() })
+}
+
+/// One kind of conversation
+#[utoipa::path(get, path = "/v1/flows/{flow}", tag = "server", params(("flow" = String, Path, description = "Its name.")),
+    responses((status = 200, body = FlowView)))]
+pub async fn flow(State(app): State<App>, caller: Caller, Path(name): Path<String>) -> Result<Json<FlowView>, Problem> {
+    let none = || Problem::of(&Error::NoSuchFlow { name: name.as_str().into(), known: String::new() }, &caller);
+    let mut flows = app.engine.flows().map(|rules| rules.spec());
+    let spec = flows.find(|spec| spec.name == name.as_str() && caller.may_use(&spec.name)).ok_or_else(none)?;
+    Ok(Json(flow_view(spec, app.engine.casting())))
+}
+
+fn flow_view(spec: &FlowSpec, catalog: &dyn Catalog) -> FlowView {
+    let fields = |schema: &segue_core::handover::Schema| {
+        let field = |field: &segue_core::handover::FieldSpec| FieldView {
+            field: field.name.clone(),
+            form: word(&field.form),
+            need: word(&field.need),
+        };
+        schema.fields.iter().map(field).collect()
+    };
+    FlowView {
+        flow: spec.name.to_string(),
+        about: spec.about.clone(),
+        roles: spec.roles.values().map(|role| role_view(spec, role, catalog)).collect(),
+        graphs: spec.graphs.values().map(graph_view).collect(),
+        handovers: spec
+            .handovers
+            .values()
+            .map(|schema| HandoverSchema {
+                kind: schema.kind.to_string(),
+                repairs_max: schema.repairs_max,
+                fields: fields(schema),
+            })
+            .collect(),
+        tools: spec
+            .tools
+            .values()
+            .map(|tool| ToolView {
+                tool: tool.spec.name.to_string(),
+                description: tool.spec.description.clone(),
+                runs: match tool.runs {
+                    Runs::Flow => "flow".to_owned(),
+                    Runs::Host => "host".to_owned(),
+                },
+                parameters: tool.spec.parameters.clone(),
+            })
+            .collect(),
+        settings: spec.settings.clone(),
+    }
+}
+
+fn role_view(spec: &FlowSpec, role: &RoleSpec, catalog: &dyn Catalog) -> RoleView {
+    let fragments = |specs: &[FragmentSpec]| specs.iter().map(fragment_view).collect();
+    let usual = catalog.model_for(&spec.name, &role.name, None);
+    let mut models = vec![PlayedBy { phase: None, model: usual.to_string() }];
+    let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
+    for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
+        let cast = catalog.model_for(&spec.name, &role.name, Some(&phase.name));
+        let model = phase.model_for(&role.name).cloned().unwrap_or(cast);
+        if model != usual {
+            models.push(PlayedBy { phase: Some(phase.name.to_string()), model: model.to_string() });
+        }
+    }
+    RoleView {
+        role: role.name.to_string(),
+        memory: role.scope.words(),
+        scope: serde_json::to_value(&role.scope).unwrap_or_default(),
+        graph: role.graph.as_ref().map(ToString::to_string),
+        heard_by_user: matches!(role.audience, Audience::User { .. }),
+        tools: role.tools.iter().map(ToString::to_string).collect(),
+        opening: fragments(&role.recipe.opening),
+        asks: role
+            .recipe
+            .asks
+            .iter()
+            .map(|(ask, specs)| AskView {
+                ask: ask.to_string(),
+                private: role.heard(ask).is_none(),
+                fragments: fragments(specs),
+            })
+            .collect(),
+        reply_tokens_max: role.reply_tokens_max,
+        models,
+    }
+}
+
+fn fragment_view(spec: &FragmentSpec) -> FragmentView {
+    FragmentView {
+        name: spec.name.to_string(),
+        layer: spec.layer.to_string(),
+        steadiness: word(&spec.steadiness),
+        tokens_max: spec.tokens_max,
+        over: word(&spec.over),
+        pinned: spec.pinned == segue_core::context::Pinned::Yes,
+    }
+}
+
+/// A graph as its flow declares it.
+pub fn graph_view(graph: &PhaseGraph) -> GraphView {
+    let edge = |edge: &segue_core::phase::Edge| EdgeView {
+        from: edge.from.to_string(),
+        to: edge.to.to_string(),
+        guard: edge.guard.to_string(),
+    };
+    let gate = |gate: &segue_core::phase::Gate| GateSpec {
+        gate: gate.name.clone(),
+        opened_by: gate.opened_by.to_string(),
+        satisfied_by: gate.satisfied_by.to_string(),
+        blocks: gate.blocks.iter().map(ToString::to_string).collect(),
+    };
+    GraphView {
+        graph: graph.name.to_string(),
+        attached: word(&graph.attached),
+        start: graph.start.to_string(),
+        phases: graph.phases.iter().map(phase_view).collect(),
+        edges: graph.edges.iter().map(edge).collect(),
+        gates: graph.gates.iter().map(gate).collect(),
+        mermaid: mermaid(graph, None),
+    }
+}
+
+/// A phase as its graph declares it.
+pub fn phase_view(phase: &segue_core::phase::Phase) -> PhaseView {
+    use segue_core::phase::ToolRule;
+    PhaseView {
+        phase: phase.name.to_string(),
+        purpose: phase.purpose.clone(),
+        kind: word(&phase.kind),
+        entry: phase.entry.clone(),
+        activities: phase.activities.clone(),
+        criteria: phase.criteria.clone(),
+        constraints: phase.constraints.clone(),
+        agents: phase.agents.iter().map(ToString::to_string).collect(),
+        tools: match &phase.tools {
+            ToolRule::All => None,
+            ToolRule::Only(tools) => Some(tools.iter().map(ToString::to_string).collect()),
+        },
+        limit: phase.limit.as_ref().map(|limit| LimitView {
+            turns_max: limit.turns_max,
+            ms_max: limit.ms_max,
+            exit: limit.exit.to_string(),
+        }),
+    }
+}

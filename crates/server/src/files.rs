@@ -1,0 +1,34 @@
+//! Small files that several processes share: replaced as a whole or not at all, and readable by their owner only.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+/// Puts `bytes` in the place of a file.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = Path::new(&name);
+    let written = write_new(part, bytes).and_then(|()| std::fs::rename(part, path));
+    if written.is_err() {
+        // What could not be written is of no use, and what cannot be removed is named like what it is.
+        let _ = std::fs::remove_file(part);
+    }
+    written
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,70 @@
+//! Every limit of the server, in one place.
+
+/// Largest body of a request, in bytes; imports have their own.
+pub const BODY_BYTES_MAX: usize = 2 << 20;
+/// Largest session taken by an import, in bytes.
+pub const IMPORT_BYTES_MAX: usize = 256 << 20;
+/// How long a client may take to send its headers.
+pub const HEADERS_MS_MAX: u64 = 10_000;
+/// How long a client may take to send its body.
+pub const BODY_MS_MAX: u64 = 60_000;
+/// How long nothing of what is ready may be taken by a client before it is cut off.
+pub const STALLED_MS_MAX: u64 = 30_000;
+/// Connections at once.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Requests a minute of one key, or of all who need none.
+pub const REQUESTS_PER_MINUTE_MAX: u32 = 60_000;
+/// Open streams of one key, or of all who need none.
+pub const STREAMS_MAX: usize = 2_000;
+/// Sessions that may be at work at once.
+pub const TURNS_MAX: usize = 1_024;
+/// How often a stream says that it is still there.
+pub const HEARTBEAT_MS: u64 = 15_000;
+/// How soon a client of a stream should come back.
+pub const RECONNECT_MS: u64 = 500;
+/// Longest wait for connections to end at shutdown, once everything was said.
+pub const SHUTDOWN_MS_MAX: u64 = 2_000;
+/// Sessions on a page of a list.
+pub const SESSIONS_PAGE_MAX: usize = 200;
+/// Sessions on a page where nothing is said.
+pub const SESSIONS_PAGE: usize = 50;
+/// Events on a page.
+pub const EVENTS_PAGE_MAX: usize = 1_000;
+/// Events on a page where nothing is said.
+pub const EVENTS_PAGE: usize = 200;
+/// Turns on a page.
+pub const TURNS_PAGE_MAX: usize = 200;
+/// Turns on a page where nothing is said.
+pub const TURNS_PAGE: usize = 50;
+/// Calls on a page.
+pub const CALLS_PAGE_MAX: usize = 1_000;
+/// Calls on a page where nothing is said.
+pub const CALLS_PAGE: usize = 100;
+/// Facts in one answer.
+pub const FACTS_MAX: usize = 1_000;
+/// Texts in one answer.
+pub const TEXTS_MAX: usize = 200;
+/// Events read from a journal at a time.
+pub const READ_EVENTS_MAX: usize = 1_024;
+/// Sessions whose account is kept at hand.
+pub const CHRONICLES_MAX: usize = 64;
+/// Characters of a text in an event's line.
+pub const LINE_TEXT_CHARS_MAX: usize = 200;
+/// Tries to find a name for a session that nobody has.
+pub const NAME_TRIES_MAX: usize = 8;
+/// Longest name of an owner, in bytes.
+pub const OWNER_BYTES_MAX: usize = 24;
+/// Longest name of a key, in characters.
+pub const KEY_NAME_CHARS_MAX: usize = 80;
+/// Keys at once.
+pub const KEYS_MAX: usize = 1_000;
+/// How long the keys in memory are trusted before the file is looked at again.
+pub const KEYS_TRUSTED_MS: u64 = 500;
+/// How often the list of sessions is looked through for changes, while somebody wants to know.
+pub const CHANGES_POLL_MS: u64 = 500;
+/// Sessions looked at for changes.
+pub const CHANGES_SESSIONS_MAX: usize = 500;
+/// Changes kept for a listener that reads slowly.
+pub const CHANGES_BUFFERED_MAX: usize = 256;
+/// Items of a list or of an answer a title may have, in characters.
+pub const TITLE_CHARS_MAX: usize = 200;
