@@ -20,6 +20,7 @@ pub mod shapes;
 pub mod threads;
 pub mod transfer;
 pub mod turns;
+pub mod webhooks;
 
 use segue_core::ids::Seq;
 use serde::Deserialize;
@@ -72,6 +73,10 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(ledger::get_state))
         .routes(routes!(ledger::text))
         .routes(routes!(ledger::texts))
+        .routes(routes!(webhooks::create, webhooks::list))
+        .routes(routes!(webhooks::delete))
+        .routes(routes!(webhooks::deliveries))
+        .routes(routes!(webhooks::ping))
 }
 
 /// A session in a path.

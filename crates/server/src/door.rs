@@ -1,30 +1,167 @@
-//! stub
+//! The door that every OpenAI client knows: chat completions and responses. The model's name picks a flow. Such clients send the whole
+//! conversation each time; this module finds the session it belongs to, sends what is new, and says what is answered in their form.
+//!
+//! It decides nothing about the conversation itself: what a flow decides, such as temperature, is not the client's to say.
+
+mod chat;
+mod find;
+mod history;
+mod memory;
+mod models;
+mod response_events;
+mod responses;
+mod speaking;
+
 use axum::Json;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use segue_core::ids::FlowName;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::caller::Caller;
 use crate::problem::Problem;
 
-#[derive(Debug, Default)]
-pub struct Heard;
+pub use memory::Heard;
 
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Failure {
-    pub error: String,
-}
+/// Names the session of a request or of an answer.
+pub const SESSION_HEADER: HeaderName = HeaderName::from_static("segue-session");
+const RETRIES_HEADER: &str = "x-stainless-retry-count";
+const SHOULD_RETRY_HEADER: &str = "x-should-retry";
 
-#[must_use]
-pub fn is_path(path: &str) -> bool {
-    ["/v1/chat/completions", "/v1/models", "/v1/responses"].iter().any(|door| path.starts_with(door))
-}
-
-pub fn failed(problem: Problem) -> Response {
-    (problem.status, Json(Failure { error: problem.detail })).into_response()
-}
-
+/// Every route of the door.
 pub fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .routes(routes!(models::list))
+        .routes(routes!(models::get))
+        .routes(routes!(chat::complete))
+        .routes(routes!(responses::create))
+        .routes(routes!(responses::get))
+}
+
+/// Whether a path is the door's, where errors have another form.
+#[must_use]
+pub fn is_path(path: &str) -> bool {
+    let under = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    under("/v1/chat/completions") || under("/v1/models") || under("/v1/responses")
+}
+
+/// An error in the door's form.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OpenAiError)]
+pub struct Failure {
+    /// What went wrong.
+    pub error: FailureBody,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OpenAiErrorBody)]
+pub struct FailureBody {
+    /// In words.
+    pub message: String,
+    /// The sort of error.
+    #[schema(rename = "type")]
+    pub r#type: String,
+    /// The field that is wrong.
+    pub param: Option<String>,
+    /// Our code.
+    pub code: Option<String>,
+}
+
+/// A problem in the door's form.
+#[must_use]
+pub fn failure(problem: &Problem) -> Failure {
+    let kind = match problem.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    };
+    let param = problem.more.get("field").and_then(|field| field.as_str()).map(ToOwned::to_owned);
+    let error = FailureBody {
+        message: problem.detail.clone(),
+        r#type: kind.to_owned(),
+        param,
+        code: Some(problem.code.to_owned()),
+    };
+    Failure { error }
+}
+
+/// A problem as the door's answer.
+#[must_use]
+pub fn failed(problem: Problem) -> Response {
+    let body = failure(&problem);
+    let should_retry = problem.more.get("retry").and_then(serde_json::Value::as_bool);
+    let mut response = problem.clone().into_response();
+    *response.body_mut() = Json(body).into_response().into_body();
+    response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
+    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(should) = should_retry {
+        let should = if should { "true" } else { "false" };
+        response.headers_mut().insert(SHOULD_RETRY_HEADER, HeaderValue::from_static(should));
+    }
+    response
+}
+
+/// A problem of the door's own handlers.
+#[derive(Debug)]
+pub struct Refused(Problem);
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        failed(self.0)
+    }
+}
+
+/// The flow that a model's name picks.
+fn flow(app: &App, caller: &Caller, model: &str) -> Result<FlowName, Problem> {
+    let name = FlowName::from(model);
+    let is_known = app.engine.flows().any(|rules| rules.spec().name == name);
+    if is_known && caller.may_use(&name) {
+        return Ok(name);
+    }
+    let error = segue_engine::Error::NoSuchFlow { name, known: String::new() };
+    let mut problem = Problem::of(&error, caller).with("field", "model");
+    problem.detail = format!("there is no model `{model}` here; `/v1/models` lists those there are");
+    Err(problem)
+}
+
+/// What the headers of a request say about which message it is.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    session: Option<String>,
+    key: Option<segue_core::ids::IdempotencyKey>,
+    is_retry: bool,
+}
+
+impl Told {
+    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let session = text(SESSION_HEADER.as_str()).filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+        let is_retry = text(RETRIES_HEADER).is_some_and(|count| count.parse().is_ok_and(|count: u32| count > 0));
+        Ok(Self { session, key: crate::api::messages::header_key(headers)?, is_retry })
+    }
+}
+
+/// The body of a request, which clients fill with many things we need not know.
+struct Body<T>(T);
+
+impl<T: serde::de::DeserializeOwned> axum::extract::FromRequest<App> for Body<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: axum::extract::Request, app: &App) -> Result<Self, Refused> {
+        let crate::extract::Body(body) = crate::extract::Body::<T>::from_request(request, app).await?;
+        Ok(Self(body))
+    }
 }

@@ -68,3 +68,31 @@ pub const CHANGES_SESSIONS_MAX: usize = 500;
 pub const CHANGES_BUFFERED_MAX: usize = 256;
 /// Items of a list or of an answer a title may have, in characters.
 pub const TITLE_CHARS_MAX: usize = 200;
+/// Conversations of the OpenAI-compatible door that are remembered by what was said in them; others are searched for.
+pub const CONVERSATIONS_MAX: usize = 10_000;
+/// Sessions looked through for a conversation that is not remembered.
+pub const CANDIDATES_MAX: usize = 20;
+/// Characters of a reply that sessions are searched for.
+pub const NEEDLE_CHARS_MAX: usize = 80;
+/// Messages of a conversation that a client may send along.
+pub const HISTORY_MESSAGES_MAX: usize = 10_000;
+/// Webhooks at once.
+pub const WEBHOOKS_MAX: usize = 100;
+/// Longest address of a webhook, in bytes.
+pub const WEBHOOK_URL_BYTES_MAX: usize = 2_048;
+/// How often the journal is looked at for webhooks.
+pub const WEBHOOK_POLL_MS: u64 = 500;
+/// How often a process that does not deliver asks whether it may.
+pub const WEBHOOK_CLAIM_MS: u64 = 5_000;
+/// How long a webhook may take to answer.
+pub const WEBHOOK_ANSWER_MS_MAX: u64 = 10_000;
+/// Deliveries under way at once.
+pub const WEBHOOK_DELIVERIES_MAX: usize = 16;
+/// Events of one session delivered in a row before others get their turn.
+pub const WEBHOOK_EVENTS_MAX: usize = 64;
+/// Tries shown of one webhook.
+pub const WEBHOOK_TRIES_SHOWN_MAX: usize = 50;
+/// Waits before each further try, after which an event is given up.
+pub const WEBHOOK_WAITS_MS: [u64; 6] = [5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000];
+/// How long a session that is quiet is remembered by webhooks.
+pub const WEBHOOK_QUIET_MS_MAX: u64 = 3_600_000;

@@ -72,6 +72,7 @@ pub const CODES: &[(&str, StatusCode)] = &[
     ("too-many-turns", StatusCode::TOO_MANY_REQUESTS),
     ("too-slow", StatusCode::REQUEST_TIMEOUT),
     ("no-webhook-secret", StatusCode::CONFLICT),
+    ("turn-failed", StatusCode::BAD_GATEWAY),
     ("not-ready", StatusCode::SERVICE_UNAVAILABLE),
     ("internal", StatusCode::INTERNAL_SERVER_ERROR),
 ];

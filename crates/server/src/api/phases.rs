@@ -1,12 +1,12 @@
 //! Phases: where each graph stands, the path taken to there, and how a person moves it. The graph decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use segue_core::decide::Command;
 use segue_core::event::{Owner, PhaseKey};
 use segue_core::flow::Rules;
-use segue_core::ids::{PhaseName, Seq};
+use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::diagram::mermaid;
 use segue_core::phase::guard::Proposer;
@@ -256,7 +256,7 @@ async fn graph_stand(
     let engine = &held.app.engine;
     let conditions = engine.conditions(&held.session, rules, state, key).await.map_err(|error| held.problem(error))?;
     let stand = state.session.stand(graph, key);
-    let may_enter = allowed(graph, &stand.now, &Proposer::Operator, &conditions);
+    let may_enter = allowed(graph, &stand.now, &Proposer::User, &conditions);
     let path = chronicle(held, at, |chronicle| Path::of(chronicle, graph, key, state)).await?;
     let gates = graph.gates.iter().map(|gate| GateStand {
         gate: gate.name.clone(),
@@ -340,11 +340,14 @@ impl Path {
             });
         }
         for visit in &mut visits {
-            let within = |turn: &&crate::chronicle::TurnNote| {
-                let (from, to) = (turn.started_at.seq.0, turn.ended.map_or(u64::MAX, |ended| ended.seq.0));
-                visit.to.is_none_or(|end| from < end) && to > visit.from
-            };
-            visit.turns = u32::try_from(chronicle.turns.values().filter(within).count()).unwrap_or(u32::MAX);
+            let is_within = |seq: Seq| seq.0 >= visit.from && visit.to.is_none_or(|to| seq.0 < to);
+            let begun = chronicle.turns.values().filter(|turn| is_within(turn.started_at.seq)).map(|turn| turn.turn);
+            // A turn that moved here counts once somebody speaks here.
+            let spoken = chronicle.calls.values().filter(|call| {
+                is_within(call.place.seq) && call.phase.as_ref().is_some_and(|phase| *phase == visit.phase.as_str())
+            });
+            let turns: BTreeSet<TurnId> = begun.chain(spoken.filter_map(|call| call.turn)).collect();
+            visit.turns = u32::try_from(turns.len()).unwrap_or(u32::MAX);
         }
         Self { visits, history: moves.into_iter().map(history_item).collect(), until: chronicle.at.0 }
     }
@@ -465,7 +468,7 @@ async fn move_graph(
     let refused = chronicle(held, None, |chronicle| {
         let mut moves = chronicle.moves.iter().filter(|moved| moved.place.seq > before.session.seq && moved.key == key);
         moves.find_map(|moved| match &moved.what {
-            Moved::Refused(refusal) if refusal.by == Proposer::Operator => Some(refusal.clone()),
+            Moved::Refused(refusal) if refusal.by.speaks_for_user() => Some(refusal.clone()),
             Moved::Refused(_) | Moved::Entered(_) | Moved::Granted(_) => None,
         })
     });

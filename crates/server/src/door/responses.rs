@@ -1,0 +1,372 @@
+//! Responses: the same in the form of OpenAI's newer API. A response is named after the session and the message it answers, so any can be
+//! gone on from, also after a restart.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use segue_core::ids::MessageId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::chat::{CachedTokens, ReasoningTokens, name_session, named_in};
+use super::find::{Landing, find};
+use super::history::History;
+use super::response_events::Events;
+use super::speaking::{Heard, Speaking};
+use super::{Body, Refused, Told, flow};
+use crate::api::messages::{MessageReport, report};
+use crate::api::session_view::chronicle;
+use crate::api::transfer::branch;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::Held;
+use crate::problem::Problem;
+
+const ID_PREFIX: &str = "resp_";
+const ID_MARK: &str = "_m";
+
+/// Something to answer.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct ResponseRequest {
+    /// The flow.
+    pub model: String,
+    /// A text, or the conversation as a list of messages.
+    #[schema(value_type = Value)]
+    pub input: Value,
+    /// Standing instructions, told with the first message of a session.
+    #[serde(default)]
+    pub instructions: Option<String>,
+    /// The response to go on from.
+    #[serde(default)]
+    pub previous_response_id: Option<String>,
+    /// Whether the answer comes word by word.
+    #[serde(default)]
+    pub stream: Option<bool>,
+    /// `session` names the session.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<Value>,
+    /// Refused if there are any.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Vec<Value>>,
+    /// Refused if it is true.
+    #[serde(default)]
+    pub background: Option<bool>,
+}
+
+/// A response.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ResponseView {
+    /// Names it; go on from it with `previous_response_id`.
+    pub id: String,
+    /// `response`.
+    pub object: String,
+    /// Seconds since 1970.
+    pub created_at: u64,
+    /// `in_progress`, `completed` or `incomplete`.
+    pub status: String,
+    /// Nothing.
+    #[schema(value_type = Option<Object>)]
+    pub error: Option<Value>,
+    /// Why it is incomplete.
+    #[schema(value_type = Option<Object>)]
+    pub incomplete_details: Option<Value>,
+    /// Nothing.
+    pub instructions: Option<String>,
+    /// The flow.
+    pub model: String,
+    /// What was said.
+    #[schema(value_type = Vec<Object>)]
+    pub output: Vec<Value>,
+    /// Of no meaning here.
+    pub parallel_tool_calls: bool,
+    /// The response it goes on from.
+    pub previous_response_id: Option<String>,
+    /// Of no meaning here.
+    pub tool_choice: String,
+    /// None.
+    #[schema(value_type = Vec<Object>)]
+    pub tools: Vec<Value>,
+    /// Of no meaning here.
+    pub temperature: Option<f64>,
+    /// Of no meaning here.
+    pub top_p: Option<f64>,
+    /// Plain text.
+    #[schema(value_type = Object)]
+    pub text: Value,
+    /// Always: every turn is recorded.
+    pub store: bool,
+    /// Tokens of the whole turn.
+    pub usage: Option<ResponseUsage>,
+    /// The session, its turn and its message.
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+}
+
+/// Tokens of the whole turn.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ResponseUsage {
+    /// Sent.
+    pub input_tokens: u64,
+    /// Of those.
+    #[schema(value_type = CachedTokens)]
+    pub input_tokens_details: Value,
+    /// Received.
+    pub output_tokens: u64,
+    /// Of those.
+    #[schema(value_type = ReasoningTokens)]
+    pub output_tokens_details: Value,
+    /// Both.
+    pub total_tokens: u64,
+}
+
+/// Answer something
+///
+/// With `"stream": true` the answer is a stream of events.
+#[utoipa::path(post, path = "/v1/responses", tag = "openai",
+    params(("segue-session" = Option<String>, Header, description = "The session's name.")),
+    request_body = ResponseRequest,
+    responses((status = 200, content((ResponseView = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::Failure, description = "The turn brought no answer.")))]
+pub async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(request): Body<ResponseRequest>,
+) -> Result<Response, Refused> {
+    let flow = flow(&app, &caller, &request.model)?;
+    check(&request)?;
+    let mut told = Told::of(&headers)?;
+    told.session = told.session.or_else(|| named_in(request.metadata.as_ref()));
+    let history = History::read(&messages(&request.input)?, request.instructions.as_deref())?;
+    let landing = match &request.previous_response_id {
+        Some(previous) => go_on_from(&app, &caller, previous, &history, &told).await?,
+        None => find(&app, &caller, &flow, &history, &told).await?,
+    };
+    let is_stream = request.stream == Some(true);
+    let mut speaking = Speaking::begin(landing, is_stream).await?;
+    let session = speaking.session();
+    let blank = Blank {
+        id: id(&session, speaking.message),
+        model: request.model,
+        created_at: app.engine.now().0 / 1_000,
+        previous: request.previous_response_id,
+    };
+    if is_stream {
+        let permit = app.pace.stream(&caller)?;
+        let mut response = Events::new(speaking, blank).respond(permit, app.metrics.stream());
+        name_session(&mut response, &session);
+        return Ok(response);
+    }
+    while let Some(heard) = speaking.next().await? {
+        let Heard::Ended(ended) = heard else { continue };
+        speaking.heard(&ended.report.reply);
+        let mut response = Json(blank.completed(&ended.report, ended.finish)).into_response();
+        name_session(&mut response, &session);
+        return Ok(response);
+    }
+    Err(Problem::new("internal", "the turn ended without a word").into())
+}
+
+/// A response once more
+#[utoipa::path(get, path = "/v1/responses/{response}", tag = "openai", params(("response" = String, Path, description = "Its id.")),
+    responses((status = 200, body = ResponseView)))]
+pub async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(given): Path<String>,
+) -> Result<Json<ResponseView>, Refused> {
+    let (held, message) = named(&app, &caller, &given).await?;
+    let seen = chronicle(&held, None, |chronicle| {
+        let note = chronicle.messages.get(&message)?;
+        let flow = match chronicle.first.as_ref().map(|first| &first.event) {
+            Some(segue_core::event::Event::SessionOpened(opened)) => opened.flow.to_string(),
+            _ => String::new(),
+        };
+        let ended = note.turn.and_then(|turn| chronicle.turns.get(&turn)).is_some_and(|turn| turn.ended.is_some());
+        Some((note.place.at.0 / 1_000, flow, ended))
+    });
+    let (created_at, model, ended) = seen.await?.ok_or_else(|| no_such(&given))?;
+    let blank = Blank { id: id(&held.name(), message), model, created_at, previous: None };
+    if !ended {
+        return Ok(Json(blank.begun()));
+    }
+    let report = report(&held, message, None).await?;
+    Ok(Json(blank.completed(&report, "stop")))
+}
+
+fn check(request: &ResponseRequest) -> Result<(), Problem> {
+    if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+        return Err(Problem::bad_request("a flow brings its own tools; leave `tools` out").with("field", "tools"));
+    }
+    if request.background == Some(true) {
+        return Err(Problem::bad_request("answers are not given in the background; leave `background` out")
+            .with("field", "background"));
+    }
+    Ok(())
+}
+
+fn messages(input: &Value) -> Result<Vec<Value>, Problem> {
+    let bad = |detail: String| Err(Problem::bad_request(detail).with("field", "input"));
+    match input {
+        Value::String(text) => Ok(vec![json!({ "role": "user", "content": text })]),
+        Value::Array(items) => {
+            for item in items {
+                match item["type"].as_str() {
+                    None | Some("message" | "reasoning") => {}
+                    Some(kind) => {
+                        return bad(format!("input of the type `{kind}` cannot be told to a flow; send messages"));
+                    }
+                }
+            }
+            Ok(items.clone())
+        }
+        _ => bad("`input` must be a text or a list of messages".to_owned()),
+    }
+}
+
+/// Right after a response: in its session if nothing was said there since, in a branch of it otherwise.
+async fn go_on_from(
+    app: &App,
+    caller: &Caller,
+    previous: &str,
+    history: &History,
+    told: &Told,
+) -> Result<Landing, Problem> {
+    let (held, message) = named(app, caller, previous).await?;
+    let seen = chronicle(&held, None, |chronicle| {
+        let turn = chronicle.messages.get(&message).and_then(|note| note.turn)?;
+        let ended = chronicle.turns.get(&turn).and_then(|turn| turn.ended)?;
+        let later = chronicle.messages.range(MessageId(message.0 + 1)..).map(|(_, note)| (note.message, note.text));
+        Some((ended.seq, later.collect::<Vec<_>>()))
+    });
+    let none = || {
+        let detail = format!("there is no finished response `{previous}`");
+        Problem::no_such_thing(detail).with("field", "previous_response_id")
+    };
+    let (ended, later) = seen.await?.ok_or_else(none)?;
+    let text = history.new_text().to_owned();
+    let landing = |held, known| Landing { held, text: text.clone(), key: told.key.clone(), known, so_far: None };
+    match later.as_slice() {
+        [] => Ok(landing(held, None)),
+        // The same request again, whose answer nobody heard.
+        [(only, said)]
+            if said.body == segue_core::body::BodyId::of(&text) && !app.heard.was_heard(&held.session, *only) =>
+        {
+            Ok(landing(held, Some(*only)))
+        }
+        _ => Ok(landing(branch(&held, Some(ended), None).await?, None)),
+    }
+}
+
+async fn named(app: &App, caller: &Caller, given: &str) -> Result<(Held, MessageId), Problem> {
+    let parts = given.strip_prefix(ID_PREFIX).and_then(|rest| rest.rsplit_once(ID_MARK));
+    let (session, message) = parts.ok_or_else(|| no_such(given))?;
+    let message = MessageId(message.parse().map_err(|_| no_such(given))?);
+    let held = Held::of(app, caller.clone(), session).await.map_err(|_| no_such(given))?;
+    let exists = chronicle(&held, None, |chronicle| chronicle.messages.contains_key(&message)).await;
+    match exists {
+        Ok(true) => Ok((held, message)),
+        Ok(false) => Err(no_such(given)),
+        Err(problem) if problem.code == "no-such-session" => Err(no_such(given)),
+        Err(problem) => Err(problem),
+    }
+}
+
+fn no_such(given: &str) -> Problem {
+    Problem::no_such_thing(format!("there is no response `{given}`"))
+}
+
+fn id(session: &str, message: MessageId) -> String {
+    format!("{ID_PREFIX}{session}{ID_MARK}{}", message.0)
+}
+
+/// A response before anything was said.
+#[derive(Debug, Clone)]
+pub struct Blank {
+    /// Its id.
+    pub id: String,
+    /// The flow.
+    pub model: String,
+    /// Seconds since 1970.
+    pub created_at: u64,
+    /// The response it goes on from.
+    pub previous: Option<String>,
+}
+
+impl Blank {
+    /// The response while it is answered.
+    #[must_use]
+    pub fn begun(&self) -> ResponseView {
+        ResponseView {
+            id: self.id.clone(),
+            object: "response".to_owned(),
+            created_at: self.created_at,
+            status: "in_progress".to_owned(),
+            error: None,
+            incomplete_details: None,
+            instructions: None,
+            model: self.model.clone(),
+            output: Vec::new(),
+            parallel_tool_calls: false,
+            previous_response_id: self.previous.clone(),
+            tool_choice: "auto".to_owned(),
+            tools: Vec::new(),
+            temperature: None,
+            top_p: None,
+            text: json!({ "format": { "type": "text" } }),
+            store: true,
+            usage: None,
+            metadata: json!({}),
+        }
+    }
+
+    /// The response once it was answered.
+    #[must_use]
+    pub fn completed(&self, report: &MessageReport, finish: &str) -> ResponseView {
+        let spent = report.spent;
+        let is_whole = finish == "stop";
+        ResponseView {
+            status: if is_whole { "completed" } else { "incomplete" }.to_owned(),
+            incomplete_details: (!is_whole)
+                .then(|| json!({ "reason": if finish == "length" { "max_output_tokens" } else { "content_filter" } })),
+            output: vec![self.message(Some(&report.reply))],
+            usage: Some(ResponseUsage {
+                input_tokens: spent.input,
+                input_tokens_details: json!({ "cached_tokens": spent.cached }),
+                output_tokens: spent.output,
+                output_tokens_details: json!({ "reasoning_tokens": 0 }),
+                total_tokens: spent.input + spent.output,
+            }),
+            metadata: json!({ "session": report.session, "turn": report.turn, "message": report.message }),
+            ..self.begun()
+        }
+    }
+
+    /// What was said, as an item; without words while it is being said.
+    #[must_use]
+    pub fn message(&self, text: Option<&str>) -> Value {
+        let content: Vec<Value> = text.map(part).into_iter().collect();
+        json!({
+            "type": "message",
+            "id": self.item_id(),
+            "status": if text.is_some() { "completed" } else { "in_progress" },
+            "role": "assistant",
+            "content": content,
+        })
+    }
+
+    /// The id of that item.
+    #[must_use]
+    pub fn item_id(&self) -> String {
+        self.id.replacen(ID_PREFIX, "msg_", 1)
+    }
+}
+
+/// Words as a part of an item.
+#[must_use]
+pub fn part(text: &str) -> Value {
+    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+}

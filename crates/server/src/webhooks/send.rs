@@ -1,0 +1,81 @@
+//! One delivery: a signed request, and whether it counts as told.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use segue_core::ids::Millis;
+use serde_json::{Value, json};
+
+use super::{Webhook, key_of, signature};
+use crate::app::App;
+use crate::limits::WEBHOOK_ANSWER_MS_MAX;
+use crate::options::Secret;
+use crate::problem::Problem;
+
+static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
+
+fn client() -> Result<&'static reqwest::Client, String> {
+    let made = CLIENT.get_or_init(|| {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // If another was faster, that one will do.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let timeout = Duration::from_millis(WEBHOOK_ANSWER_MS_MAX);
+        let client = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).no_proxy();
+        client.build().map_err(|error| error.to_string())
+    });
+    made.as_ref().map_err(Clone::clone)
+}
+
+/// What a webhook is told.
+#[must_use]
+pub fn body(kind: &str, at: Millis, data: &Value) -> String {
+    let moment = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    json!({ "type": kind, "timestamp": moment.to_string(), "data": data }).to_string()
+}
+
+/// Tells a webhook something: the status it answered with, or why it could not be told.
+pub async fn send(
+    webhook: &Webhook,
+    master: &Secret,
+    id: &str,
+    now: Millis,
+    body: String,
+) -> Result<u16, (Option<u16>, String)> {
+    let timestamp = now.0 / 1_000;
+    let signature = signature(&key_of(master, &webhook.webhook), id, timestamp, &body);
+    let client = client().map_err(|error| (None, error))?;
+    let request = client
+        .post(&webhook.url)
+        .header("content-type", "application/json")
+        .header("user-agent", concat!("segue/", env!("CARGO_PKG_VERSION")))
+        .header("webhook-id", id)
+        .header("webhook-timestamp", timestamp)
+        .header("webhook-signature", signature)
+        .body(body);
+    match request.send().await {
+        Ok(response) if response.status().is_success() => Ok(response.status().as_u16()),
+        Ok(response) => {
+            let status = response.status().as_u16();
+            Err((Some(status), format!("it answered {status}")))
+        }
+        // The address may hold a secret.
+        Err(error) => Err((None, error.without_url().to_string())),
+    }
+}
+
+/// Tells a webhook that it is there.
+///
+/// # Errors
+/// There is nothing to sign with.
+pub async fn ping(app: &App, webhook: &Webhook) -> Result<(Option<u16>, Option<String>), Problem> {
+    let master = app.options.webhook_secret.as_ref();
+    let master = master.ok_or_else(|| Problem::new("no-webhook-secret", super::deliver::NO_SECRET))?;
+    let now = app.engine.now();
+    let id = format!("ping_{}_{}", webhook.webhook, now.0);
+    let told = send(webhook, master, &id, now, body("ping", now, &json!({ "webhook": webhook.webhook }))).await;
+    Ok(match told {
+        Ok(status) => (Some(status), None),
+        Err((status, problem)) => (status, Some(problem)),
+    })
+}
