@@ -11,9 +11,9 @@ pub mod context;
 pub mod conversation;
 mod desk;
 pub mod domain;
+mod exhibits;
 pub mod facts;
 mod fragments;
-mod panels;
 pub mod reasoning;
 pub mod registry;
 mod rehearsal;
@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, Panel, Step, View};
+use segue_core::flow::exhibit::Exhibit;
+use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -135,11 +136,11 @@ impl Flow for Assistant {
         rehearsal::hint(&Desk { view, settings: &settings, domain: &domain }, call)
     }
 
-    fn panels(&self, view: &View<'_, Memory>) -> Vec<Panel> {
+    fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
         let (settings, complaints) = self.settings(view);
         match settings.domain.clone() {
-            Some(domain) => panels::drawn(&Desk { view, settings: &settings, domain: &domain }),
-            None => vec![Panel::text("assistant", "No records", complaints.join("; "))],
+            Some(domain) => exhibits::shown(&Desk { view, settings: &settings, domain: &domain }),
+            None => vec![exhibits::text("assistant", "No records", complaints.join("; "))],
         }
     }
 

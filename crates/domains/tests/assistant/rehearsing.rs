@@ -60,7 +60,8 @@ async fn a_reading_list_needs_nothing_of_the_kitchen() {
         .look(|connection| connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))))
         .expect("it is there");
     assert_eq!(note, (messages[2].to_owned(), "The Dispossessed".to_owned()), "{}", replies[2]);
-    let panels = kitchen.engine.panels(&kitchen.session).await.expect("drawn");
-    let names: Vec<&str> = panels.iter().map(|panel| panel.name.as_str()).collect();
+    let (rules, state) = kitchen.engine.state(&kitchen.session).await.expect("it is there");
+    let exhibits = kitchen.engine.exhibits(&kitchen.session, &*rules, &state).await.expect("shown");
+    let names: Vec<&str> = exhibits.iter().map(|exhibit| exhibit.name.as_str()).collect();
     assert_eq!(names, ["assistant", "entities", "reasoning", "earlier_reasoning", "writes"]);
 }
