@@ -11,7 +11,7 @@ use crate::cli::{Global, Recompute};
 use crate::print::columns::side_by_side;
 use crate::print::text::one_line;
 use crate::print::{self, Screen, amount, error_paint};
-use crate::setup::{Start, start_with};
+use crate::setup::{Start, Tape, start_with};
 use crate::{lookup, settings};
 
 pub async fn run(global: &Global, arguments: Recompute) -> anyhow::Result<()> {
@@ -21,7 +21,8 @@ pub async fn run(global: &Global, arguments: Recompute) -> anyhow::Result<()> {
         [] => bail!("which call? give it as `c3`"),
     };
     let call: CallId = lookup::number(call)?;
-    let running = start_with(global, Start { script: arguments.script.as_deref(), recovery: Recovery::OnUse }).await?;
+    let tape = Tape::of(arguments.script.as_deref(), None, None);
+    let running = start_with(global, Start { tape, recovery: Recovery::OnUse, ..Start::default() }).await?;
     if running.rehearsal {
         print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
     }
