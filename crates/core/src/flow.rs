@@ -57,6 +57,12 @@ pub trait Flow: Send + Sync + 'static {
         Telling::AsItStands
     }
 
+    /// What an answer comes to, in words for people, where it is not meant to be read as it stands; `view` is from before its
+    /// call was opened. Texts may not be at hand.
+    fn gist(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _answer: &str) -> Option<String> {
+        None
+    }
+
     /// What the flow puts on show of its state, for whoever looks at a session.
     fn exhibits(&self, _view: &View<'_, Self::State>) -> Vec<Exhibit> {
         Vec::new()
@@ -194,6 +200,8 @@ pub trait Rules: Send + Sync {
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
     /// A fact of the flow's own in words.
     fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling;
+    /// What an answer comes to, in words for people.
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String>;
     /// What is on show.
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
@@ -236,6 +244,10 @@ impl<F: Flow> Rules for F {
 
     fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
         state.get::<F::State>().map_or(Telling::AsItStands, |state| Flow::tell(self, state, kind, value))
+    }
+
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        Flow::gist(self, &sight.view::<F>(), call, answer)
     }
 
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {

@@ -2,6 +2,14 @@
 
 /// Longest message a user or an agent may send, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Most images a message may show.
+pub const IMAGES_PER_MESSAGE_MAX: usize = 8;
+/// Largest image a message may show, in bytes.
+pub const IMAGE_BYTES_MAX: usize = 5 << 20;
+/// Longest seal of an answer we keep, in bytes; a longer one is dropped.
+pub const SEAL_BYTES_MAX: usize = 1 << 20;
+/// Longest wait a vendor may ask for before another model steps in, where there is one.
+pub const STEP_IN_MS_MIN: u64 = 5_000;
 /// Longest answer of a model we keep, in bytes.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Longest result of a tool we keep, in bytes; what is longer is cut and marked.

@@ -14,6 +14,7 @@ use segue_core::flow::settings::models_named;
 use segue_core::flow::{FlowSpec, Rules};
 use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, Seq, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
+use segue_core::prompt::Image;
 use segue_core::session::State;
 use segue_models::Models;
 use segue_store::{Commit, Owes, Page, Query, Store};
@@ -21,6 +22,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::actor::{flow_of, owes, summary_of, work};
+use crate::breaker::Breaker;
 use crate::casting::Casting;
 use crate::chance::Chance;
 use crate::clock::{Clock, SystemClock};
@@ -110,6 +112,7 @@ pub(crate) struct Shared {
     pub tools: Tools,
     pub settings: BTreeMap<FlowName, Value>,
     pub pace: Pace,
+    pub breaker: Breaker,
     pub clock: Arc<dyn Clock>,
     pub chance: Chance,
     pub count: Arc<dyn Count + Send + Sync>,
@@ -168,11 +171,19 @@ pub struct Message {
     pub key: Option<IdempotencyKey>,
     /// What happens to it while a turn runs; the session's own policy if not given.
     pub busy: Option<Busy>,
+    /// What the user shows with it.
+    pub images: Vec<Image>,
 }
 
 impl From<&str> for Message {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), key: None, busy: None }
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<String> for Message {
+    fn from(text: String) -> Self {
+        Self { text, key: None, busy: None, images: Vec::new() }
     }
 }
 
@@ -198,6 +209,7 @@ impl Engine {
             tools: setup.tools,
             settings: setup.settings,
             pace: Pace::new(setup.model_limits),
+            breaker: Breaker::default(),
             clock: setup.clock,
             chance: setup.chance,
             count: setup.count,
@@ -539,7 +551,7 @@ impl Shared {
 }
 
 fn message_input(message: Message) -> Input {
-    Input::Message { text: message.text, key: message.key, busy: message.busy }
+    Input::Message { text: message.text, key: message.key, busy: message.busy, images: message.images }
 }
 
 /// Whether a name can be used for a session.

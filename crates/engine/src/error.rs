@@ -81,6 +81,17 @@ pub enum Error {
         /// Which.
         call: CallId,
     },
+    /// A call made once more would be the same call.
+    #[error(
+        "nothing in the prompt of {call} depends on these settings{}",
+        opened_by.filter(|opened_by| opened_by != call).map(|by| format!("; its thread began with {by}, so try that one")).unwrap_or_default()
+    )]
+    NothingChanges {
+        /// Which call.
+        call: CallId,
+        /// The call that opened its thread.
+        opened_by: Option<CallId>,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(std::sync::Arc<segue_store::Error>),
@@ -130,6 +141,7 @@ impl Error {
             | Self::BrokenFlow(_)
             | Self::Refused(_)
             | Self::NoSuchCall { .. }
+            | Self::NothingChanges { .. }
             | Self::BadImport { .. }
             | Self::Stopped(_)
             | Self::ShuttingDown => false,
@@ -168,6 +180,7 @@ impl Error {
             Self::Unreadable { source: codec::Error::Newer { .. }, .. } => "newer-format",
             Self::Unreadable { .. } => "unreadable",
             Self::NoSuchCall { .. } => "no-such-call",
+            Self::NothingChanges { .. } => "nothing-changes",
             Self::Store(error) => store_code(error),
             Self::BadImport { .. } => "bad-import",
             Self::Stopped(_) => "stopped",
@@ -185,6 +198,9 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::EmptyMessage => "empty-message",
         Refusal::MessageTooLong { .. } => "message-too-long",
         Refusal::ControlCharacter { .. } => "control-character",
+        Refusal::TooManyImages { .. } => "too-many-images",
+        Refusal::ImageTooBig { .. } => "image-too-big",
+        Refusal::NoImage { .. } => "no-image",
         Refusal::KeyTooLong { .. } => "key-too-long",
         Refusal::NotOwed { .. } | Refusal::ToolNotOwed { .. } => "not-owed",
         Refusal::NotHeld { .. } => "not-held",

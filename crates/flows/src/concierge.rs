@@ -140,6 +140,14 @@ impl Flow for Concierge {
         telling::told(state, kind, value)
     }
 
+    fn gist(&self, view: &View<'_, Memory>, call: &CallOpened, answer: &str) -> Option<String> {
+        match call.role.as_str() {
+            MAPPER => Some(telling::map_in_words(view.state, answer)),
+            CONCIERGE => telling::reply_in_words(answer, &self.blocks),
+            _ => None,
+        }
+    }
+
     fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
         exhibits::on_show(view)
     }

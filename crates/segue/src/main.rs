@@ -1,9 +1,11 @@
 //! The program: configuration, wiring, commands, printing. It decides nothing about conversations.
 
+mod cast;
 mod cli;
 mod commands;
 mod config;
 mod follow;
+mod image;
 mod journal;
 mod limits;
 mod lookup;

@@ -19,18 +19,18 @@ pub fn given(spec: &FlowSpec, words: &[String]) -> anyhow::Result<Value> {
     let mut settings = Map::new();
     for word in words {
         let Some((name, text)) = word.split_once('=') else {
-            bail!("`--set {word}` has no value; write --set NAME=VALUE");
+            bail!("the setting `{word}` has no value; write NAME=VALUE");
         };
         let (name, text) = (name.trim(), text.trim());
         let known = spec.settings.iter().find(|setting| setting.name == name);
         let value = known.map_or_else(|| Value::String(text.to_owned()), |setting| read(setting, text));
         if settings.insert(name.to_owned(), value).is_some() {
-            bail!("`--set {name}` is given twice; say it once");
+            bail!("the setting `{name}` is given twice; say it once");
         }
     }
     let settings = Value::Object(settings);
     if let Some(misfit) = spec.misfits(&settings).first() {
-        bail!("--set {}", complaint(spec, "", misfit));
+        bail!("the setting {}", complaint(spec, "", misfit));
     }
     Ok(settings)
 }
@@ -137,15 +137,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told_with_what_would() {
         let wrong = |word: &str| set(&[word]).expect_err("it does not fit");
-        assert_eq!(wrong("qorum=2"), "--set `qorum` is unknown; did you mean `quorum`?");
-        assert_eq!(wrong("quorum=two"), "--set `quorum`: expected a whole number from 1 to 32, found `two`");
+        assert_eq!(wrong("qorum=2"), "the setting `qorum` is unknown; did you mean `quorum`?");
+        assert_eq!(wrong("quorum=two"), "the setting `quorum`: expected a whole number from 1 to 32, found `two`");
         assert_eq!(
             wrong("stance=bold"),
-            "--set `stance`: expected `default`, `decide`, `explore` or `challenge`, found `bold`"
+            "the setting `stance`: expected `default`, `decide`, `explore` or `challenge`, found `bold`"
         );
-        assert_eq!(wrong("quorum"), "`--set quorum` has no value; write --set NAME=VALUE");
-        assert_eq!(set(&["quorum=1", "quorum=2"]).expect_err("twice"), "`--set quorum` is given twice; say it once");
+        assert_eq!(wrong("quorum"), "the setting `quorum` has no value; write NAME=VALUE");
+        assert_eq!(
+            set(&["quorum=1", "quorum=2"]).expect_err("twice"),
+            "the setting `quorum` is given twice; say it once"
+        );
         let none = given(&FlowSpec::new("plain", "nothing to set"), &["a=1".to_owned()]).expect_err("there are none");
-        assert_eq!(none.to_string(), "--set `a` is unknown; the flow `plain` has no settings");
+        assert_eq!(none.to_string(), "the setting `a` is unknown; the flow `plain` has no settings");
     }
 }

@@ -162,9 +162,11 @@ fn status(error: &Error) -> StatusCode {
     match error {
         Error::NoSuchSession(_) | Error::NoSuchFlow { .. } | Error::NoSuchCall { .. } => StatusCode::NOT_FOUND,
         Error::SessionExists(_) | Error::InUse { .. } | Error::TakenOver(_) => StatusCode::CONFLICT,
-        Error::BadSessionName { .. } | Error::BadImport { .. } | Error::BadSettings { .. } | Error::NoSuchModel(_) => {
-            StatusCode::BAD_REQUEST
-        }
+        Error::BadSessionName { .. }
+        | Error::BadImport { .. }
+        | Error::BadSettings { .. }
+        | Error::NoSuchModel(_)
+        | Error::NothingChanges { .. } => StatusCode::BAD_REQUEST,
         Error::Refused(refusal) => refusal_status(refusal),
         Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Store(_) if error.code() == "disk-full" => StatusCode::INSUFFICIENT_STORAGE,
@@ -184,6 +186,9 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::MessageTooLong { .. }
         | Refusal::ControlCharacter { .. }
         | Refusal::KeyTooLong { .. }
+        | Refusal::TooManyImages { .. }
+        | Refusal::ImageTooBig { .. }
+        | Refusal::NoImage { .. }
         | Refusal::NoSuchCommand { .. }
         | Refusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
         Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -240,6 +245,7 @@ fn detail(error: &Error, caller: &Caller) -> String {
         | Error::BadImport { .. }
         | Error::BadSettings { .. }
         | Error::NoSuchModel(_)
+        | Error::NothingChanges { .. }
         | Error::ShuttingDown => error.to_string(),
     }
 }

@@ -177,7 +177,7 @@ pub struct RoleSpec {
     pub private: BTreeSet<AskName>,
     /// Its longest answer.
     pub reply_tokens_max: u32,
-    /// How long we wait for an answer.
+    /// How long we wait for an answer to begin, and for each further piece of it.
     pub timeout_ms: u64,
     /// How often a passing failure is tried again.
     pub retries: Retries,

@@ -242,6 +242,7 @@ fn calls(stage: &mut Stage) {
         text: json!([["call", "speaker", "one"], ["call", "speaker", "two"], ["call", "nobody", ""]]).to_string(),
         key: Some("k-1".into()),
         busy: None,
+        images: Vec::new(),
     };
     stage.give(keyed);
     stage.fail("speaker", FailureKind::Network);
@@ -349,7 +350,12 @@ fn compaction(stage: &mut Stage) {
     stage.command(Command::Forget { role: "speaker".into(), agent: None, peer: None });
     order(stage, &json!([["forget", "speaker"], ["call", "speaker", "who am I?"]]));
     let busy = Some(Busy::Interrupt);
-    stage.give(Input::Message { text: json!([["call", "speaker", "never mind"]]).to_string(), key: None, busy });
+    stage.give(Input::Message {
+        text: json!([["call", "speaker", "never mind"]]).to_string(),
+        key: None,
+        busy,
+        images: Vec::new(),
+    });
     stage.answer("speaker", "fine");
     order(stage, &json!([["call", "speaker", long().repeat(6)]]));
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use segue_core::codec;
-use segue_core::decide::Command;
+use segue_core::decide::{Command, Input};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Rules;
 use segue_core::ids::{Millis, Seq};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::{FailureKind, Image, Media, Reply};
 use segue_core::session::State;
 use segue_testkit::Stage;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
@@ -28,13 +28,14 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 6] = [
+const FORMAT_1: [Golden; 7] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
     Golden { name: "team", rules: || Box::new(Team::new()), play: team },
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
     Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
+    Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
 ];
 
 fn concierge() -> Stage {
@@ -79,6 +80,26 @@ fn team() -> Stage {
     stage.answer("coder", "plan one?").answer("architect", "change it").crash();
     stage.answer("coder", "plan bob?").answer("architect", "fine, bob").answer("coder", "plan two?");
     stage.answer("architect", "good").answer("coder", "done").answer("coder", "done").say("story-3 to ann");
+    stage
+}
+
+/// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
+fn vendors() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.fallback("speaker", "spare");
+    let images = vec![Image { media: Media::Png, data: "aWk=".into() }];
+    stage.give(Input::Message { text: "what is this?".into(), key: None, busy: None, images });
+    stage.answer("expert", "a dog").answer("expert", "a cat").answer("expert", "a dog").answer("mapper", "two views");
+    stage.fail("speaker", FailureKind::BadKey);
+    let (text, seal) = ("A dog.".into(), Some("{\"acme\":1}".into()));
+    stage.reply("speaker", Reply { text, seal, ..Reply::default() });
+    for turn in 0..6 {
+        stage.say(&format!("and number {turn}? {}", "word ".repeat(400)));
+        if turn == 5 {
+            stage.fail("speaker", FailureKind::ContextTooLong);
+        }
+        stage.answer("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
+    }
     stage
 }
 
@@ -217,6 +238,7 @@ fn kind(event: &Event) -> &'static str {
         Event::CallDropped { .. } => "call_dropped",
         Event::CallAnswered(_) => "call_answered",
         Event::CallFailed { .. } => "call_failed",
+        Event::CallMoved { .. } => "call_moved",
         Event::CallUnknown { .. } => "call_unknown",
         Event::CallResolved { .. } => "call_resolved",
         Event::CallCancelled { .. } => "call_cancelled",

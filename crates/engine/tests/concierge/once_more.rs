@@ -37,14 +37,17 @@ async fn s32_another_mapper_another_stance_and_another_concierge_stand_beside_th
     let (heard, handovers) = (play.heard().await, play.handovers().await);
 
     let map = again(&play, mapper.call, Change { model: Some("owl".into()), ..Change::default() }).await;
-    assert!(map.before.expect("it was answered").contains("rent first"));
-    assert!(map.now.expect("it is answered").contains("wait"));
-    assert_eq!(play.sent(map.call).await, play.sent(mapper.call).await, "from the same inputs, to the byte");
+    let (then, now) = (map.then.answer.expect("it was answered"), map.now.answer.expect("it is answered"));
+    assert!(then.text.contains("rent first") && now.text.contains("wait"));
+    let (then, now) = (then.gist.expect("a map is told"), now.gist.expect("a map is told"));
+    assert!(then.starts_with("shape: contested") && now.starts_with("shape: settled"), "{then}\n{now}");
+    assert_eq!(play.sent(map.now.call).await, play.sent(mapper.call).await, "from the same inputs, to the byte");
 
     let stance =
         again(&play, starter.call, Change { settings: json!({"stance": "challenge"}), ..Change::default() }).await;
-    assert_eq!(stance.before.as_deref(), Some("Rent, unless you stay for long."));
-    assert!(stance.now.expect("it is answered").starts_with("Why buy at all?"));
+    assert_eq!(stance.then.answer.expect("it was answered").text, "Rent, unless you stay for long.");
+    assert!(stance.now.answer.expect("it is answered").text.starts_with("Why buy at all?"));
+    assert_eq!(stance.changed, ["guidance"]);
     let made = play.calls("concierge").await.pop().expect("it was made");
     assert_eq!(
         made.recomputes.as_ref().map(|it| (it.call, it.changed.clone())),
@@ -52,7 +55,8 @@ async fn s32_another_mapper_another_stance_and_another_concierge_stand_beside_th
     );
 
     let voice = again(&play, starter.call, Change { model: Some("dog".into()), ..Change::default() }).await;
-    assert_eq!(voice.now.as_deref(), Ok("Buy, I say."));
+    assert_eq!((voice.then.model.as_str(), voice.now.model.as_str()), ("scripted", "dog"));
+    assert_eq!(voice.now.answer.expect("it is answered").text, "Buy, I say.");
 
     let (_, after) = play.engine.state(&play.session).await.expect("it can be read");
     assert_eq!((&after.session.threads, &after.session.phases), (&before.session.threads, &before.session.phases));
@@ -75,4 +79,14 @@ async fn s32_what_cannot_be_made_once_more_is_refused_and_costs_nothing() {
     let (code, why) = refused(mapper, Change { settings: json!({"stanze": "decide"}), ..Change::default() }).await;
     assert!(code == "bad-settings" && why.contains("`stanze` is unknown"), "{why}");
     assert_eq!(play.events().await.len(), before);
+    play.say("I stay five years").await;
+    let second = play.calls("concierge").await[1].call;
+    let (code, why) = refused(second, Change { settings: json!({"stance": "decide"}), ..Change::default() }).await;
+    assert_eq!(
+        (code, why.as_str()),
+        (
+            "nothing-changes",
+            "nothing in the prompt of c6 depends on these settings; its thread began with c5, so try that one"
+        )
+    );
 }

@@ -80,6 +80,10 @@ impl Rules for Tuned {
         self.inner.tell(state, kind, value)
     }
 
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        self.inner.gist(sight, call, answer)
+    }
+
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
         self.inner.exhibits(sight)
     }

@@ -2,10 +2,13 @@
 //! these words ever reaches a model.
 
 use segue_core::flow::Telling;
+use segue_core::signal::{self, BlockNames};
 use serde_json::Value;
 
-use super::brief::sureness;
+use super::analysis::analyse;
+use super::brief::{self, sureness};
 use super::facts::{Begun, Fact, Known, Mapped, Purpose};
+use super::map;
 use super::state::Memory;
 
 /// How a fact is told; `state` is the flow's after it.
@@ -24,7 +27,7 @@ pub(super) fn told(state: &Memory, kind: &str, value: &Value) -> Telling {
         Fact::BatchFailed { missing, .. } => detail(format!("nobody answered: {}", missing.join("; "))),
         Fact::BatchDropped { why, .. } => detail(format!("not gone on with: {why}")),
         Fact::Late { call, .. } => detail(format!("{call} answered too late to count")),
-        Fact::Map(mapped) => detail(map(&mapped)),
+        Fact::Map(mapped) => detail(mapped_in_words(&mapped)),
         Fact::Analysis(value) => detail(analysis(&value)),
         Fact::NoMap { why, .. } => news(format!("there is no map: {why}")),
         Fact::Learnt { purpose: Purpose::StepHelp, .. } => news("help has come in for the next answer"),
@@ -49,6 +52,27 @@ pub(super) fn told(state: &Memory, kind: &str, value: &Value) -> Telling {
     }
 }
 
+/// What a mapper's answer comes to, as the concierge would be told; `state` is from before it was asked.
+pub(super) fn map_in_words(state: &Memory, answer: &str) -> String {
+    let answers = state.batch.as_ref().map_or(0, |batch| u32::try_from(batch.answers.len()).unwrap_or(u32::MAX));
+    match map::parse(answer, answers) {
+        Ok(reading) => {
+            let analysis = analyse(&reading.map, answers);
+            let sure = format!("{} ({:.2})", sureness(analysis.confidence), analysis.confidence);
+            format!("shape: {}, {sure}\n\n{}", analysis.shape, brief::text(&reading.map, &analysis))
+        }
+        Err(why) => format!("there is no map in it: {why}"),
+    }
+}
+
+/// What the user hears of an answer, and what else is in it; nothing if that is all of it.
+pub(super) fn reply_in_words(answer: &str, blocks: &BlockNames) -> Option<String> {
+    let reading = signal::read(answer, blocks);
+    let names: Vec<&str> = reading.blocks.iter().map(|block| block.name.as_str()).collect();
+    let visible = reading.visible.trim_end();
+    (!names.is_empty()).then(|| format!("{visible}\n\n(and for the rules alone: {})", names.join(", ")))
+}
+
 fn news(text: impl Into<String>) -> Telling {
     Telling::News(text.into())
 }
@@ -67,7 +91,7 @@ fn wanted(begun: &Begun) -> String {
     }
 }
 
-fn map(mapped: &Mapped) -> String {
+fn mapped_in_words(mapped: &Mapped) -> String {
     let size = mapped.map.as_ref().map_or_else(String::new, |map| {
         let (claims, edges, gaps) = (map.claims.len(), map.edges.len(), map.gaps.len());
         format!(": {}, {}, {}", several(claims, "claim"), several(edges, "edge"), several(gaps, "gap"))

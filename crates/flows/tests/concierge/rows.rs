@@ -494,7 +494,8 @@ fn s33_machinery_in_a_reply_is_flagged_on_the_call_and_not_blocked() {
 #[test]
 fn s34_what_was_processed_is_not_processed_again() {
     let mut stage = open();
-    let message = || Input::Message { text: "rent or buy?".into(), key: Some("k1".into()), busy: None };
+    let message =
+        || Input::Message { text: "rent or buy?".into(), key: Some("k1".into()), busy: None, images: Vec::new() };
     stage.give(message());
     let before = stage.journal().len();
     stage.give(message());

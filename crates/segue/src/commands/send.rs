@@ -10,26 +10,29 @@ use segue_core::ledger::Tally;
 use segue_engine::{Engine, Error, Message, Opening, Recovery};
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Send};
+use crate::cli::{Global, Play, Send};
 use crate::follow::{CallEnd, CallRow, End, Follower, Live, Turned, sum};
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, error_paint};
-use crate::setup::{Running, Start, start_with};
-use crate::{Quiet, lookup, settings};
+use crate::setup::{Running, Start, Tape, start_with};
+use crate::{Quiet, image, lookup, settings};
 
 /// The code a program ends with that was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
 pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
     let text = if arguments.message == "-" { read_message()? } else { arguments.message.clone() };
-    let start = Start { script: arguments.script.as_deref(), recovery: Recovery::OnUse };
+    let images = arguments.image.iter().map(|file| image::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    let Play { model, record, replay } = &arguments.play;
+    let tape = Tape::of(arguments.script.as_deref(), record.as_deref(), replay.as_deref());
+    let start = Start { tape, model: model.as_deref(), recovery: Recovery::OnUse };
     let running = start_with(global, start).await?;
     if running.rehearsal {
         print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
     }
     let (session, is_new) = session(&running, &arguments).await?;
     let engine = &running.engine;
-    let message = Message { text, key: arguments.key.map(Into::into), busy: None };
+    let message = Message { key: arguments.key.clone().map(Into::into), images, ..Message::from(text) };
     let live = super::operate::live(global);
     let end = match deliver(engine, &session, message, live).await {
         Err(error) if is_new && matches!(error.downcast_ref(), Some(Error::Refused(_))) => {

@@ -279,6 +279,7 @@ fn line(before: &Session, recorded: &Recorded) -> Option<String> {
                 Next::GiveUp => format!("{label}: {failure}"),
             }
         }
+        Event::CallMoved { call, from, to } => format!("{}: {to} steps in for {from}", label(call)),
         Event::CallUnknown { call, next, .. } => {
             let cut_off = format!("{} was cut off when the program ended, and may have been billed", label(call));
             match next {

@@ -139,6 +139,12 @@ pub fn line(session: &Session, rounds: &Rounds, from: Millis, now: Millis, frame
     format!("{} {phase}{waits} · {seconds} s{queued}", FRAMES[frame % FRAMES.len()])
 }
 
+/// A line for something that is waited for beside the conversation.
+#[must_use]
+pub fn waiting(what: &str, from: Millis, now: Millis, frame: usize) -> String {
+    format!("{} {what} · {} s", FRAMES[frame % FRAMES.len()], now.since(from) / 1_000)
+}
+
 fn alone(open: &OpenCall, now: Millis) -> String {
     let purpose = if open.opened.compacts.is_some() { "to shorten the memory: " } else { "" };
     format!("{purpose}{}{}", call_label(&open.opened), tried(open, now))

@@ -254,7 +254,7 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.engine.send(&self.session, Message { text, key: None, busy: None }).await?;
+        let message = self.engine.send(&self.session, Message::from(text)).await?;
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
@@ -322,6 +322,30 @@ impl<'e> Talk<'e> {
             }
         }
         Ok(After::GoOn)
+    }
+
+    /// Waits for something beside the conversation; nothing if the user does not want to wait.
+    pub(super) async fn wait_for<T>(&mut self, what: &str, work: impl Future<Output = T>) -> io::Result<Option<T>> {
+        let mut interrupts = Interrupts::listen()?;
+        let mut pulse = interval_at(Instant::now() + SPIN_EVERY, SPIN_EVERY);
+        let from = now();
+        tokio::pin!(work);
+        self.modes.hush();
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut work => break Some(done),
+                () = interrupts.next() => break None,
+                () = self.farewells.next() => break None,
+                _ = pulse.tick() => {
+                    self.frame = self.frame.wrapping_add(1);
+                    self.screen.spin(&progress::waiting(what, from, now(), self.frame));
+                }
+            }
+        };
+        self.modes.restore();
+        self.screen.end_line()?;
+        Ok(done)
     }
 
     fn spin(&mut self, from: Millis) -> io::Result<()> {

@@ -89,6 +89,7 @@ impl Timeline {
             Event::PhaseRefused(_)
             | Event::StepRefused { .. }
             | Event::CallFailed { .. }
+            | Event::CallMoved { .. }
             | Event::CallUnknown { .. } => {
                 self.line(&paint.warn(self.plain(event, words)), out);
             }
