@@ -1,5 +1,7 @@
 //! Calls: which were made, and how each stands.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use segue_core::context::Prefix;
 use segue_core::event::{CallOpened, CountedBy, Event, Next};
@@ -52,6 +54,8 @@ pub struct CallBrief {
     pub why: String,
     /// Tokens of the prompt, by our count.
     pub tokens: u32,
+    /// Tokens of its fragments, by kind of context.
+    pub layers: BTreeMap<String, u32>,
     /// The model's window.
     pub window: u32,
     /// How the prompt relates to the one before it.
@@ -139,6 +143,7 @@ pub fn brief(note: &CallNote, spec: &FlowSpec) -> CallBrief {
         opened_thread: note.opened.is_some(),
         why: note.opened.as_ref().map_or_else(|| "continued".to_owned(), ToString::to_string),
         tokens: note.tokens,
+        layers: note.layers.iter().map(|(layer, tokens)| (layer.to_string(), *tokens)).collect(),
         window: note.window,
         prefix: prefix(&note.prefix),
         follows: note.follows.map(|call| call.to_string()),

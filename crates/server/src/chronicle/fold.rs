@@ -1,8 +1,9 @@
 //! What each event adds to an account.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::context::{Piece, Source, ThreadUse};
+use segue_core::context::{Layer, Piece, Source, ThreadUse};
 use segue_core::event::{CallAnswered, CallOpened, Event, Next, PhaseKey, Recorded};
 use segue_core::ids::{CallId, TurnId};
 use segue_core::ledger::Tally;
@@ -202,6 +203,7 @@ impl Chronicle {
                 ThreadUse::Continued(_) => None,
             },
             tokens: receipt.tokens,
+            layers: self.layers(opened),
             window: receipt.window,
             prefix: receipt.prefix.clone(),
             follows: opened.follows,
@@ -223,6 +225,26 @@ impl Chronicle {
         }
     }
 
+    /// What the prompt was made of: the opening that stands since the thread began, what the thread carried, and what is asked.
+    fn layers(&self, opened: &CallOpened) -> BTreeMap<Layer, u32> {
+        // A call made once more is shown what it was shown then.
+        let before = opened.recomputes.as_ref().and_then(|again| self.calls.get(&again.call));
+        if let Some(before) = before {
+            return before.layers.clone();
+        }
+        let receipt = &opened.receipt;
+        let thread = self.threads.get(&receipt.thread.thread());
+        let mut layers = thread.map(|thread| thread.opening.clone()).unwrap_or_default();
+        let carried = receipt.carried.tokens.saturating_sub(layers.values().sum());
+        if receipt.carried.entries > 0 {
+            *layers.entry(Layer::Conversation).or_default() += carried;
+        }
+        for (layer, tokens) in tokens_by_layer(&receipt.ask) {
+            *layers.entry(layer).or_default() += tokens;
+        }
+        layers
+    }
+
     fn thread_used(&mut self, opened: &CallOpened, place: Place) {
         let receipt = &opened.receipt;
         let here = (place, opened.turn, opened.call);
@@ -238,6 +260,7 @@ impl Chronicle {
                 why: why.clone(),
                 opened: here,
                 ended: None,
+                opening: tokens_by_layer(&receipt.opening),
                 calls: Vec::new(),
                 messages: 0,
                 tokens: 0,
@@ -309,6 +332,16 @@ impl Chronicle {
             spend(&mut turn.spent);
         }
     }
+}
+
+fn tokens_by_layer(pieces: &[Piece]) -> BTreeMap<Layer, u32> {
+    let mut layers = BTreeMap::new();
+    for piece in pieces {
+        if let Some(text) = piece.text {
+            *layers.entry(piece.layer).or_default() += text.tokens;
+        }
+    }
+    layers
 }
 
 fn spent(tally: &mut Tally, usage: Usage, cost_microusd: Option<u64>) {

@@ -1,7 +1,9 @@
 //! What an account says of each thing.
 
+use std::collections::BTreeMap;
+
 use segue_core::body::Text;
-use segue_core::context::Prefix;
+use segue_core::context::{Layer, Prefix};
 use segue_core::event::{Busy, CountedBy, Next, Outcome, PhaseKey, ToolOutcome};
 use segue_core::handover::Handover;
 use segue_core::ids::{
@@ -125,6 +127,8 @@ pub struct CallNote {
     pub opened: Option<Opening>,
     /// Tokens of the prompt, by our count.
     pub tokens: u32,
+    /// The same by kind of context.
+    pub layers: BTreeMap<Layer, u32>,
     /// The model's window.
     pub window: u32,
     /// How the prompt relates to the one before.
@@ -207,6 +211,8 @@ pub struct ThreadNote {
     pub opened: (Place, Option<TurnId>, CallId),
     /// The call that found another wanted in its place.
     pub ended: Option<(Place, Option<TurnId>, CallId)>,
+    /// Tokens of its opening, by kind of context.
+    pub opening: BTreeMap<Layer, u32>,
     /// The calls that used it.
     pub calls: Vec<CallId>,
     /// Messages it held when it was last used, with what that call added.

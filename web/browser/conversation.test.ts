@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { closeBrowser, composer, ended, openBrowser, openPage, picture, say } from './browser';
+import { scenario, Server } from './server';
+
+let server: Server;
+
+beforeAll(async () => {
+  const script = scenario('services');
+  server = await Server.start({ models: { atlas: script, birch: script, cedar: script }, flow: 'concierge' });
+  await openBrowser();
+});
+
+afterAll(async () => {
+  await closeBrowser();
+  await server.stop();
+});
+
+describe('a whole concierge conversation', () => {
+  it('is had by clicking and typing', async () => {
+    const { page, fine } = await openPage(server.url, { sharp: true });
+    await picture(page, 'home');
+
+    // Three models answer, one each.
+    await page.getByRole('radio', { name: /concierge/ }).click();
+    await page.getByRole('button', { name: 'Models and settings' }).click();
+    for (const [index, model] of ['atlas', 'birch', 'cedar'].entries()) {
+      await page.getByRole('button', { name: 'Add one' }).click();
+      await page.getByLabel(`Members ${index + 1}: model`).selectOption(model);
+    }
+    await say(page, 'Should we split our program into services?');
+
+    // Who is answering is shown while they do.
+    await page.waitForURL(/\/s\//);
+    const first = page.locator('[data-turn="t1"]');
+    await first.getByText('birch').first().waitFor();
+    await first.locator('.bar.open').first().waitFor();
+    await picture(page, 'progress');
+    await ended(page, 't1');
+    await expect.poll(() => first.textContent()).toContain('ship the whole program every day');
+    expect(await first.textContent()).not.toContain('<map>');
+    await page.getByRole('link', { name: /Phases of concierge/ }).getByText('starter, now').waitFor();
+
+    await say(page, 'Billing blocks every release, and a fifth person joins in May.');
+    await ended(page, 't2');
+    const second = page.locator('[data-turn="t2"]');
+    expect(await second.textContent()).toContain('billing is the one seam worth knowing well');
+    expect(await second.textContent(), 'a block is never shown').not.toContain('HANDOVER');
+    await page.getByText('explorer, now').waitFor();
+
+    await say(page, 'Changed without fear is enough. Give us a plan.');
+    await ended(page, 't3');
+    await page.getByText('executor, now').waitFor();
+    const plan = page.getByRole('region', { name: 'Plan' });
+    await plan.getByText('Name an owner, now').waitFor();
+    expect(await plan.getByRole('listitem').count()).toBe(4);
+
+    await say(page, 'Ada takes it.');
+    await ended(page, 't4');
+    await plan.getByText('Name an owner, done').waitFor();
+    await plan.getByText('1 of 4').waitFor();
+
+    await say(page, 'Hm, most of them change the schema.');
+    await ended(page, 't5');
+    await say(page, 'Well?');
+    await ended(page, 't6');
+    await page.locator('[data-turn="t6"] pre').waitFor();
+    await page.getByRole('heading', { name: 'Should we split our program into services?' }).waitFor();
+    await picture(page, 'conversation');
+
+    // The same in the journal.
+    const name = new URL(page.url()).pathname.split('/')[2] ?? '';
+    const session = await server.get(`/v1/sessions/${name}`);
+    expect(session).toMatchObject({ turns: 6, phase: 'executor', calls: 19 });
+    expect(session.settings.members.map((member: { model: string }) => member.model)).toEqual(['atlas', 'birch', 'cedar']);
+    fine();
+  });
+
+  it('goes on where it was left, on a phone', async () => {
+    const [row] = (await server.get('/v1/sessions')).sessions;
+    const { page, fine } = await openPage(`${server.url}/s/${row.session}`, { width: 390, height: 844, sharp: true });
+    await page.locator('[data-turn="t6"]').waitFor();
+    expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), 'nothing sticks out').toBe(true);
+    await page.getByRole('button', { name: /Workflow/ }).first().click();
+    await page.getByText('Flags for billing, now').first().waitFor();
+    await page.getByRole('button', { name: /Workflow/ }).first().click();
+    await picture(page, 'phone');
+    await page.getByRole('button', { name: 'Sessions' }).click();
+    await page.getByRole('searchbox', { name: 'Search sessions' }).last().fill('fifth person');
+    await page.getByText('1 match').last().waitFor();
+    await page.getByRole('button', { name: 'Close the list of sessions' }).click();
+    await composer(page).waitFor();
+    fine();
+  });
+});
