@@ -28,7 +28,8 @@ async fn every_example_of_the_page_is_true() {
                 }
                 let found = answer(ask).await;
                 assert_eq!(found.status.as_u16(), status, "{method} {path}: {}", found.text);
-                let example: Value = serde_json::from_str(&example).unwrap_or_else(|error| panic!("{error}: {example}"));
+                let example: Value =
+                    serde_json::from_str(&example).unwrap_or_else(|error| panic!("{error}: {example}"));
                 if let Err(why) = fits(&example, &found.json(), "") {
                     panic!("{method} {path}: {why}\n{}", serde_json::to_string_pretty(&found.json()).expect("JSON"));
                 }
@@ -54,7 +55,11 @@ fn blocks(page: &str) -> Vec<Block> {
             let (method, path) = text[0].split_once(' ').expect("a method and a path");
             let body = text[1..].join("\n");
             let method = method.parse().expect("a method");
-            blocks.push(Block::Request { method, path: path.to_owned(), body: Some(body).filter(|body| !body.is_empty()) });
+            blocks.push(Block::Request {
+                method,
+                path: path.to_owned(),
+                body: Some(body).filter(|body| !body.is_empty()),
+            });
         } else if let Some(status) = info.strip_prefix("json ") {
             blocks.push(Block::Answer { status: status.parse().expect("a status"), example: text.join("\n") });
         }
@@ -72,8 +77,8 @@ fn fits(example: &Value, found: &Value, path: &str) -> Result<(), String> {
             if found.len() < example.len() {
                 return Err(format!("`{path}` has {} items, and the example {}", found.len(), example.len()));
             }
-            let items = example.iter().zip(found).enumerate();
-            items.map(|(place, (example, found))| fits(example, found, &format!("{path}[{place}]"))).collect()
+            let mut items = example.iter().zip(found).enumerate();
+            items.try_for_each(|(place, (example, found))| fits(example, found, &format!("{path}[{place}]")))
         }
         (Value::Object(example), Value::Object(found)) => {
             for (key, example) in example {

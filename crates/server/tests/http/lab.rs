@@ -146,10 +146,11 @@ async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
     let script: Scripted = scenario.parse().expect("a scenario");
     let models = Models::new().with("scripted", Arc::new(script)).with("rehearsal", Arc::new(Rehearsal::instant()));
     let models = Arc::new(models);
-    let casting = ["expert", "mapper", "concierge", "summariser"].iter().fold(
-        Casting::new(models.clone(), "scripted".into()),
-        |casting, role| casting.cast(Some("concierge".into()), (*role).into(), None, "rehearsal".into()),
-    );
+    let casting = ["expert", "mapper", "concierge", "summariser"]
+        .iter()
+        .fold(Casting::new(models.clone(), "scripted".into()), |casting, role| {
+            casting.cast(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
+        });
     let setup = Setup { models, casting, ..Setup::new(store, segue_flows::all(), Models::new(), "scripted") };
     Engine::start(setup).await.expect("it starts")
 }
