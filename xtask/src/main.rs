@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 mod bench;
+mod browser;
 mod checkout;
 mod stages;
+mod studio;
 mod tidy;
 
 const USAGE: &str = "\
@@ -16,10 +18,11 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [--quick] [--keep-going] [FILTER]
                     check and test everything; stops at the first stage that fails
-                      --quick       leave out what is slow and seldom fails (the documentation)
+                      --quick       leave out what is slow and seldom fails (the browser, the documentation)
                       --keep-going  run the remaining stages after a failure, too
                       FILTER        run only the tests whose name contains it, and nothing else
   tidy              check what no compiler checks: the map of crates, file lengths, where prompts stand, links
+  studio            build the web studio into the place the server embeds it from
   bench [ARGS...]   build the benchmarks for release and run them; ARGS go to them as they are (try --help)
   help              print this
 ";
@@ -51,6 +54,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         "test" => stages::run(&stages::Options::parse(rest)?),
+        "studio" if rest.is_empty() => studio::run(),
+        "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
         "tidy" if rest.is_empty() => tidy::run(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
         unknown => bail!("there is no command `{unknown}`; `cargo xtask help` lists them"),
@@ -70,12 +75,13 @@ mod tests {
     fn unknown_commands_are_refused_by_name() {
         assert!(refusal(&["tset"]).contains("`tset`"));
         assert!(refusal(&["tidy", "now"]).contains("`now`"));
+        assert!(refusal(&["studio", "now"]).contains("`now`"));
         assert!(refusal(&["test", "--fast"]).contains("`--fast`"));
     }
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "bench", "help"] {
+        for command in ["test", "tidy", "studio", "bench", "help"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

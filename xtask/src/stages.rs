@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{checkout, tidy};
+use crate::{browser, checkout, studio, tidy};
 
 /// In the order they run: what fails fastest comes first.
 const STAGES: &[Stage] = &[
@@ -16,6 +16,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", work: Work::Tidy, needs: None, pace: Pace::Quick },
     Stage { name: "clippy", work: Work::Cargo(CLIPPY_ARGUMENTS), needs: Some(CLIPPY), pace: Pace::Quick },
     Stage { name: "tests", work: Work::Tests, needs: None, pace: Pace::Quick },
+    Stage { name: "studio", work: Work::Studio, needs: None, pace: Pace::Quick },
+    Stage { name: "browser", work: Work::Browser, needs: None, pace: Pace::Slow },
     Stage { name: "docs", work: Work::Docs, needs: None, pace: Pace::Slow },
 ];
 
@@ -42,6 +44,10 @@ enum Work {
     Tidy,
     /// The tests of all crates; the only work a filter applies to.
     Tests,
+    /// The web studio's sources: types, tests, and whether what is committed is what they make.
+    Studio,
+    /// The studio in a real browser.
+    Browser,
     /// The documentation, in which a warning is an error.
     Docs,
 }
@@ -97,8 +103,10 @@ impl Options {
 
 /// What became of a stage.
 #[derive(Debug, Clone, PartialEq)]
-enum Outcome {
+pub enum Outcome {
+    /// All is well.
     Passed,
+    /// Something is not.
     Failed,
     /// It could not run here; says why and what would help.
     Skipped(String),
@@ -159,6 +167,8 @@ fn perform(stage: &Stage, options: &Options) -> Result<Outcome> {
             None => succeeds(checkout::cargo().args(TEST_ARGUMENTS)),
             Some(filter) => matching_tests(checkout::cargo().args(TEST_ARGUMENTS).arg(filter), filter),
         },
+        Work::Studio => studio::check(),
+        Work::Browser => browser::check(),
         Work::Docs => succeeds(checkout::cargo().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings")),
     }
 }
@@ -211,6 +221,8 @@ fn command_line(stage: &Stage, options: &Options) -> String {
             let filter = options.filter.as_deref().map(|filter| format!(" {filter}")).unwrap_or_default();
             format!("cargo {}{filter}", TEST_ARGUMENTS.join(" "))
         }
+        Work::Studio => "npm run check, test and build in web/".to_owned(),
+        Work::Browser => "npm run browser in web/".to_owned(),
         Work::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
     }
 }
@@ -264,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn quick_leaves_out_only_the_docs() {
-        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "docs"]);
-        assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests"]);
+    fn quick_leaves_out_the_browser_and_the_docs() {
+        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "docs"]);
+        assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests", "studio"]);
     }
 
     #[test]
@@ -285,7 +297,7 @@ mod tests {
         let became = outcomes(&[], failing_clippy);
         assert_eq!(became[2], ("clippy", "FAILED".to_owned()));
         assert_eq!(became[3], ("tests", "not run".to_owned()));
-        assert_eq!(became[4], ("docs", "not run".to_owned()));
+        assert_eq!(became[6], ("docs", "not run".to_owned()));
     }
 
     #[test]

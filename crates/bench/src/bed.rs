@@ -64,7 +64,7 @@ impl Bed {
         let model = Arc::new(Instant::new(Gate::Open));
         let models = Models::only(model.clone() as Arc<dyn Model>);
         let mut setup = Setup::new(store, flows::all(), models, "instant");
-        let limits = ModelLimits { calls_max: CALLS_AT_ONCE, calls_per_minute_max: None };
+        let limits = ModelLimits { calls_max: CALLS_AT_ONCE, ..ModelLimits::default() };
         setup.model_limits = BTreeMap::from([("instant".into(), limits)]);
         Ok(Self { engine: Engine::start(setup).await?, model, shape })
     }

@@ -25,6 +25,10 @@ use crate::flows::Shape;
 use crate::plan::Extent;
 use crate::runner::{Patience, progress};
 
+/// Much is allocated on one thread and freed on another, which the system's allocator takes long for. The same as in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures the engine: turns a second, latency, growth, memory, opening; beside plain SQLite on the same disk.
 #[derive(Debug, Parser)]
 #[command(name = "segue-bench", version)]

@@ -82,7 +82,7 @@ impl Job {
     }
 
     /// What a grown session's database is called.
-    fn long_name(&self) -> String {
+    pub fn long_name(&self) -> String {
         format!("long-{}", self.shape.name())
     }
 

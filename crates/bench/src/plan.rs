@@ -17,7 +17,7 @@ pub enum Extent {
     Peers,
 }
 
-/// All jobs whose name contains one of `only`; all of them if there is none.
+/// All jobs whose name contains one of `only`, and those that make what these read; all of them if there is none.
 pub fn jobs(extent: Extent, only: &[String], dir: &Path) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut add = |what, keeper, shape, turns, reps, sessions| {
@@ -56,8 +56,19 @@ pub fn jobs(extent: Extent, only: &[String], dir: &Path) -> Vec<Job> {
     for shape in [Shape::Single, Shape::Fanout] {
         add(What::Cold, Keeper::Sqlite, shape, 2, sized(7, 3), 1);
     }
-    jobs.retain(|job| only.is_empty() || only.iter().any(|word| job.name().contains(word)));
+    let is_wanted = |job: &Job| only.is_empty() || only.iter().any(|word| job.name().contains(word));
+    let read: Vec<String> = jobs.iter().filter(|job| is_wanted(job) && reads_long(job)).map(Job::long_name).collect();
+    jobs.retain(|job| is_wanted(job) || (makes_long(job) && read.contains(&job.long_name())));
     jobs
+}
+
+fn makes_long(job: &Job) -> bool {
+    matches!((job.what, job.keeper), (What::Growth, Keeper::Sqlite))
+}
+
+/// Whether it reads the session that another job has made long.
+fn reads_long(job: &Job) -> bool {
+    matches!(job.what, What::Opening | What::Resume | What::Reading)
 }
 
 #[cfg(test)]
@@ -74,6 +85,7 @@ mod tests {
             names(&["cold", "conc.sqlite.fan"]),
             ["conc.sqlite.fanout", "cold.sqlite.single", "cold.sqlite.fanout"]
         );
+        assert_eq!(names(&["open.sqlite.single"]), ["grow.sqlite.single", "open.sqlite.single"]);
         assert!(names(&[]).len() > 20);
         assert_eq!(names(&["nothing of that name"]), [""; 0]);
     }

@@ -55,8 +55,10 @@ const TABLES: &[Table] = &[
             ("commits/turn", "commits_per_turn"),
             ("group", "group"),
             ("row bytes", "row_bytes"),
+            ("kept", "kept_bytes"),
             ("raw turns/s", "raw_turns_per_s"),
             ("of raw", "of_raw"),
+            ("of bare loop", "of_bare"),
         ],
     },
     Table {

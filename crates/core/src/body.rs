@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::prompt::Media;
+
 const BODY_ID_BYTES: usize = 24;
 
 /// The first 24 bytes of a text's BLAKE3 hash; 32 characters of base64url when written down.
@@ -99,6 +101,15 @@ pub struct Text {
     pub body: BodyId,
     /// How many tokens our own counter finds in it.
     pub tokens: u32,
+}
+
+/// How an event speaks of an image: its bytes are a body, in base64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Picture {
+    /// Which body.
+    pub body: BodyId,
+    /// In which form.
+    pub media: Media,
 }
 
 /// A text on its way into the store, together with the events that name it.

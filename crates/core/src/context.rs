@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{BodyId, Text};
+use crate::body::{BodyId, Picture, Text};
 use crate::ids::{AskName, CallId, FragmentName, HandoverId, MessageId, ThreadId, ToolRunId};
 use crate::scope::{Opening, Slot, Tag};
 
@@ -228,6 +228,9 @@ pub struct Piece {
     /// Whether compaction must keep the message it is part of.
     #[serde(default, skip_serializing_if = "is_not_pinned")]
     pub pinned: bool,
+    /// What the user showed with these words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Picture>,
 }
 
 fn is_not_pinned(pinned: &bool) -> bool {

@@ -19,7 +19,7 @@ use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName, Seq, SessionId,
     ToolRunId,
 };
-use crate::prompt::{Failure, Reply};
+use crate::prompt::{Failure, Image, Reply};
 use crate::session::State;
 use draft::Draft;
 
@@ -47,6 +47,8 @@ pub enum Input {
         key: Option<IdempotencyKey>,
         /// What happens to it while a turn runs; the session's own policy if not given.
         busy: Option<Busy>,
+        /// What the user shows with it.
+        images: Vec<Image>,
     },
     /// A model's answer.
     Answer {
@@ -137,6 +139,14 @@ pub enum Command {
         /// The title.
         title: String,
     },
+    /// Do what the flow itself offers.
+    Flow {
+        /// What, by the name the flow gives it.
+        command: String,
+        /// How.
+        #[serde(default)]
+        arguments: serde_json::Value,
+    },
     /// Close the session.
     Close,
 }
@@ -178,6 +188,11 @@ pub trait Catalog {
     fn model_for(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
     /// A model's window.
     fn window_tokens(&self, model: &ModelName) -> u32;
+    /// The model that steps in for a role where its own cannot answer, if there is one.
+    fn fallback_for(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
+        let _ = (flow, role);
+        None
+    }
 }
 
 /// What follows from an input.
@@ -247,6 +262,30 @@ pub enum Refusal {
         /// Where, counted in characters from 1.
         at: usize,
     },
+    /// There are too many images.
+    #[error("the message shows {count} images; at most {most} are taken")]
+    TooManyImages {
+        /// How many.
+        count: usize,
+        /// The most we take.
+        most: usize,
+    },
+    /// An image is too big.
+    #[error("image {place} has {bytes} bytes; at most {most} are taken, so make it smaller")]
+    ImageTooBig {
+        /// Which, counted from 1.
+        place: usize,
+        /// Its bytes.
+        bytes: usize,
+        /// The most we take.
+        most: usize,
+    },
+    /// What should be an image is none.
+    #[error("image {place} is no base64; send the bytes of the file, encoded")]
+    NoImage {
+        /// Which, counted from 1.
+        place: usize,
+    },
     /// The idempotency key is too long.
     #[error("the idempotency key has {bytes} bytes; at most {most} are taken")]
     KeyTooLong {
@@ -295,6 +334,17 @@ pub enum Refusal {
         /// What could have been.
         known: String,
     },
+    /// There is no such command.
+    #[error("the flow has no command `{command}`; it has {known}")]
+    NoSuchCommand {
+        /// What was named.
+        command: String,
+        /// What could have been.
+        known: String,
+    },
+    /// A command of the flow's own was refused.
+    #[error("{0}")]
+    Command(String),
     /// The flow went on and on.
     #[error(
         "the flow took more than {most} steps for one input; this is a fault of the flow, and nothing was recorded"

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::Text;
+use crate::body::{Picture, Text};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, PhaseName, RoleName, Seq, SessionId,
-    ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName, Seq,
+    SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
 };
 use crate::phase::guard::Proposer;
 use crate::phase::ruling::Refusal;
@@ -115,6 +115,15 @@ pub enum Event {
         failure: Failure,
         /// What follows.
         next: Next,
+    },
+    /// A call goes on on another model, since its own cannot answer.
+    CallMoved {
+        /// Which.
+        call: CallId,
+        /// The model it was opened for.
+        from: ModelName,
+        /// The one that steps in.
+        to: ModelName,
     },
     /// A call was in flight when the process died: it may have been billed.
     CallUnknown {
@@ -231,6 +240,14 @@ pub enum Event {
         /// On what.
         work: Option<WorkName>,
     },
+    /// A person at the controls wants something of the flow's own.
+    Commanded {
+        /// What, by the name the flow gives it.
+        command: String,
+        /// How.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        arguments: Value,
+    },
     /// The flow did something the rules do not allow; it was not done.
     StepRefused {
         /// What it tried.
@@ -295,6 +312,9 @@ pub struct MessageReceived {
     /// What was to happen to it if a turn ran.
     #[serde(default, skip_serializing_if = "is_queued")]
     pub busy: Busy,
+    /// What the user shows with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Picture>,
 }
 
 fn is_queued(busy: &Busy) -> bool {

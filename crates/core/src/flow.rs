@@ -2,6 +2,7 @@
 //! random number, and has no means to pick a thread.
 
 pub mod exhibit;
+pub mod settings;
 mod spec;
 mod step;
 mod texts;
@@ -23,7 +24,9 @@ use crate::prompt::{Prompt, Speaker};
 use crate::session::Session;
 use exhibit::Exhibit;
 
-pub use spec::{Audience, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy};
+pub use spec::{
+    Audience, CommandSpec, Compaction, FlowSpec, Retries, RoleSpec, Runs, Summariser, ToolDef, UnknownPolicy,
+};
 pub use step::{Speech, Step};
 pub use texts::{Lookup, Texts};
 
@@ -49,6 +52,17 @@ pub trait Flow: Send + Sync + 'static {
         Verdict::No(format!("no condition is called `{condition}`"))
     }
 
+    /// A fact of the flow's own in words, for people who look on; `state` is the flow's after it.
+    fn tell(&self, _state: &Self::State, _kind: &str, _value: &Value) -> Telling {
+        Telling::AsItStands
+    }
+
+    /// What an answer comes to, in words for people, where it is not meant to be read as it stands; `view` is from before its
+    /// call was opened. Texts may not be at hand.
+    fn gist(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _answer: &str) -> Option<String> {
+        None
+    }
+
     /// What the flow puts on show of its state, for whoever looks at a session.
     fn exhibits(&self, _view: &View<'_, Self::State>) -> Vec<Exhibit> {
         Vec::new()
@@ -59,6 +73,27 @@ pub trait Flow: Send + Sync + 'static {
     fn rehearse(&self, _view: &View<'_, Self::State>, _call: &CallOpened, _prompt: &Prompt) -> Option<String> {
         None
     }
+
+    /// Whether one of the flow's own commands can be followed now. If so it is recorded, and the flow reacts to that.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, _view: &View<'_, Self::State>, command: &str, _arguments: &Value) -> Result<(), String> {
+        Err(format!("`{command}` cannot be followed"))
+    }
+}
+
+/// How a fact of a flow's own is told to people. What models are told is the fragments' business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Telling {
+    /// As it was recorded.
+    AsItStands,
+    /// Not at all: something else tells it.
+    Nothing,
+    /// In these words, to those who look closely.
+    Detail(String),
+    /// In these words, beside the conversation.
+    News(String),
 }
 
 /// What a flow may look at.
@@ -102,6 +137,8 @@ pub struct Asking<'a> {
     pub call: CallId,
     /// The turn that runs.
     pub turn: Option<TurnId>,
+    /// Whether the call opens its thread, and is shown the opening of its recipe.
+    pub opens: bool,
     /// What is being folded, when a thread is shortened.
     pub folding: Option<&'a Folding>,
 }
@@ -161,10 +198,19 @@ pub trait Rules: Send + Sync {
     fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered;
     /// Judges a named condition.
     fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict;
+    /// A fact of the flow's own in words.
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling;
+    /// What an answer comes to, in words for people.
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String>;
     /// What is on show.
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit>;
     /// What a stand-in for a model should answer.
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
+    /// Whether one of the flow's own commands can be followed now.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String>;
     /// The state as JSON, for a snapshot.
     fn save(&self, state: &FlowState) -> Option<Value>;
     /// The state from a snapshot's JSON.
@@ -196,12 +242,24 @@ impl<F: Flow> Rules for F {
         Flow::holds(self, &sight.view::<F>(), phase, condition)
     }
 
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
+        state.get::<F::State>().map_or(Telling::AsItStands, |state| Flow::tell(self, state, kind, value))
+    }
+
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        Flow::gist(self, &sight.view::<F>(), call, answer)
+    }
+
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
         Flow::exhibits(self, &sight.view::<F>())
     }
 
     fn rehearse(&self, sight: Sight<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
         Flow::rehearse(self, &sight.view::<F>(), call, prompt)
+    }
+
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        Flow::permits(self, &sight.view::<F>(), command, arguments)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

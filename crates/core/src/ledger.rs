@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::context::Prefix;
 use crate::event::CallAnswered;
-use crate::ids::{ModelName, RoleName, TurnId};
+use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
 use crate::prompt::Usage;
 
 /// What a session has spent.
@@ -23,6 +24,20 @@ pub struct Ledger {
     pub models: BTreeMap<ModelName, Tally>,
     /// By phase, as `graph/phase`.
     pub phases: BTreeMap<String, Tally>,
+    /// How prompts relate to those before them: what a vendor could have cached.
+    #[serde(default)]
+    pub prefixes: Prefixes,
+}
+
+/// How prompts relate to those before them in the same place.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Prefixes {
+    /// Those with nothing before them.
+    pub first: u32,
+    /// Those that begin with all of the one before.
+    pub extended: u32,
+    /// Those that part from the one before, by the fragment at which they do.
+    pub broken: BTreeMap<FragmentName, u32>,
 }
 
 /// A sum of calls.
@@ -49,6 +64,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Tokens sent that the vendor had cached, in percent of all that were sent; nothing if none were sent.
+    #[must_use]
+    pub fn cached_percent(&self) -> Option<u64> {
+        (self.input > 0).then(|| self.cached.min(self.input) * 100 / self.input)
+    }
+
     /// The cost, if the price of every call is known.
     #[must_use]
     pub fn cost(&self) -> Option<u64> {
@@ -106,6 +127,15 @@ impl Ledger {
             tally.late += 1;
             tally.spent(usage, cost_microusd);
         });
+    }
+
+    /// Enters how a prompt relates to the one before it.
+    pub fn prompted(&mut self, prefix: &Prefix) {
+        match prefix {
+            Prefix::First => self.prefixes.first += 1,
+            Prefix::Extends(_) => self.prefixes.extended += 1,
+            Prefix::Broken { by, .. } => *self.prefixes.broken.entry(by.clone()).or_default() += 1,
+        }
     }
 
     /// Starts the account of a new turn.

@@ -2,6 +2,14 @@
 
 /// Longest message a user or an agent may send, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Most images a message may show.
+pub const IMAGES_PER_MESSAGE_MAX: usize = 8;
+/// Largest image a message may show, in bytes.
+pub const IMAGE_BYTES_MAX: usize = 5 << 20;
+/// Longest seal of an answer we keep, in bytes; a longer one is dropped.
+pub const SEAL_BYTES_MAX: usize = 1 << 20;
+/// Longest wait a vendor may ask for before another model steps in, where there is one.
+pub const STEP_IN_MS_MIN: u64 = 5_000;
 /// Longest answer of a model we keep, in bytes.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Longest result of a tool we keep, in bytes; what is longer is cut and marked.
@@ -40,6 +48,10 @@ pub const IDEMPOTENCY_KEYS_MAX: usize = 256;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
 /// Longest title, in characters.
 pub const TITLE_CHARS_MAX: usize = 80;
+/// Longest text that a setting takes, in characters.
+pub const SETTING_TEXT_CHARS_MAX: usize = 200;
+/// Most things in settings that are complained of at once.
+pub const SETTING_MISFITS_MAX: usize = 16;
 /// Longest name of a session, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 64;
 /// Largest fact, note on a call or handover of a flow, in bytes of JSON.

@@ -53,19 +53,32 @@ pub struct Message {
     pub speaker: Speaker,
     /// The parts, shared with the store's cache.
     pub parts: Vec<Arc<str>>,
+    /// What the user showed with these words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
     /// What the assistant asked to run in this message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// For a tool's message: which of the calls above it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// For an assistant's message: what its vendor wants to see again with it, unread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Arc<str>>,
 }
 
 impl Message {
+    /// A message without words.
+    #[must_use]
+    pub fn of(speaker: Speaker) -> Self {
+        let (parts, images, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
+        Self { speaker, parts, images, tool_calls, answers: None, seal: None }
+    }
+
     /// A message of plain text.
     #[must_use]
     pub fn plain(speaker: Speaker, text: impl Into<Arc<str>>) -> Self {
-        Self { speaker, parts: vec![text.into()], tool_calls: Vec::new(), answers: None }
+        Self { parts: vec![text.into()], ..Self::of(speaker) }
     }
 
     /// The text as a vendor is sent it.
@@ -100,6 +113,57 @@ impl std::fmt::Display for Speaker {
             Self::Assistant => "assistant",
             Self::Tool => "tool",
         })
+    }
+}
+
+/// An image, as vendors take it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Image {
+    /// In which form.
+    pub media: Media,
+    /// Its bytes, in base64.
+    pub data: Arc<str>,
+}
+
+/// The forms of image that every vendor can look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Media {
+    /// PNG.
+    #[serde(rename = "image/png")]
+    Png,
+    /// JPEG.
+    #[serde(rename = "image/jpeg")]
+    Jpeg,
+    /// GIF.
+    #[serde(rename = "image/gif")]
+    Gif,
+    /// WebP.
+    #[serde(rename = "image/webp")]
+    Webp,
+}
+
+impl Media {
+    /// Its name on the internet.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+        }
+    }
+
+    /// The form of these bytes, by how they begin; what they are called does not count.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A, ..] => Some(Self::Png),
+            [0xFF, 0xD8, 0xFF, ..] => Some(Self::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
+            _ => None,
+        }
     }
 }
 
@@ -148,6 +212,8 @@ pub struct Reply {
     pub stop: Stop,
     /// The vendor's own figures, if it gave any.
     pub usage: Option<Usage>,
+    /// What its vendor wants to see again when the conversation goes on, unread.
+    pub seal: Option<String>,
 }
 
 /// Why an answer ended.
@@ -175,6 +241,9 @@ pub struct Usage {
     /// Tokens of the prompt that the vendor had cached.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u32,
+    /// Tokens of the prompt that the vendor put into its cache, where that has a price of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written: u32,
     /// Tokens of the answer that were reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u32,

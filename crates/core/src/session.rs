@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::Text;
+use crate::body::{Picture, Text};
 use crate::context::Mark;
 use crate::event::{
     Busy, CallDeferred, CallOpened, CallWish, Event, MessagePosted, Owner, PhaseKey, Recorded, ToolOpened,
@@ -129,6 +129,9 @@ pub struct Session {
     pub leases: BTreeMap<AgentName, WorkName>,
     /// What it cost.
     pub ledger: Ledger,
+    /// Models that refused a prompt as too long, with its tokens: whatever their cards say, no more than that is tried.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub narrow: BTreeMap<ModelName, u32>,
     /// Keys of messages accepted lately.
     pub keys: VecDeque<(IdempotencyKey, MessageId)>,
     /// What was last said to the user.
@@ -168,6 +171,9 @@ pub struct Waiting {
     /// What was to happen to it if a turn ran.
     #[serde(default)]
     pub busy: Busy,
+    /// What the user shows with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Picture>,
 }
 
 /// The turn that runs.
@@ -190,6 +196,9 @@ pub struct OpenCall {
     pub opened: Arc<CallOpened>,
     /// Which try is next, or under way.
     pub attempt: u32,
+    /// The first try on the model that makes it now.
+    #[serde(default = "first")]
+    pub on_model_since: u32,
     /// How it stands.
     pub status: CallStatus,
     /// When it was opened.
@@ -200,6 +209,10 @@ pub struct OpenCall {
     pub round: u32,
     /// The graph whose phase it was opened in, for the ledger: `graph/phase`.
     pub account: Option<String>,
+}
+
+fn first() -> u32 {
+    1
 }
 
 /// A call that was given up or cancelled, as far as its late answer needs it.
@@ -433,10 +446,11 @@ impl Session {
         phases.map(|(_, stand)| stand.now.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The window we plan for when a model's card gives `tokens`.
+    /// The window we plan for when a model's card gives `tokens`: less, if the model has refused less.
     #[must_use]
-    pub fn window(tokens: u32) -> u32 {
-        tokens.max(WINDOW_TOKENS_MIN)
+    pub fn window(&self, model: &ModelName, tokens: u32) -> u32 {
+        let refused = self.narrow.get(model).copied().unwrap_or(u32::MAX);
+        tokens.min(refused).max(WINDOW_TOKENS_MIN)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{BodyId, Text};
+use crate::body::{BodyId, Picture, Text};
 use crate::context::Mark;
 use crate::ids::{CallId, FragmentName, Millis, ThreadId};
 use crate::prompt::{Speaker, ToolCall};
@@ -75,14 +75,35 @@ pub struct Entry {
     /// The parts that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<Text>,
+    /// What the user showed with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Picture>,
+    /// For an answer: what its vendor wants to see again with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<BodyId>,
 }
 
 impl Entry {
     /// What is put to a model in a call.
     #[must_use]
     pub fn asked(call: CallId, parts: Vec<Text>) -> Self {
-        let (tool_calls, words) = (Vec::new(), Vec::new());
-        Self { call, speaker: Speaker::User, parts, tool_calls, answers: None, pinned: false, words }
+        Self { parts, ..Self::silent(call, Speaker::User) }
+    }
+
+    /// A message without words.
+    #[must_use]
+    pub fn silent(call: CallId, speaker: Speaker) -> Self {
+        Self {
+            call,
+            speaker,
+            parts: Vec::new(),
+            tool_calls: Vec::new(),
+            answers: None,
+            pinned: false,
+            words: Vec::new(),
+            images: Vec::new(),
+            seal: None,
+        }
     }
 
     /// Its tokens, and a few for the frame that vendors put around a message.
@@ -90,7 +111,7 @@ impl Entry {
     pub fn tokens(&self) -> u32 {
         let arguments: usize = self.tool_calls.iter().map(|call| call.arguments.to_string().len() / 4 + 8).sum();
         let parts: u32 = self.parts.iter().map(|text| text.tokens).sum();
-        parts + MESSAGE_FRAME_TOKENS + u32::try_from(arguments).unwrap_or(u32::MAX / 2)
+        parts + images_tokens(&self.images) + MESSAGE_FRAME_TOKENS + u32::try_from(arguments).unwrap_or(u32::MAX / 2)
     }
 
     /// Its fingerprint.
@@ -112,9 +133,22 @@ impl Entry {
         if let Some(answers) = &self.answers {
             bytes.extend(answers.as_bytes());
         }
+        for id in self.images.iter().map(|image| image.body).chain(self.seal) {
+            bytes.push(0);
+            bytes.extend(id.0);
+        }
         BodyId::of_bytes(&bytes)
     }
 }
+
+/// Tokens of some images. Vendors count pixels; this is what the largest they do not make smaller comes to.
+#[must_use]
+pub fn images_tokens(images: &[Picture]) -> u32 {
+    u32::try_from(images.len()).unwrap_or(u32::MAX).saturating_mul(IMAGE_TOKENS)
+}
+
+/// Tokens of one image.
+const IMAGE_TOKENS: u32 = 1_600;
 
 /// Tokens a vendor spends on a message beside its text.
 pub const MESSAGE_FRAME_TOKENS: u32 = 4;
@@ -168,7 +202,7 @@ impl Thread {
         summary.into_iter().for_each(|summary| self.push(summary));
         for place in kept {
             if let Some(entry) = stood.get(*place) {
-                self.push(entry.clone());
+                self.push(unsealed(entry));
             }
         }
     }
@@ -177,6 +211,14 @@ impl Thread {
     #[must_use]
     pub fn opening_digest(opening: &[(FragmentName, Text)]) -> BodyId {
         opening.iter().fold(BodyId::of("opening"), |digest, (_, text)| digest.chain(text.body))
+    }
+}
+
+/// The entry without its seal: what a vendor sealed held for the words before it, and those have changed.
+fn unsealed(entry: &Arc<Entry>) -> Arc<Entry> {
+    match entry.seal {
+        Some(_) => Arc::new(Entry { seal: None, ..(**entry).clone() }),
+        None => entry.clone(),
     }
 }
 

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::decide::Input;
-use segue_core::event::{CallOpened, ToolOpened};
+use segue_core::event::CallOpened;
 use segue_core::flow::RoleSpec;
 use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
+use segue_core::scope::Scope;
 use segue_core::signal::filter::Filter;
-use segue_models::{CallFacts, Chunk, Hints, Request, collect};
+use segue_models::{CallFacts, Chunk, ChunkStream, Growth, Hints, Model, Request, collect};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
-use crate::limits::TOOL_MS_MAX;
+use crate::limits::{ANSWER_MS_MAX, TOOL_MS_MAX};
 use crate::registry::Job;
 use crate::tools::ToolRequest;
 
@@ -48,7 +49,7 @@ pub(crate) async fn make_call(errand: CallErrand) {
     }
     let permit = errand.shared.pace.admit(&errand.opened.model).await;
     let started = Instant::now();
-    let outcome = AssertUnwindSafe(answer(&errand)).catch_unwind().await;
+    let outcome = AssertUnwindSafe(admitted(&errand)).catch_unwind().await;
     drop(permit);
     let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (call, attempt) = (errand.opened.call, errand.attempt);
@@ -72,8 +73,17 @@ fn cost(errand: &CallErrand, reply: &Reply) -> Option<u64> {
     card.cost(reply.usage?)
 }
 
-async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
+/// Makes the call, unless its provider is left alone.
+async fn admitted(errand: &CallErrand) -> Result<Reply, Failure> {
     let model = errand.shared.models.get(&errand.opened.model)?;
+    let Some(provider) = model.provider() else { return answer(errand, &*model).await };
+    let leave = errand.shared.breaker.leave(provider)?;
+    let outcome = answer(errand, &*model).await;
+    leave.ended(&outcome);
+    outcome
+}
+
+async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure> {
     let opened = &errand.opened;
     let facts = CallFacts {
         session: errand.session.clone(),
@@ -96,16 +106,21 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
             errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);
         }
     };
-    let stream = model.stream(Request { prompt: errand.prompt.clone(), call: facts });
-    let timeout_ms = errand.role.as_ref().map_or(TIMEOUT_MS, |role| role.timeout_ms);
-    let reading = collect(stream, |chunk| {
+    let growth = match &errand.role {
+        Some(role) if role.scope == Scope::Fresh => Growth::Ends,
+        Some(_) | None => Growth::Grows,
+    };
+    let stream = model.stream(Request { prompt: errand.prompt.clone(), growth, call: facts });
+    let silence_ms = errand.shared.pace.silence_ms_max(&opened.model);
+    let silence_ms = silence_ms.or(errand.role.as_ref().map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);
+    let reading = collect(unless_silent(stream, silence_ms), |chunk| {
         if let (Chunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {
             show(filter.push(text));
         }
     });
-    let reply = match tokio::time::timeout(Duration::from_millis(timeout_ms), reading).await {
+    let reply = match tokio::time::timeout(Duration::from_millis(ANSWER_MS_MAX), reading).await {
         Ok(reply) => reply?,
-        Err(_) => return Err(Failure::new(FailureKind::Timeout, format!("no answer within {} s", timeout_ms / 1_000))),
+        Err(_) => return Err(timed_out(format!("no whole answer within {} s", ANSWER_MS_MAX / 1_000))),
     };
     if let Some(filter) = heard {
         show(filter.finish());
@@ -113,10 +128,32 @@ async fn answer(errand: &CallErrand) -> Result<Reply, Failure> {
     Ok(reply)
 }
 
+/// The stream, given up when nothing comes for too long. A long answer that keeps coming is not.
+fn unless_silent(stream: ChunkStream, silence_ms: u64) -> ChunkStream {
+    let silence = Duration::from_millis(silence_ms);
+    let seconds = silence_ms / 1_000;
+    stream::unfold((Some(stream), false), move |(stream, has_begun)| async move {
+        let mut stream = stream?;
+        match tokio::time::timeout(silence, stream.next()).await {
+            Ok(item) => Some((item?, (Some(stream), true))),
+            Err(_) if has_begun => {
+                let failure = timed_out(format!("silent for {seconds} s in the middle of its answer"));
+                Some((Err(failure), (None, true)))
+            }
+            Err(_) => Some((Err(timed_out(format!("no answer within {seconds} s"))), (None, false))),
+        }
+    })
+    .boxed()
+}
+
+fn timed_out(message: String) -> Failure {
+    Failure::new(FailureKind::Timeout, message)
+}
+
 /// Runs a tool and hands back what comes of it.
-pub(crate) async fn run_tool(shared: Arc<Shared>, session: SessionId, opened: ToolOpened, back: mpsc::Sender<Job>) {
-    let run = opened.run;
-    let running = AssertUnwindSafe(shared.tools.run(ToolRequest { session, opened })).catch_unwind();
+pub(crate) async fn run_tool(shared: Arc<Shared>, request: ToolRequest, back: mpsc::Sender<Job>) {
+    let run = request.opened.run;
+    let running = AssertUnwindSafe(shared.tools.run(request)).catch_unwind();
     let result = match tokio::time::timeout(Duration::from_millis(TOOL_MS_MAX), running).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err("the tool broke down".to_owned()),

@@ -10,15 +10,19 @@ use segue_core::codec;
 use segue_core::context::Count;
 use segue_core::decide::{Command, Env, Input, Undecided, decide};
 use segue_core::event::{Busy, Recorded, SessionOpened};
-use segue_core::flow::Rules;
+use segue_core::flow::settings::models_named;
+use segue_core::flow::{FlowSpec, Rules};
 use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, Seq, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
+use segue_core::prompt::Image;
 use segue_core::session::State;
 use segue_models::Models;
 use segue_store::{Commit, Owes, Page, Query, Store};
+use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::actor::{flow_of, owes, summary_of, work};
+use crate::breaker::Breaker;
 use crate::casting::Casting;
 use crate::chance::Chance;
 use crate::clock::{Clock, SystemClock};
@@ -48,6 +52,8 @@ pub struct Setup {
     pub tools: Tools,
     /// What each model may be asked to bear.
     pub model_limits: BTreeMap<ModelName, ModelLimits>,
+    /// The settings of new sessions, by flow, where whoever opens one says nothing else.
+    pub settings: BTreeMap<FlowName, Value>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -82,6 +88,7 @@ impl Setup {
             models,
             tools: Tools::default(),
             model_limits: BTreeMap::new(),
+            settings: BTreeMap::new(),
             clock: Arc::new(SystemClock),
             chance: Chance::unforeseen(),
             count: Arc::new(Tokens),
@@ -103,7 +110,9 @@ pub(crate) struct Shared {
     pub models: Arc<Models>,
     pub casting: Casting,
     pub tools: Tools,
+    pub settings: BTreeMap<FlowName, Value>,
     pub pace: Pace,
+    pub breaker: Breaker,
     pub clock: Arc<dyn Clock>,
     pub chance: Chance,
     pub count: Arc<dyn Count + Send + Sync>,
@@ -136,8 +145,21 @@ pub struct Opening {
     pub title: Option<String>,
     /// What happens to a message while a turn runs.
     pub busy: Busy,
-    /// The flow's settings for it.
-    pub settings: serde_json::Value,
+    /// The flow's settings for it; those not named are as the engine was set up with.
+    pub settings: Value,
+}
+
+/// Settings as they are given, and for what they do not name, as they are set up.
+fn merged(set_up: Option<&Value>, given: Value) -> Value {
+    match (set_up, given) {
+        (Some(Value::Object(set_up)), Value::Object(given)) => {
+            let mut all = set_up.clone();
+            all.extend(given);
+            Value::Object(all)
+        }
+        (Some(set_up), Value::Null) => set_up.clone(),
+        (_, given) => given,
+    }
 }
 
 /// A message to send.
@@ -149,11 +171,19 @@ pub struct Message {
     pub key: Option<IdempotencyKey>,
     /// What happens to it while a turn runs; the session's own policy if not given.
     pub busy: Option<Busy>,
+    /// What the user shows with it.
+    pub images: Vec<Image>,
 }
 
 impl From<&str> for Message {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), key: None, busy: None }
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<String> for Message {
+    fn from(text: String) -> Self {
+        Self { text, key: None, busy: None, images: Vec::new() }
     }
 }
 
@@ -177,7 +207,9 @@ impl Engine {
             models: setup.models,
             casting: setup.casting,
             tools: setup.tools,
+            settings: setup.settings,
             pace: Pace::new(setup.model_limits),
+            breaker: Breaker::default(),
             clock: setup.clock,
             chance: setup.chance,
             count: setup.count,
@@ -245,7 +277,7 @@ impl Engine {
     /// Begins a session.
     ///
     /// # Errors
-    /// The flow is unknown, the name is taken or cannot be used, or the store failed.
+    /// The flow is unknown, a setting does not fit, the name is taken or cannot be used, or the store failed.
     pub async fn open(&self, flow: &FlowName, opening: Opening) -> Result<SessionId, Error> {
         self.not_closing()?;
         let rules = self.shared.rules(Some(flow))?;
@@ -253,13 +285,15 @@ impl Engine {
             Some(session) => check_name(session)?,
             None => SessionId::from(self.shared.chance.name()),
         };
+        let settings = merged(self.shared.settings.get(flow), opening.settings);
+        self.check_settings(rules.spec(), &settings)?;
         let opened = SessionOpened {
             format: codec::FORMAT,
             session: session.clone(),
             flow: flow.clone(),
             title: opening.title,
             busy: opening.busy,
-            settings: opening.settings,
+            settings,
         };
         let shelf = Shelf::default();
         let env = Env {
@@ -288,6 +322,15 @@ impl Engine {
             self.post(&session, Job::quiet(Input::Tick)).await;
         }
         Ok(session)
+    }
+
+    /// Whether settings fit a flow, and the models they name are there.
+    pub(crate) fn check_settings(&self, spec: &FlowSpec, settings: &Value) -> Result<(), Error> {
+        let mut why: Vec<String> = spec.misfits(settings).iter().map(ToString::to_string).collect();
+        for (at, model) in models_named(&spec.settings, settings) {
+            why.extend(self.models().get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
+        }
+        if why.is_empty() { Ok(()) } else { Err(Error::BadSettings { flow: spec.name.clone(), why }) }
     }
 
     /// Writes the first events of a session, all or nothing.
@@ -508,7 +551,7 @@ impl Shared {
 }
 
 fn message_input(message: Message) -> Input {
-    Input::Message { text: message.text, key: message.key, busy: message.busy }
+    Input::Message { text: message.text, key: message.key, busy: message.busy, images: message.images }
 }
 
 /// Whether a name can be used for a session.

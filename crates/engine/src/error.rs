@@ -29,6 +29,17 @@ pub enum Error {
         /// What could have been.
         known: String,
     },
+    /// What a session is to be set to does not fit its flow.
+    #[error("the flow `{flow}` cannot be set like that: {}", why.join("; "))]
+    BadSettings {
+        /// Which flow.
+        flow: FlowName,
+        /// What does not fit, one by one.
+        why: Vec<String>,
+    },
+    /// A model is not there.
+    #[error("{0}")]
+    NoSuchModel(String),
     /// The flow's own data is broken.
     #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
     FaultyFlow {
@@ -69,6 +80,17 @@ pub enum Error {
         session: SessionId,
         /// Which.
         call: CallId,
+    },
+    /// A call made once more would be the same call.
+    #[error(
+        "nothing in the prompt of {call} depends on these settings{}",
+        opened_by.filter(|opened_by| opened_by != call).map(|by| format!("; its thread began with {by}, so try that one")).unwrap_or_default()
+    )]
+    NothingChanges {
+        /// Which call.
+        call: CallId,
+        /// The call that opened its thread.
+        opened_by: Option<CallId>,
     },
     /// The store failed.
     #[error(transparent)]
@@ -113,10 +135,13 @@ impl Error {
             Self::SessionExists(_)
             | Self::BadSessionName { .. }
             | Self::NoSuchFlow { .. }
+            | Self::BadSettings { .. }
+            | Self::NoSuchModel(_)
             | Self::FaultyFlow { .. }
             | Self::BrokenFlow(_)
             | Self::Refused(_)
             | Self::NoSuchCall { .. }
+            | Self::NothingChanges { .. }
             | Self::BadImport { .. }
             | Self::Stopped(_)
             | Self::ShuttingDown => false,
@@ -145,6 +170,8 @@ impl Error {
             Self::SessionExists(_) => "session-exists",
             Self::BadSessionName { .. } => "bad-session-name",
             Self::NoSuchFlow { .. } => "no-such-flow",
+            Self::BadSettings { .. } => "bad-settings",
+            Self::NoSuchModel(_) => "no-such-model",
             Self::FaultyFlow { .. } => "faulty-flow",
             Self::BrokenFlow(_) => "broken-flow",
             Self::Refused(refusal) => refusal_code(refusal),
@@ -153,6 +180,7 @@ impl Error {
             Self::Unreadable { source: codec::Error::Newer { .. }, .. } => "newer-format",
             Self::Unreadable { .. } => "unreadable",
             Self::NoSuchCall { .. } => "no-such-call",
+            Self::NothingChanges { .. } => "nothing-changes",
             Self::Store(error) => store_code(error),
             Self::BadImport { .. } => "bad-import",
             Self::Stopped(_) => "stopped",
@@ -170,6 +198,9 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::EmptyMessage => "empty-message",
         Refusal::MessageTooLong { .. } => "message-too-long",
         Refusal::ControlCharacter { .. } => "control-character",
+        Refusal::TooManyImages { .. } => "too-many-images",
+        Refusal::ImageTooBig { .. } => "image-too-big",
+        Refusal::NoImage { .. } => "no-image",
         Refusal::KeyTooLong { .. } => "key-too-long",
         Refusal::NotOwed { .. } | Refusal::ToolNotOwed { .. } => "not-owed",
         Refusal::NotHeld { .. } => "not-held",
@@ -177,6 +208,8 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::NothingRuns => "nothing-runs",
         Refusal::Phase(_) => "phase",
         Refusal::NoSuchRole { .. } => "no-such-role",
+        Refusal::NoSuchCommand { .. } => "no-such-command",
+        Refusal::Command(_) => "command",
         Refusal::TooManySteps { .. } => "too-many-steps",
     }
 }

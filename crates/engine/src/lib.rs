@@ -4,6 +4,7 @@
 //! assume to be the only process on its store.
 
 mod actor;
+mod breaker;
 pub mod casting;
 pub mod chance;
 pub mod clock;
@@ -29,7 +30,7 @@ pub use casting::Casting;
 pub use engine::{Engine, Message, Opening, Recovery, Setup};
 pub use error::Error;
 pub use hub::{Subscription, Update};
-pub use recompute::Recomputed;
+pub use recompute::{Made, Recomputed, Version};
 pub use report::TurnReport;
 pub use segue_store::{Cursor, Owes, Page, Query, Row, Summary};
 

@@ -22,6 +22,14 @@ pub const SNAPSHOT_EVENTS_MIN: u64 = 256;
 pub const READ_EVENTS_MAX: usize = 1_024;
 /// Calls to one model at once, where the configuration says nothing.
 pub const MODEL_CALLS_MAX: usize = 64;
+/// Longest an answer may take, however lively it is.
+pub const ANSWER_MS_MAX: u64 = 30 * 60 * 1_000;
+/// Failures in a row after which a provider is left alone for a while.
+pub const PROVIDER_FAILURES_MAX: u32 = 5;
+/// How long it is left alone at first.
+pub const PROVIDER_REST_MS_MIN: u64 = 5_000;
+/// How long it is left alone at the most.
+pub const PROVIDER_REST_MS_MAX: u64 = 60_000;
 /// Shortest wait between two tries to write what the store did not take.
 pub const WRITE_RETRY_MS_MIN: u64 = 50;
 /// Longest wait between two tries to write what the store did not take.

@@ -17,11 +17,13 @@ pub struct ModelLimits {
     pub calls_max: usize,
     /// Calls a minute; no limit if absent.
     pub calls_per_minute_max: Option<u32>,
+    /// Longest silence of an answer under way; as long as its role waits if absent.
+    pub silence_ms_max: Option<u64>,
 }
 
 impl Default for ModelLimits {
     fn default() -> Self {
-        Self { calls_max: MODEL_CALLS_MAX, calls_per_minute_max: None }
+        Self { calls_max: MODEL_CALLS_MAX, calls_per_minute_max: None, silence_ms_max: None }
     }
 }
 
@@ -42,6 +44,11 @@ struct Lane {
 impl Pace {
     pub fn new(limits: BTreeMap<ModelName, ModelLimits>) -> Self {
         Self { limits, lanes: Mutex::default() }
+    }
+
+    /// How long the model may be silent while it answers, if somebody said so.
+    pub fn silence_ms_max(&self, model: &ModelName) -> Option<u64> {
+        self.limits.get(model)?.silence_ms_max
     }
 
     /// Waits until the model may be called. The call is over when the permit is dropped.
@@ -79,7 +86,7 @@ mod tests {
     use super::*;
 
     fn pace(calls_max: usize, per_minute: Option<u32>) -> Pace {
-        let limits = ModelLimits { calls_max, calls_per_minute_max: per_minute };
+        let limits = ModelLimits { calls_max, calls_per_minute_max: per_minute, silence_ms_max: None };
         Pace::new(BTreeMap::from([("m".into(), limits)]))
     }
 

@@ -1,4 +1,4 @@
-//! What is over, rebuilt from the journal: the prompt of a call, the report of a turn.
+//! What is over, rebuilt from the journal: the prompt of a call, the report of a turn; and what a flow shows of it.
 
 use segue_core::body::BodyId;
 use segue_core::event::Event;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_core::event::ToolOpened;
-use segue_core::ids::{SessionId, ToolName};
+use segue_core::ids::{Millis, SessionId, ToolName};
+use serde_json::Value;
 
 /// Something a model may have run.
 #[async_trait]
@@ -19,6 +20,10 @@ pub trait Tool: Send + Sync {
 pub struct ToolRequest {
     /// In which session.
     pub session: SessionId,
+    /// When that was opened: a name can be used again once its session is gone, a name at a time cannot.
+    pub since: Millis,
+    /// The flow's settings for the session.
+    pub settings: Value,
     /// What is owed: tool, arguments, agent, phase, and the run's number, which a tool can use to recognise a repetition.
     pub opened: ToolOpened,
 }

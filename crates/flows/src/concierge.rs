@@ -22,6 +22,7 @@ pub mod settings;
 pub mod spec;
 pub mod stance;
 pub mod state;
+mod telling;
 mod turn;
 mod words;
 mod words_of;
@@ -30,10 +31,11 @@ pub mod workflow;
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
 use segue_core::flow::exhibit::Exhibit;
-use segue_core::flow::{Asking, Flow, FlowSpec, Step, View};
+use segue_core::flow::{Asking, Flow, FlowSpec, Step, Telling, View};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use segue_core::signal::BlockNames;
+use serde_json::Value;
 
 use facts::Fact;
 use settings::Settings;
@@ -68,7 +70,8 @@ impl Concierge {
     fn learnt(&self, view: &View<'_, Memory>, settings: &Settings, fact: Fact) -> Vec<Step> {
         match fact {
             Fact::BatchSent { .. } | Fact::Overdue { .. } => batch::settled(view, settings),
-            Fact::BatchClosed { .. } => batch::closed(view),
+            Fact::BatchClosed { .. } => batch::closed(view, settings),
+            Fact::Silent { .. } => turn::silent(view, settings),
             Fact::Learnt { purpose, known, .. } => turn::learnt(view, settings, purpose, &known),
             _ => Vec::new(),
         }
@@ -93,7 +96,7 @@ impl Flow for Concierge {
     }
 
     fn react(&self, view: &View<'_, Memory>, event: &Recorded) -> Vec<Step> {
-        let (settings, complaints) = Settings::read(&view.session.settings);
+        let (settings, complaints) = Settings::read(&self.spec.settings, &view.session.settings);
         let settings = &settings;
         match (&event.event, view.about.call.as_deref()) {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => vec![Fact::Settings { complaints }.note()],
@@ -101,7 +104,7 @@ impl Flow for Concierge {
             (Event::CallOpened(opened), _) if opened.role == *EXPERT => batch::opened(view, settings, opened),
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {
                 EXPERT => batch::came(view, settings, call, true),
-                MAPPER => batch::mapped(view, call, answered),
+                MAPPER => batch::mapped(view, settings, call, answered),
                 CONCIERGE => reply::answered(self, view, settings, call, answered),
                 _ => Vec::new(),
             },
@@ -130,7 +133,19 @@ impl Flow for Concierge {
     }
 
     fn fragment(&self, view: &View<'_, Memory>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
-        fragments::rendered(view, asking, name.as_str())
+        fragments::rendered(view, asking, name.as_str(), &self.spec.settings)
+    }
+
+    fn tell(&self, state: &Memory, kind: &str, value: &Value) -> Telling {
+        telling::told(state, kind, value)
+    }
+
+    fn gist(&self, view: &View<'_, Memory>, call: &CallOpened, answer: &str) -> Option<String> {
+        match call.role.as_str() {
+            MAPPER => Some(telling::map_in_words(view.state, answer)),
+            CONCIERGE => telling::reply_in_words(answer, &self.blocks),
+            _ => None,
+        }
     }
 
     fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {

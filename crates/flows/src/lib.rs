@@ -2,6 +2,7 @@
 //!
 //! Decides what each kind of conversation does next. Knows no engine, no store and no model.
 
+pub mod assistant;
 pub mod chat;
 pub mod concierge;
 mod limits;
@@ -14,5 +15,5 @@ use segue_core::flow::Rules;
 /// Every flow there is.
 #[must_use]
 pub fn all() -> Vec<Arc<dyn Rules>> {
-    vec![Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
+    vec![Arc::new(assistant::Assistant::new()), Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
 }

@@ -31,8 +31,12 @@ pub const BRIEF_LABELS_MAX: usize = 8;
 /// Most machinery terms reported from one reply.
 pub const LEAKS_MAX: usize = 64;
 
-/// Most answers one question is given to: members times their samples.
-pub const MEMBERS_MAX: usize = 32;
+/// Most answers to one question: experts times their samples.
+pub const EXPERTS_MAX: usize = 32;
+/// Longest wait for an answer that can be set.
+pub const ANSWER_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// Latest turn of the starter by which a handover can be set to be due.
+pub const HANDOVER_BY_TURN_MAX: u64 = 100;
 /// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
 pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
 /// Most tokens of a brief, or of answers shown in its place.
@@ -53,3 +57,95 @@ pub const NOTICES_MAX: usize = 8;
 pub const BUILT_TEXT_CHARS_MAX: usize = 1_200;
 /// Most items of a list in a handover built by code.
 pub const BUILT_ITEMS_MAX: usize = 8;
+
+/// Longest name of a domain, a type or a field, in characters.
+pub const DOMAIN_NAME_CHARS_MAX: usize = 40;
+/// Longest account of what a domain, a type or a field is, in characters.
+pub const DOMAIN_ABOUT_CHARS_MAX: usize = 1_000;
+/// Most types of a domain; a model is told all of them.
+pub const DOMAIN_TYPES_MAX: usize = 24;
+/// Most fields of a type.
+pub const DOMAIN_FIELDS_MAX: usize = 40;
+/// Most sample records of a domain.
+pub const DOMAIN_SAMPLES_MAX: usize = 1_000;
+/// Longest text in a field of a record, in characters.
+pub const RECORD_TEXT_CHARS_MAX: usize = 20_000;
+/// Most items of a list in a record.
+pub const RECORD_LIST_ITEMS_MAX: usize = 200;
+/// Most conditions of one read.
+pub const FILTERS_MAX: usize = 12;
+/// Most values that one condition compares with.
+pub const FILTER_VALUES_MAX: usize = 200;
+/// Records of a read that does not say how many.
+pub const READ_ROWS: usize = 25;
+/// Most records of a read.
+pub const READ_ROWS_MAX: usize = 100;
+/// Most records that one tool call writes.
+pub const WRITE_ROWS_MAX: usize = 50;
+
+/// References remembered; beyond that those not referred to for the longest are forgotten, their numbers never given again.
+pub const ENTITIES_MAX: usize = 2_000;
+/// References whose records are at hand.
+pub const ENTITIES_AT_HAND_MAX: usize = 150;
+/// Unsaved drafts kept.
+pub const DRAFTS_MAX: usize = 30;
+/// Longest label, in characters.
+pub const LABEL_CHARS_MAX: usize = 80;
+/// Longest reason, expression or note that a model gives, in characters.
+pub const REMARK_CHARS_MAX: usize = 300;
+/// Longest outcome, goal or description, in characters.
+pub const OUTCOME_CHARS_MAX: usize = 600;
+/// Longest question or proposal, in characters.
+pub const PROPOSAL_CHARS_MAX: usize = 4_000;
+/// Longest partial analysis kept with a question, in characters of JSON.
+pub const PARTIAL_CHARS_MAX: usize = 4_000;
+/// References read from one list of a model.
+pub const REFERENCES_MAX: usize = 100;
+/// Turns within which a reference is active.
+pub const ACTIVE_TURNS: u32 = 2;
+/// Rows of the registry that Understand is shown.
+pub const REGISTRY_ROWS_MAX: usize = 20;
+/// References of each kind that Think is shown.
+pub const THINK_ROWS_MAX: usize = 40;
+/// Turns that Understand is shown.
+pub const UNDERSTAND_TURNS: usize = 5;
+/// Turns that Think is shown.
+pub const THINK_TURNS: usize = 2;
+/// Turns that Reply is shown.
+pub const REPLY_TURNS: usize = 3;
+/// Turn summaries kept in full.
+pub const SUMMARIES_FULL: usize = 2;
+/// Older summaries that wait to be folded, where folding fails again and again.
+pub const SUMMARIES_AGED_MAX: usize = 12;
+/// Older exchanges that wait to be folded, where folding fails again and again.
+pub const EXCHANGES_AGED_MAX: usize = 24;
+/// How much of one thing that was said is shown to those who were not spoken to, in characters.
+pub const SAID_CHARS_MAX: usize = 1_200;
+/// Tokens of a folded reasoning or conversation.
+pub const FOLDED_TOKENS_MAX: u32 = 500;
+/// Longest folded reasoning or conversation, in characters; what is longer is cut.
+pub const FOLDED_CHARS_MAX: usize = 3_000;
+/// Most steps that a plan of the assistant has.
+pub const STEPS_MAX: usize = 12;
+/// Most tool calls of one step.
+pub const STEP_TOOL_CALLS_MAX: u32 = 3;
+/// How often the result of an earlier step is fetched for one step.
+pub const STEP_RETRIEVALS_MAX: u32 = 2;
+/// How often a node is asked again for what could not be used.
+pub const NODE_REPAIRS_MAX: u32 = 1;
+/// How often the same read may find nothing before its step ends.
+pub const EMPTY_READS_MAX: u32 = 2;
+/// Longest result of a step shown to others, in characters.
+pub const RESULT_CHARS_MAX: usize = 6_000;
+/// Most of all records shown to one step, in characters.
+pub const RECORDS_CHARS_MAX: usize = 24_000;
+/// Writes that can be undone; older ones are in the journal.
+pub const WRITES_KEPT_MAX: usize = 64;
+/// Complaints about one answer that are told.
+pub const ANSWER_COMPLAINTS_MAX: usize = 8;
+/// Known references that a complaint about an unknown one names.
+pub const KNOWN_NAMED_MAX: usize = 12;
+/// Most tokens of the user's message that a node is shown.
+pub const WORDS_TOKENS_MAX: u32 = 8_000;
+/// Most rows of a panel.
+pub const PANEL_ROWS_MAX: usize = 100;

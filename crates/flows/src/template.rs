@@ -1,5 +1,7 @@
 //! Prompts are templates with typed arguments. They are part of the program, so one that cannot be filled is our mistake.
 
+use std::cell::RefCell;
+
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
@@ -7,11 +9,26 @@ use serde::Serialize;
 /// Steps a template may take; none of ours comes near.
 const FUEL: u64 = 10_000_000;
 
-/// Fills a template. What is undefined in it is a mistake, and tests fill every one.
-pub(crate) fn fill(template: &str, arguments: &impl Serialize) -> String {
+thread_local! {
+    /// Templates that were read already, under their own text. A template means the same whoever fills it, and when.
+    static READ: RefCell<Environment<'static>> = RefCell::new(environment());
+}
+
+fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
-    let filled = environment.render_str(template, Serde(arguments));
-    filled.expect("a shipped prompt can be filled").trim().to_owned()
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment
+}
+
+/// Fills a template. What is undefined in it is a mistake, and tests fill every one.
+pub(crate) fn fill(template: &'static str, arguments: &impl Serialize) -> String {
+    READ.with_borrow_mut(|environment| {
+        if environment.get_template(template).is_err() {
+            environment.add_template(template, template).expect("a shipped prompt can be read");
+        }
+        let read = environment.get_template(template).expect("it was read just now");
+        read.render(Serde(arguments)).expect("a shipped prompt can be filled").trim().to_owned()
+    })
 }

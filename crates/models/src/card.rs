@@ -27,6 +27,45 @@ pub struct Price {
     pub output: u64,
     /// Prompt tokens the vendor had cached.
     pub cached: u64,
+    /// Prompt tokens the vendor put into its cache; as much as others if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
+    /// What holds instead for long prompts, where that is dearer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long: Option<LongPrice>,
+}
+
+/// What a call with a long prompt costs, all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongPrice {
+    /// Prompts of more tokens than this are long.
+    pub above_tokens: u32,
+    /// Prompt tokens that were not cached.
+    pub input: u64,
+    /// Answer tokens, reasoning included.
+    pub output: u64,
+    /// Prompt tokens the vendor had cached.
+    pub cached: u64,
+    /// Prompt tokens the vendor put into its cache; as much as others if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
+}
+
+impl Price {
+    /// A price that is the same for all prompts, and for tokens that are put into a cache.
+    #[must_use]
+    pub fn plain(input: u64, output: u64, cached: u64) -> Self {
+        Self { input, output, cached, written: None, long: None }
+    }
+
+    /// What holds for a prompt of so many tokens: input, output, cached, written.
+    fn at(&self, tokens: u32) -> [u64; 4] {
+        match self.long.filter(|long| tokens > long.above_tokens) {
+            Some(long) => [long.input, long.output, long.cached, long.written.unwrap_or(long.input)],
+            None => [self.input, self.output, self.cached, self.written.unwrap_or(self.input)],
+        }
+    }
 }
 
 impl ModelCard {
@@ -41,9 +80,11 @@ impl ModelCard {
     pub fn cost(&self, usage: Usage) -> Option<u64> {
         let price = self.price?;
         let cached = usage.cached.min(usage.input);
-        let total = u128::from(usage.input - cached) * u128::from(price.input)
-            + u128::from(cached) * u128::from(price.cached)
-            + u128::from(usage.output) * u128::from(price.output);
+        let written = usage.written.min(usage.input - cached);
+        let plain = usage.input - cached - written;
+        let tokens = [plain, usage.output, cached, written].map(u128::from);
+        let total: u128 =
+            tokens.iter().zip(price.at(usage.input)).map(|(tokens, price)| tokens * u128::from(price)).sum();
         Some(u64::try_from(total.div_ceil(TOKENS_PER_PRICE)).unwrap_or(u64::MAX))
     }
 }
@@ -52,18 +93,29 @@ impl ModelCard {
 mod tests {
     use super::*;
 
-    const CARD: ModelCard =
-        ModelCard { window_tokens: 1000, price: Some(Price { input: 3_000_000, output: 15_000_000, cached: 300_000 }) };
+    const CARD: ModelCard = ModelCard { window_tokens: 1000, price: Some(Price { written: Some(3_750_000), ..PRICE }) };
+    const PRICE: Price = Price { input: 3_000_000, output: 15_000_000, cached: 300_000, written: None, long: None };
 
     #[test]
     fn cached_tokens_are_billed_at_their_own_price() {
-        let usage = Usage { input: 1000, output: 100, cached: 900, reasoning: 0 };
+        let usage = Usage { input: 1000, output: 100, cached: 900, ..Usage::default() };
         assert_eq!(CARD.cost(usage), Some(100 * 3 + 270 + 100 * 15));
+        let filling = Usage { written: 60, ..usage };
+        assert_eq!(CARD.cost(filling), Some(40 * 3 + 60 * 375 / 100 + 270 + 100 * 15));
+    }
+
+    #[test]
+    fn a_long_prompt_has_a_price_of_its_own() {
+        let long =
+            LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
+        let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
+        assert_eq!(card.cost(Usage { input: 500, output: 1, ..Usage::default() }), Some(500 * 3 + 15));
+        assert_eq!(card.cost(Usage { input: 501, output: 1, ..Usage::default() }), Some(501 * 6 + 20));
     }
 
     #[test]
     fn a_fraction_of_a_micro_dollar_counts_as_one() {
-        let card = ModelCard { price: Some(Price { input: 1, output: 0, cached: 0 }), ..CARD };
+        let card = ModelCard { price: Some(Price::plain(1, 0, 0)), ..CARD };
         assert_eq!(card.cost(Usage { input: 1, ..Usage::default() }), Some(1));
         assert_eq!(card.cost(Usage::default()), Some(0));
     }
@@ -75,10 +127,10 @@ mod tests {
 
     #[test]
     fn absurd_figures_do_not_overflow() {
-        let most = Usage { input: u32::MAX, output: u32::MAX, cached: u32::MAX, reasoning: u32::MAX };
-        let card = ModelCard { price: Some(Price { input: u64::MAX, output: u64::MAX, cached: u64::MAX }), ..CARD };
+        let most = Usage { input: u32::MAX, output: u32::MAX, cached: 7, written: u32::MAX, reasoning: u32::MAX };
+        let card = ModelCard { price: Some(Price::plain(u64::MAX, u64::MAX, u64::MAX)), ..CARD };
         assert_eq!(card.cost(most), Some(u64::MAX));
-        let more_cached_than_sent = Usage { input: 10, output: 0, cached: 99, reasoning: 0 };
+        let more_cached_than_sent = Usage { input: 10, cached: 99, ..Usage::default() };
         assert_eq!(CARD.cost(more_cached_than_sent), Some(3));
     }
 }

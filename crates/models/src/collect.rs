@@ -28,6 +28,8 @@ pub async fn collect(mut stream: ChunkStream, mut on_chunk: impl FnMut(&Chunk)) 
             Chunk::Text(text) => reply.text.push_str(&text),
             Chunk::Reasoning(text) => reply.reasoning.push_str(&text),
             Chunk::ToolCall(call) => reply.tool_calls.push(call),
+            Chunk::Seal(seal) => reply.seal = Some(seal),
+            Chunk::Alive => {}
             Chunk::Finish(finish) => {
                 reply.stop = finish.stop;
                 reply.usage = finish.usage;
@@ -40,9 +42,9 @@ pub async fn collect(mut stream: ChunkStream, mut on_chunk: impl FnMut(&Chunk)) 
 
 fn weight(chunk: &Chunk) -> usize {
     match chunk {
-        Chunk::Text(text) | Chunk::Reasoning(text) => text.len(),
+        Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::Seal(text) => text.len(),
         Chunk::ToolCall(call) => call.id.len() + call.name.as_str().len() + call.arguments.to_string().len(),
-        Chunk::Finish(_) => 0,
+        Chunk::Alive | Chunk::Finish(_) => 0,
     }
 }
 

@@ -5,12 +5,17 @@
 //! flow authors; the [`rehearsal::Rehearsal`] model plays any role well enough to try a flow without a key.
 
 pub mod card;
+pub mod cassette;
+pub mod catalog;
 pub mod collect;
+pub mod discover;
+pub mod http;
 pub mod limits;
 pub mod model;
 pub mod registry;
 pub mod rehearsal;
 pub mod scripted;
+pub mod vendor;
 
 mod playback;
 mod suggest;
@@ -18,11 +23,13 @@ mod template;
 mod text;
 
 pub use card::{ModelCard, Price};
+pub use catalog::Catalog;
 pub use collect::collect;
-pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Hints, Kind, Model, Request};
+pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Growth, Hints, Kind, Model, Request};
 pub use registry::Models;
 pub use rehearsal::Rehearsal;
 pub use scripted::Scripted;
+pub use vendor::Vendor;
 
 /// The page's Rust example runs as a documentation test; its scenarios are played in the tests.
 #[cfg(doctest)]

@@ -5,6 +5,37 @@ pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Most tool calls taken from one answer.
 pub const REPLY_TOOL_CALLS_MAX: usize = 64;
 
+/// A window that every model worth talking to has.
+pub const SAFE_WINDOW_TOKENS: u32 = 8_192;
+/// Longest wait for a connection to a vendor.
+pub const CONNECT_MS_MAX: u64 = 10_000;
+/// Longest wait for somebody who may or may not be there.
+pub const PROBE_MS_MAX: u64 = 400;
+/// Keys shorter than this are none, and are not looked for in texts.
+pub const SECRET_BYTES_MIN: usize = 6;
+/// Longest event of a stream.
+pub const SSE_EVENT_BYTES_MAX: usize = 1 << 20;
+/// Most bytes a vendor may take to send one answer.
+pub const RESPONSE_BYTES_MAX: usize = 64 << 20;
+/// Bytes read of a refusal.
+pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
+/// Characters kept of what a vendor says about a refusal.
+pub const FAILURE_CHARS_MAX: usize = 500;
+/// Longest name of a tool that vendors take.
+pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// How deep a schema is looked into when it is made fit for a vendor.
+pub const SCHEMA_DEPTH_MAX: usize = 48;
+/// Longest list of models taken from a server.
+pub const LISTING_BYTES_MAX: usize = 8 << 20;
+/// Most models taken from one list.
+pub const MODELS_LISTED_MAX: usize = 2_000;
+/// Longest cassette.
+pub const CASSETTE_BYTES_MAX: u64 = 256 << 20;
+/// Complaints about an answer that its model is told.
+pub const COMPLAINTS_MAX: usize = 5;
+/// Characters of one such complaint.
+pub const COMPLAINT_CHARS_MAX: usize = 300;
+
 /// Most names listed when a model is not found.
 pub const NAMES_SHOWN_MAX: usize = 12;
 

@@ -19,6 +19,11 @@ pub trait Model: Send + Sync + fmt::Debug {
 
     /// What this is, for people and for budgets.
     fn describe(&self) -> Description;
+
+    /// Who serves it, if somebody does: when one of a provider's models cannot be reached, the others cannot either.
+    fn provider(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// One call to a model.
@@ -26,8 +31,20 @@ pub trait Model: Send + Sync + fmt::Debug {
 pub struct Request {
     /// What the model is sent.
     pub prompt: Arc<Prompt>,
+    /// Whether more will follow this prompt.
+    pub growth: Growth,
     /// What the call is to the engine. A vendor's model never looks at it.
     pub call: CallFacts,
+}
+
+/// Whether a later prompt begins with this one: what a vendor's cache is worth filling for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Growth {
+    /// The thread goes on.
+    #[default]
+    Grows,
+    /// The call remembers nothing; at most its instructions come again.
+    Ends,
 }
 
 /// Where in a conversation a call stands: what a stand-in for a model may match on.
@@ -95,6 +112,10 @@ pub enum Chunk {
     Reasoning(String),
     /// A whole tool call; a vendor's fragments are put together before they get here.
     ToolCall(ToolCall),
+    /// What the vendor wants to see again with this answer when the conversation goes on.
+    Seal(String),
+    /// Nothing to tell, but the answer is on its way.
+    Alive,
     /// The end.
     Finish(Finish),
 }

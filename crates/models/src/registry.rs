@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_card_given_is_the_card_used() {
-        let price = Price { input: 1_000_000, output: 0, cached: 0 };
+        let price = Price::plain(1_000_000, 0, 0);
         let card = ModelCard { window_tokens: 7, price: Some(price) };
         let models = Models::new().with_card("m", stand_in(), card);
         let found = models.card(&"m".into()).expect("known");

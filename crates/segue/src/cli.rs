@@ -43,6 +43,8 @@ pub enum Command {
     Show(Show),
     /// Show what a model was shown in a call, and why.
     Explain(Explain),
+    /// Make one past call once more, beside the conversation, and compare.
+    Recompute(Recompute),
     /// Begin a new session with the first part of another.
     Fork(Fork),
     /// Write a session as JSON lines.
@@ -66,7 +68,9 @@ pub enum Command {
     /// Show what is configured, and where each value came from.
     Config,
     /// Check configuration, store and models.
-    Doctor,
+    Doctor(Doctor),
+    /// List the models at hand, or all that a provider serves.
+    Models(ModelList),
     /// Print a completion script for a shell.
     Completions(Completions),
 }
@@ -133,6 +137,11 @@ pub struct Chat {
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
+    #[command(flatten)]
+    pub play: Play,
+    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -148,9 +157,44 @@ pub struct Send {
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
+    #[command(flatten)]
+    pub play: Play,
+    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
     /// What you call this message: sent again under the same key, it is not sent twice.
     #[arg(long)]
     pub key: Option<String>,
+    /// Show this image with the message; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub image: Vec<PathBuf>,
+}
+
+/// Who answers.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Play {
+    /// The model for everybody: one that is configured, or PROVIDER/MODEL.
+    #[arg(long, conflicts_with_all = ["script", "replay"])]
+    pub model: Option<String>,
+    /// Keep what models are sent and answer in this file, without keys.
+    #[arg(long, value_name = "CASSETTE", conflicts_with_all = ["script", "replay"])]
+    pub record: Option<PathBuf>,
+    /// Answer from this file instead of the models it was recorded from.
+    #[arg(long, value_name = "CASSETTE", conflicts_with = "script")]
+    pub replay: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct Doctor {
+    /// Make one short call to each model that plays a role, to see that it answers. It may be billed.
+    #[arg(long = "try")]
+    pub try_out: bool,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelList {
+    /// Ask this provider what it serves.
+    pub provider: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -191,6 +235,23 @@ pub struct Explain {
     /// Compare the exact prompt with that of the same role's previous call.
     #[arg(long, conflicts_with = "bytes")]
     pub diff: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
+pub struct Recompute {
+    /// The session (the newest if not given), and the call, such as `c3`.
+    #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
+    pub what: Vec<String>,
+    /// Ask this model instead.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Set the flow otherwise; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Answer from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

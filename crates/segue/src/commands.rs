@@ -8,8 +8,10 @@ mod doctor;
 pub mod explain;
 mod flows;
 mod keys;
+mod models;
 mod operate;
 pub mod phase;
+pub mod recompute;
 mod send;
 mod serve;
 pub mod sessions;
@@ -32,6 +34,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sessions(arguments) => sessions::run(global, arguments).await,
         Command::Show(arguments) => show::run(global, arguments).await,
         Command::Explain(arguments) => explain::run(global, arguments).await,
+        Command::Recompute(arguments) => recompute::run(global, arguments).await,
         Command::Fork(arguments) => transfer::fork(global, arguments).await,
         Command::Export(arguments) => transfer::export(global, arguments).await,
         Command::Import(arguments) => transfer::import(global, arguments).await,
@@ -41,8 +44,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Resolve(arguments) => operate::resolve(global, arguments).await,
         Command::Phase(arguments) => phase::run(global, arguments).await,
         Command::Flows(arguments) => flows::run(global, arguments),
-        Command::Config => config::run(global),
-        Command::Doctor => doctor::run(global).await,
+        Command::Config => config::run(global).await,
+        Command::Doctor(arguments) => doctor::run(global, &arguments).await,
+        Command::Models(arguments) => models::run(global, &arguments).await,
         Command::Completions(arguments) => completions::run(&arguments),
     }
 }

@@ -5,16 +5,20 @@ mod find;
 mod read;
 mod reader;
 mod rows;
+mod vendor;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use segue_core::event::Busy;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
+use segue_models::Catalog;
 use segue_models::card::Price;
+use segue_models::catalog::Wanted;
+use serde_json::Value;
 
 pub use find::{Surroundings, find};
-pub use read::{check, parse};
+pub use read::{adopt_settings, check, parse};
 pub use rows::rows;
 
 /// The flow of a new session, where nothing else is said.
@@ -37,8 +41,20 @@ pub struct Config {
     pub models: BTreeMap<ModelName, Setting<Model>>,
     /// The model of every role that nothing else is said about.
     pub default_model: Setting<ModelName>,
+    /// The model that steps in for every role's own, where nothing else is said.
+    pub fallback_model: Option<Setting<ModelName>>,
+    /// Whether models are looked for that nobody configured.
+    pub discovery: Setting<Discovery>,
+    /// Who serves models, and what is known of them.
+    pub catalog: Catalog,
+    /// The user's own part of it, if there is one.
+    pub catalog_file: Option<Setting<PathBuf>>,
     /// Which model plays whom.
     pub casts: Vec<Cast>,
+    /// Which model steps in for whom.
+    pub fallbacks: Vec<Cast>,
+    /// How new sessions of a flow are set, in the file's order.
+    pub settings: Vec<FlowSetting>,
     /// What each model may be asked to bear.
     pub limits: BTreeMap<ModelName, Limits>,
 }
@@ -72,6 +88,18 @@ pub enum Origin {
     Environment(&'static str),
     /// The command line.
     Argument(&'static str),
+    /// It was found, and nobody had to say anything.
+    Found,
+}
+
+/// Whether models are looked for that nobody configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Discovery {
+    /// By the keys in the environment, and on this machine.
+    #[default]
+    On,
+    /// Not at all.
+    Off,
 }
 
 /// A model to be made.
@@ -98,10 +126,12 @@ pub enum ModelKind {
         /// The scenario's file.
         file: PathBuf,
     },
+    /// A real one.
+    Vendor(Box<Wanted>),
 }
 
 /// The words for kinds of model, as they stand in the file.
-pub const KINDS: [&str; 2] = ["rehearsal", "scripted"];
+pub const KINDS: [&str; 3] = ["rehearsal", "scripted", "vendor"];
 
 /// How fast the rehearsal model talks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,6 +156,17 @@ pub struct Cast {
     pub model: Setting<ModelName>,
 }
 
+/// How new sessions of a flow are set in one respect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowSetting {
+    /// Which flow.
+    pub flow: FlowName,
+    /// Which setting.
+    pub name: String,
+    /// To what.
+    pub value: Setting<Value>,
+}
+
 /// What a model may be asked to bear.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -133,6 +174,8 @@ pub struct Limits {
     pub calls_max: Setting<usize>,
     /// Calls a minute; no limit if absent.
     pub calls_per_minute_max: Option<Setting<u32>>,
+    /// Longest silence of an answer under way; as long as its role waits if absent.
+    pub silence_ms_max: Option<Setting<u64>>,
 }
 
 impl Config {
@@ -145,9 +188,27 @@ impl Config {
             busy: Setting::default(Busy::default()),
             models: BTreeMap::from([(REHEARSAL.into(), Setting::default(Model::rehearsal()))]),
             default_model: Setting::default(REHEARSAL.into()),
+            fallback_model: None,
+            discovery: Setting::default(Discovery::default()),
+            catalog: Catalog::built_in(),
+            catalog_file: None,
             casts: Vec::new(),
+            fallbacks: Vec::new(),
+            settings: Vec::new(),
             limits: BTreeMap::new(),
         }
+    }
+}
+
+impl Config {
+    /// How new sessions of each flow are set.
+    pub fn settings(&self) -> BTreeMap<FlowName, Value> {
+        let mut flows: BTreeMap<FlowName, serde_json::Map<String, Value>> = BTreeMap::new();
+        for setting in &self.settings {
+            let settings = flows.entry(setting.flow.clone()).or_default();
+            settings.insert(setting.name.clone(), setting.value.value.clone());
+        }
+        flows.into_iter().map(|(flow, settings)| (flow, Value::Object(settings))).collect()
     }
 }
 

@@ -247,6 +247,7 @@ fn note(event: &Event, calls: &mut BTreeMap<CallId, CallRow>) {
                 row.end = CallEnd::Failed("its end is not known".to_owned());
             }
         }),
+        Event::CallMoved { call, to, .. } => change(call, &|row| row.model = to.clone()),
         Event::CallCancelled { call, reason } => {
             change(call, &|row| row.end = CallEnd::Failed(format!("cancelled: {reason}")));
         }

@@ -4,6 +4,10 @@
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes taken from standard input as a message; the engine's own limit is lower and says so in its own words.
 pub const STDIN_BYTES_MAX: u64 = 64 << 20;
+/// Longest wait for the answer to a trial call.
+pub const TRY_MS_MAX: u64 = 60_000;
+/// Characters shown of it.
+pub const TRY_CHARS_SHOWN_MAX: usize = 60;
 /// Sessions read from the list at a time.
 pub const LIST_PAGE_MAX: usize = 500;
 /// Sessions, calls or names listed in an error.

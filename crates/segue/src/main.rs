@@ -1,13 +1,16 @@
 //! The program: configuration, wiring, commands, printing. It decides nothing about conversations.
 
+mod cast;
 mod cli;
 mod commands;
 mod config;
 mod follow;
+mod image;
 mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod settings;
 mod setup;
 mod suggest;
 mod terminal;
@@ -15,6 +18,10 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+/// Much is allocated on one thread and freed on another, which the system's allocator takes long for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// An end that needs no more words: they were said already.
 #[derive(Debug, thiserror::Error)]

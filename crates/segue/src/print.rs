@@ -1,6 +1,7 @@
 //! How things look on a terminal and in a pipe: colours, widths, tables, amounts, times. Decides nothing about what is said.
 
 pub mod amount;
+pub mod columns;
 pub mod paint;
 pub mod table;
 pub mod text;

@@ -5,21 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use segue_core::decide::Catalog;
 use segue_core::event::Busy;
-use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName};
 use segue_engine::pace::ModelLimits;
-use segue_engine::{Casting, Engine, Recovery, Setup};
-use segue_models::{Kind, Model, ModelCard, Models, Rehearsal, Scripted};
+use segue_engine::{Engine, Recovery, Setup};
+use segue_models::Models;
 use segue_store::sqlite::SqliteStore;
 
+use crate::cast::{self, SCRIPTED, Search, Sheet};
 use crate::cli::Global;
-use crate::config::{self, Config, ModelKind, Pace, Setting, Surroundings};
+use crate::config::{self, Config, Origin, Setting, Surroundings};
 use crate::limits::CONFIG_BYTES_MAX;
-
-/// The name every role's model has while a script plays them all.
-const SCRIPTED: &str = "scripted";
+use crate::suggest::hint;
 
 /// A running engine, and whether its model is only a rehearsal.
 pub struct Running {
@@ -35,17 +32,41 @@ pub struct Running {
 /// How an engine is to be started.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Start<'s> {
-    /// Every role is played from this scenario.
-    pub script: Option<&'s Path>,
+    /// Who plays, if not those that are configured.
+    pub tape: Tape<'s>,
+    /// The model for everybody, if not the one that is configured.
+    pub model: Option<&'s str>,
     /// When it takes up what was left undone.
     pub recovery: Recovery,
 }
 
+/// What is played from, or written to.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Tape<'s> {
+    /// Nothing: the models are asked.
+    #[default]
+    None,
+    /// Every role is played from this scenario.
+    Script(&'s Path),
+    /// The models are asked, and this cassette keeps what is said.
+    Record(&'s Path),
+    /// Every role is played from this cassette.
+    Replay(&'s Path),
+}
+
+impl<'s> Tape<'s> {
+    /// What the command line says; it allows only one of them.
+    pub fn of(script: Option<&'s Path>, record: Option<&'s Path>, replay: Option<&'s Path>) -> Self {
+        let script = script.map(Self::Script).or(replay.map(Self::Replay));
+        script.or(record.map(Self::Record)).unwrap_or_default()
+    }
+}
+
 impl Start<'_> {
-    /// A script is for the session it is used with; other sessions that were left undone have no part in it.
+    /// What is played is for the session it is used with; other sessions that were left undone have no part in it.
     fn recovery(&self) -> Recovery {
-        match (self.script, self.recovery) {
-            (Some(_), Recovery::Now) => Recovery::OnUse,
+        match (self.tape, self.recovery) {
+            (Tape::Script(_) | Tape::Replay(_), Recovery::Now) => Recovery::OnUse,
             (_, recovery) => recovery,
         }
     }
@@ -61,10 +82,17 @@ pub struct Loaded {
 
 /// Starts an engine as configured.
 pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Running> {
-    let Loaded { config, store } = load(global)?;
-    let (cast, flow) = match start.script {
-        Some(file) => scripted(file)?,
-        None => (cast(&config)?, None),
+    let Loaded { mut config, store } = load(global)?;
+    if let Some(model) = start.model {
+        for_everybody(&mut config, model)?;
+    }
+    let (cast, flow) = match start.tape {
+        Tape::Script(file) => Sheet::scripted(file)?,
+        Tape::Replay(file) => (Sheet::replay(file)?.1, None),
+        Tape::Record(file) => (sheet(&mut config).await?.record(file)?, None),
+        // Whoever calls nobody needs no models, and looks for none.
+        Tape::None if start.recovery == Recovery::Never => (Sheet::nobody(), None),
+        Tape::None => (sheet(&mut config).await?.cast()?, None),
     };
     let flows = segue_flows::all();
     let rehearsal = flows.iter().any(|rules| cast.is_rehearsed(rules.spec()));
@@ -73,11 +101,33 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),
+        settings: config.settings(),
         recovery: start.recovery(),
         ..Setup::new(Arc::new(store), flows, Models::new(), SCRIPTED)
     };
     let engine = Engine::start(setup).await?;
     Ok(Running { engine, rehearsal, flow: flow.unwrap_or(config.flow.value), busy: config.busy.value })
+}
+
+/// Everybody who can play, as configured and found.
+async fn sheet(config: &mut Config) -> anyhow::Result<Sheet> {
+    cast::find_models(config, Search::Enough).await;
+    Sheet::of(config).await
+}
+
+/// Has a model play everybody that nothing else is said about.
+fn for_everybody(config: &mut Config, model: &str) -> anyhow::Result<()> {
+    let name = Setting { value: ModelName::from(model), origin: Origin::Argument("--model") };
+    config.adopt(&name);
+    if !config.models.contains_key(&name.value) {
+        let known = config.models.keys().map(ModelName::as_str);
+        bail!(
+            "there is no model `{model}`{}, or write provider/model, such as anthropic/claude-sonnet-5-5",
+            hint(model, known)
+        );
+    }
+    config.default_model = name;
+    Ok(())
 }
 
 /// An engine to look at what is kept, with no models and no wish to change anything. Nothing if there is no store yet.
@@ -105,10 +155,12 @@ pub async fn look_into(global: &Global) -> anyhow::Result<Engine> {
 /// Reads the configuration.
 pub fn load(global: &Global) -> anyhow::Result<Loaded> {
     let around = Surroundings::here();
-    let config = match config::find(global.config.as_deref(), &around) {
-        Some(file) => config::parse(&file, &read_config(&file)?)?,
+    let look = |path: &Path| read_config(path).map_err(|error| format!("{:#}", error));
+    let mut config = match config::find(global.config.as_deref(), &around) {
+        Some(file) => config::parse(&file, &read_config(&file)?, &look)?,
         None => Config::built_in(),
     };
+    config::adopt_settings(&mut config, &segue_flows::all());
     config::check(&config, &segue_flows::all())?;
     let Some(store) = config.store_path(global.store.as_deref(), &around) else {
         bail!("there is no folder to keep sessions in, since HOME is not set; name a file with --store or SEGUE_STORE");
@@ -129,84 +181,11 @@ fn open(path: &Path) -> anyhow::Result<SqliteStore> {
     SqliteStore::open(path).with_context(|| format!("cannot open the store {}", path.display()))
 }
 
-/// Models, and who is played by which.
-#[derive(Debug)]
-pub struct CastModels {
-    pub models: Arc<Models>,
-    pub casting: Casting,
-}
-
-impl CastModels {
-    /// Whether a role of the flow is played by the rehearsal model.
-    pub fn is_rehearsed(&self, spec: &FlowSpec) -> bool {
-        self.parts(spec)
-            .iter()
-            .any(|(_, _, model)| self.models.get(model).is_ok_and(|model| model.describe().kind == Kind::Rehearsal))
-    }
-
-    /// Every role of a flow with the model that plays it, and its phase where that has a model of its own.
-    pub fn parts(&self, spec: &FlowSpec) -> Vec<(String, Option<String>, ModelName)> {
-        let mut parts = Vec::new();
-        for role in spec.roles.values() {
-            let usual = self.casting.model_for(&spec.name, &role.name, None);
-            parts.push((role.name.to_string(), None, usual.clone()));
-            let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
-            for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
-                let cast = self.casting.model_for(&spec.name, &role.name, Some(&phase.name));
-                let model = phase.model_for(&role.name).cloned().unwrap_or(cast);
-                if model != usual {
-                    parts.push((role.name.to_string(), Some(phase.name.to_string()), model));
-                }
-            }
-        }
-        parts
-    }
-}
-
-/// The models of a configuration.
-pub fn cast(config: &Config) -> anyhow::Result<CastModels> {
-    let mut models = Models::new();
-    for (name, model) in &config.models {
-        let made = make(&model.value.kind).with_context(|| format!("the model `{name}` cannot be used"))?;
-        let window_tokens = model.value.window_tokens.unwrap_or(made.describe().window_tokens);
-        models = models.with_card(name.clone(), made, ModelCard { window_tokens, price: model.value.price });
-    }
-    let models = Arc::new(models);
-    let casting = Casting::new(models.clone(), config.default_model.value.clone());
-    let casting = config.casts.iter().fold(casting, |casting, cast| {
-        casting.cast(cast.flow.clone(), cast.role.clone(), cast.phase.clone(), cast.model.value.clone())
-    });
-    Ok(CastModels { models, casting })
-}
-
-fn make(kind: &ModelKind) -> anyhow::Result<Arc<dyn Model>> {
-    Ok(match kind {
-        ModelKind::Rehearsal { pace: Pace::Reading } => Arc::new(Rehearsal::default()),
-        ModelKind::Rehearsal { pace: Pace::Instant } => Arc::new(Rehearsal::instant()),
-        ModelKind::Scripted { file } => Arc::new(read_script(file)?.1),
-    })
-}
-
-/// One script for all roles, and the flow it is for.
-fn scripted(file: &Path) -> anyhow::Result<(CastModels, Option<FlowName>)> {
-    let (flow, model) = read_script(file)?;
-    let models = Arc::new(Models::only(Arc::new(model)));
-    let casting = Casting::new(models.clone(), SCRIPTED.into());
-    Ok((CastModels { models, casting }, flow))
-}
-
-fn read_script(file: &Path) -> anyhow::Result<(Option<FlowName>, Scripted)> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the scenario {}", file.display()))?;
-    let wrong = || format!("the scenario {} has a mistake", file.display());
-    let scenario: segue_models::scripted::Scenario = text.parse().with_context(wrong)?;
-    let flow = scenario.flow.clone();
-    Ok((flow, text.parse().with_context(wrong)?))
-}
-
 fn limits(config: &Config) -> BTreeMap<ModelName, ModelLimits> {
     let limits = config.limits.iter().map(|(model, limits)| {
         let calls_per_minute_max = limits.calls_per_minute_max.as_ref().map(|calls| calls.value);
-        (model.clone(), ModelLimits { calls_max: limits.calls_max.value, calls_per_minute_max })
+        let silence_ms_max = limits.silence_ms_max.as_ref().map(|silence| silence.value);
+        (model.clone(), ModelLimits { calls_max: limits.calls_max.value, calls_per_minute_max, silence_ms_max })
     });
     limits.collect()
 }

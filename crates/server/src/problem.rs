@@ -162,7 +162,11 @@ fn status(error: &Error) -> StatusCode {
     match error {
         Error::NoSuchSession(_) | Error::NoSuchFlow { .. } | Error::NoSuchCall { .. } => StatusCode::NOT_FOUND,
         Error::SessionExists(_) | Error::InUse { .. } | Error::TakenOver(_) => StatusCode::CONFLICT,
-        Error::BadSessionName { .. } | Error::BadImport { .. } => StatusCode::BAD_REQUEST,
+        Error::BadSessionName { .. }
+        | Error::BadImport { .. }
+        | Error::BadSettings { .. }
+        | Error::NoSuchModel(_)
+        | Error::NothingChanges { .. } => StatusCode::BAD_REQUEST,
         Error::Refused(refusal) => refusal_status(refusal),
         Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Store(_) if error.code() == "disk-full" => StatusCode::INSUFFICIENT_STORAGE,
@@ -182,6 +186,10 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::MessageTooLong { .. }
         | Refusal::ControlCharacter { .. }
         | Refusal::KeyTooLong { .. }
+        | Refusal::TooManyImages { .. }
+        | Refusal::ImageTooBig { .. }
+        | Refusal::NoImage { .. }
+        | Refusal::NoSuchCommand { .. }
         | Refusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
         Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -194,6 +202,7 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::NotHeld { .. }
         | Refusal::TooManyCalls { .. }
         | Refusal::NothingRuns
+        | Refusal::Command(_)
         | Refusal::Phase(_) => StatusCode::CONFLICT,
     }
 }
@@ -234,6 +243,9 @@ fn detail(error: &Error, caller: &Caller) -> String {
         | Error::FaultyFlow { .. }
         | Error::Refused(_)
         | Error::BadImport { .. }
+        | Error::BadSettings { .. }
+        | Error::NoSuchModel(_)
+        | Error::NothingChanges { .. }
         | Error::ShuttingDown => error.to_string(),
     }
 }

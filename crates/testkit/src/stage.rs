@@ -49,7 +49,9 @@ impl std::fmt::Debug for Stage {
 #[derive(Debug, Clone)]
 struct Casting {
     models: BTreeMap<RoleName, ModelName>,
+    fallbacks: BTreeMap<RoleName, ModelName>,
     window: u32,
+    windows: BTreeMap<ModelName, u32>,
 }
 
 impl Catalog for Casting {
@@ -57,8 +59,12 @@ impl Catalog for Casting {
         self.models.get(role).cloned().unwrap_or_else(|| MODEL.into())
     }
 
-    fn window_tokens(&self, _model: &ModelName) -> u32 {
-        self.window
+    fn window_tokens(&self, model: &ModelName) -> u32 {
+        self.windows.get(model).copied().unwrap_or(self.window)
+    }
+
+    fn fallback_for(&self, _flow: &FlowName, role: &RoleName) -> Option<ModelName> {
+        self.fallbacks.get(role).cloned()
     }
 }
 
@@ -107,7 +113,12 @@ impl Stage {
             rules,
             journal: Vec::new(),
             shelf: Shelf::default(),
-            casting: Casting { models: BTreeMap::new(), window: 100_000 },
+            casting: Casting {
+                models: BTreeMap::new(),
+                fallbacks: BTreeMap::new(),
+                window: 100_000,
+                windows: BTreeMap::new(),
+            },
             now: Millis(1_000),
             chance: 7,
             shown: 0,
@@ -120,6 +131,16 @@ impl Stage {
     /// Has a role played by this model from now on.
     pub fn cast(&mut self, role: &str, model: &str) {
         self.casting.models.insert(role.into(), model.into());
+    }
+
+    /// Has this model step in for a role from now on.
+    pub fn fallback(&mut self, role: &str, model: &str) {
+        self.casting.fallbacks.insert(role.into(), model.into());
+    }
+
+    /// Gives one model this window.
+    pub fn window_of(&mut self, model: &str, tokens: u32) {
+        self.casting.windows.insert(model.into(), tokens);
     }
 
     /// The number that spreads retries from now on.
@@ -224,7 +245,7 @@ impl Stage {
 
     /// The user says something.
     pub fn say(&mut self, text: &str) -> &mut Self {
-        self.give(Input::Message { text: text.to_owned(), key: None, busy: None })
+        self.give(Input::Message { text: text.to_owned(), key: None, busy: None, images: Vec::new() })
     }
 
     /// The oldest open call of a role is answered.

@@ -1,10 +1,13 @@
-//! What the machine could do at best: plain SQLite, one table, as many rows of as many bytes, as many rows a transaction.
+//! What the machine could do at best: plain SQLite, one table, as many rows of as many bytes.
 
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use rusqlite::{Connection, params};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::bed::{Ground, Keep};
 
@@ -12,8 +15,8 @@ use crate::bed::{Ground, Keep};
 #[derive(Debug)]
 pub struct Raw {
     db: Connection,
-    bytes: Vec<u8>,
-    _ground: Ground,
+    bytes: Arc<[u8]>,
+    ground: Ground,
 }
 
 /// What a bare loop is to imitate.
@@ -36,7 +39,7 @@ impl Raw {
         )?;
         // Bytes that do not repeat, though SQLite would not mind.
         let bytes = (0..1u32 << 18).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        Ok(Self { db, bytes, _ground: ground })
+        Ok(Self { db, bytes, ground })
     }
 
     /// Rows a second, over at least `time`.
@@ -57,4 +60,63 @@ impl Raw {
         }
         Ok(rows as f64 / start.elapsed().as_secs_f64())
     }
+
+    /// Rows a second that as many writers get through when each waits until its row is durable before it brings the
+    /// next: group commit, with nothing else to do.
+    pub async fn group_commits_per_s(&self, writers: usize, row_bytes: usize, time: Duration) -> Result<f64> {
+        let db = Connection::open(self.ground.file())?;
+        db.execute_batch("PRAGMA synchronous = FULL")?;
+        let length = row_bytes.min(self.bytes.len() / 2);
+        let (bytes, (queue, waiting)) = (self.bytes.clone(), mpsc::channel());
+        let writer = std::thread::spawn(move || serve(&db, &bytes, length, &waiting));
+        let (start, places) = (Instant::now(), self.bytes.len() - length);
+        let mut tasks = JoinSet::new();
+        for task in 0..writers {
+            let queue: mpsc::Sender<Waiting> = queue.clone();
+            tasks.spawn(async move {
+                let mut rows = 0usize;
+                while start.elapsed() < time {
+                    let (durable, told) = oneshot::channel();
+                    queue.send(Waiting { at: (rows * 1_013 + task) % places, durable })?;
+                    told.await?;
+                    rows += 1;
+                }
+                anyhow::Ok(rows)
+            });
+        }
+        drop(queue);
+        let mut rows = 0;
+        while let Some(written) = tasks.join_next().await {
+            rows += written?.context("the writer has stopped")?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        writer.join().map_err(|_| anyhow!("the writer broke down"))??;
+        Ok(rows as f64 / seconds)
+    }
+}
+
+/// A row that somebody waits for.
+struct Waiting {
+    at: usize,
+    durable: oneshot::Sender<()>,
+}
+
+/// Writes whatever waits in one transaction, and again.
+fn serve(db: &Connection, bytes: &[u8], length: usize, waiting: &mpsc::Receiver<Waiting>) -> Result<()> {
+    let mut insert = db.prepare("INSERT INTO rows (body) VALUES (?1)")?;
+    let mut begin = db.prepare("BEGIN IMMEDIATE")?;
+    let mut commit = db.prepare("COMMIT")?;
+    while let Ok(first) = waiting.recv() {
+        let group: Vec<Waiting> = std::iter::once(first).chain(waiting.try_iter()).collect();
+        begin.execute([])?;
+        for row in &group {
+            insert.execute(params![&bytes[row.at..row.at + length]])?;
+        }
+        commit.execute([])?;
+        for row in group {
+            // It may have stopped waiting.
+            let _ = row.durable.send(());
+        }
+    }
+    Ok(())
 }

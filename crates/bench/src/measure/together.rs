@@ -1,9 +1,10 @@
-//! Many sessions at once on one store, and beside them the bare loop with transactions as large as theirs were.
+//! Many sessions at once on one store, and beside them plain SQLite: group commit of as many bytes for as many writers, and
+//! a bare loop that nobody waits for, with transactions and rows as large as theirs became.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use segue_core::ids::SessionId;
+use segue_core::ids::{Seq, SessionId};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -15,6 +16,8 @@ use crate::stats::{brief, median, range, summary};
 
 /// Turns of one session before the next takes its place.
 const SESSION_TURNS: usize = 20;
+/// More than a session of a wave has.
+const RECORDS: usize = 10_000;
 const RAW_TIME: Duration = Duration::from_millis(1_000);
 
 pub async fn measure(job: &Job) -> Result<Vec<Row>> {
@@ -38,12 +41,14 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
         if let (Some(raw), Some(size), Some((transactions, commits))) = (&raw, size, before) {
             let commits = (ground.commits()? - commits?) as f64;
             let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
-            let load = Load { group: (group.round() as usize).max(1), row_bytes: size };
-            let limit = raw.rows_per_s(load, RAW_TIME)? / (commits / times.len() as f64);
+            let load = Load { group: (group.round() as usize).max(1), row_bytes: size.kept };
+            let commits_per_turn = commits / times.len() as f64;
+            let limit = raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await? / commits_per_turn;
             tally.groups.push(group);
             tally.raw_rates.push(limit);
             tally.shares.push(rate / limit);
-            tally.commits_per_turn = commits / times.len() as f64;
+            tally.bare_shares.push(rate * commits_per_turn / raw.rows_per_s(load, RAW_TIME)?);
+            tally.commits_per_turn = commits_per_turn;
         }
         tally.times.extend(times);
     }
@@ -51,8 +56,20 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
     crowd.bed.stop().await;
     let mut fields = tally.fields(job);
     fields.insert("rss_mb".to_owned(), json!(brief(rss)));
-    fields.insert("row_bytes".to_owned(), json!(size));
+    if let Some(size) = size {
+        fields.insert("row_bytes".to_owned(), json!(size.given));
+        fields.insert("kept_bytes".to_owned(), json!(size.kept));
+    }
     Ok(vec![job.row("conc", Value::Object(fields))])
+}
+
+/// How many bytes a commit has.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    /// As the engine brings it to the store.
+    given: usize,
+    /// In the file.
+    kept: usize,
 }
 
 struct Crowd<'j> {
@@ -86,12 +103,18 @@ impl Crowd<'_> {
         Ok(all)
     }
 
-    /// Warms up, and says how many bytes of the file a commit takes.
-    async fn commit_size(&mut self, ground: &Ground) -> Result<usize> {
+    /// Warms up, and says how large a commit is.
+    async fn commit_size(&mut self, ground: &Ground) -> Result<Size> {
         let (commits, bytes) = (ground.commits()?, ground.settled_bytes()?);
         self.run(SESSION_TURNS).await?;
         let (commits, bytes) = (ground.commits()? - commits, ground.settled_bytes()? - bytes);
-        Ok((bytes / commits.max(1)) as usize)
+        let commits = usize::try_from(commits)?.max(1);
+        let store = self.bed.engine.store();
+        let records = store.read(&SessionId::from(format!("c{}-0-0", self.wave)), Seq(0), RECORDS).await?;
+        let events: usize = records.iter().map(|record| record.bytes.len()).sum();
+        let texts = self.job.shape.new_text_bytes() * SESSION_TURNS;
+        let given = (events + texts) * self.job.sessions / commits;
+        Ok(Size { given, kept: usize::try_from(bytes)? / commits })
     }
 }
 
@@ -101,6 +124,7 @@ struct Tally {
     rates: Vec<f64>,
     raw_rates: Vec<f64>,
     shares: Vec<f64>,
+    bare_shares: Vec<f64>,
     groups: Vec<f64>,
     commits_per_turn: f64,
     cpu_ms: f64,
@@ -120,6 +144,7 @@ impl Tally {
             fields.insert("raw_turns_per_s".to_owned(), json!(brief(median(&self.raw_rates))));
             fields.insert("of_raw".to_owned(), json!(brief(median(&self.shares))));
             fields.insert("of_raw_range".to_owned(), range(&self.shares));
+            fields.insert("of_bare".to_owned(), json!(brief(median(&self.bare_shares))));
         }
         fields
     }

@@ -153,7 +153,7 @@ mod tests {
             .map(|n| ToolCall { id: n.to_string(), name: "t".into(), arguments: serde_json::Value::Null })
             .collect();
         let words = (speaker == Speaker::User).then_some(text).into_iter().collect();
-        Entry { call: CallId(1), speaker, parts: vec![text], tool_calls, answers: None, pinned, words }
+        Entry { parts: vec![text], tool_calls, pinned, words, ..Entry::silent(CallId(1), speaker) }
     }
 
     fn thread(entries: Vec<Entry>) -> Thread {

@@ -1,9 +1,9 @@
 //! Opening calls: the one rule that picks a thread, the fragments that make the prompt, the receipt that says why.
 
 use super::draft::Draft;
-use crate::body::{BodyId, BodyKind, Text};
+use crate::body::{BodyId, BodyKind, Picture, Text};
 use crate::context::{
-    Asked, Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, ThreadUse, fit, prefix,
+    Asked, Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, Source, ThreadUse, fit, prefix,
 };
 use crate::event::{CallDeferred, CallOpened, CallWish, Event, Next, ToolOpened, ToolOutcome};
 use crate::flow::{About, Asking, Folding, RoleSpec, Runs};
@@ -11,9 +11,8 @@ use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId}
 use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
 use crate::prompt::{Failure, FailureKind, Output, ToolSpec};
 use crate::scope::{Caller, Choice, Slot, Standing, Tag, Visit, choose, wanted};
-use crate::session::Session;
 use crate::signal::json::canonical;
-use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread};
+use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread, images_tokens};
 
 /// What a call is for, beyond what the flow wished.
 #[derive(Debug, Clone, Copy, Default)]
@@ -123,7 +122,7 @@ impl<'a> Draft<'a> {
         Bearing { role, model, visit, slot, tag, choice }
     }
 
-    fn model_for(&self, role: &RoleSpec, wish: &CallWish, visit: Option<&Visit>) -> ModelName {
+    pub fn model_for(&self, role: &RoleSpec, wish: &CallWish, visit: Option<&Visit>) -> ModelName {
         if let Some(model) = &wish.model {
             return model.clone();
         }
@@ -166,19 +165,19 @@ impl<'a> Draft<'a> {
 
     fn open_call(&mut self, wish: CallWish, call: CallId, bearing: Bearing<'a>, errand: Errand<'_>) -> Option<CallId> {
         let role = bearing.role;
-        let opening = match bearing.choice {
-            Choice::Open(_) => self.render(&role.recipe.opening, &wish, call, errand),
-            Choice::Continue(_) => Vec::new(),
-        };
+        let folding = errand.compacts.map(|(_, folding)| folding);
+        let opens = matches!(bearing.choice, Choice::Open(_));
+        let asking = Asking { wish: &wish, call, turn: self.turn(), opens, folding };
+        let opening = if opens { self.render(&role.recipe.opening, &asking) } else { Vec::new() };
         let ask = match errand.follows {
             Some(_) => Vec::new(),
-            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &wish, call, errand),
+            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &asking),
         };
         let tools = self.tools_at_hand(role, bearing.visit.as_ref());
         let carried = self.carried(&bearing.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
         let tokens = carried.tokens + message_tokens(&opening) + message_tokens(&ask) + tool_tokens;
-        let window = Session::window(self.env.catalog.window_tokens(&bearing.model));
+        let window = self.window(&bearing.model);
         let taken = message_tokens(&ask) + tool_tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
         let fits = tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS <= window;
         if !fits
@@ -234,6 +233,11 @@ impl<'a> Draft<'a> {
         Some(call)
     }
 
+    /// The window we plan for with a model.
+    pub fn window(&self, model: &ModelName) -> u32 {
+        self.session().window(model, self.env.catalog.window_tokens(model))
+    }
+
     fn carried(&self, choice: &Choice) -> Carried {
         let Choice::Continue(thread) = choice else { return Carried::default() };
         let Some(thread) = self.session().threads.get(thread) else { return Carried::default() };
@@ -241,14 +245,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Has the flow fill the fragments, fits each to its budget, and notes what became of it.
-    fn render(&mut self, specs: &[FragmentSpec], wish: &CallWish, call: CallId, errand: Errand<'_>) -> Vec<Piece> {
-        specs.iter().map(|spec| self.piece(spec, wish, call, errand)).collect()
+    fn render(&mut self, specs: &[FragmentSpec], asking: &Asking<'_>) -> Vec<Piece> {
+        specs.iter().map(|spec| self.piece(spec, asking)).collect()
     }
 
-    fn piece(&mut self, spec: &FragmentSpec, wish: &CallWish, call: CallId, errand: Errand<'_>) -> Piece {
-        let turn = self.turn();
-        let asking = Asking { wish, call, turn, folding: errand.compacts.map(|(_, folding)| folding) };
-        let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &spec.name);
+    fn piece(&mut self, spec: &FragmentSpec, asking: &Asking<'_>) -> Piece {
+        let rendered = self.rules.fragment(self.sight(&About::default()), asking, &spec.name);
         let mut piece = Piece {
             name: spec.name.clone(),
             layer: spec.layer,
@@ -257,6 +259,7 @@ impl<'a> Draft<'a> {
             text: None,
             cut_from: None,
             pinned: spec.pinned == crate::context::Pinned::Yes,
+            images: Vec::new(),
         };
         // The user's words are stored where they can be found again; all else is machinery.
         let kind = if spec.layer == Layer::Words { BodyKind::Said } else { BodyKind::Inner };
@@ -266,12 +269,14 @@ impl<'a> Draft<'a> {
                 return piece;
             }
             Rendered::New { text, source, why } => {
+                piece.images = self.shown_with(spec, &source);
                 (piece.source, piece.why) = (Some(source), why);
                 let content: std::sync::Arc<str> = text.into();
                 let tokens = self.env.count.count(&content);
                 (content.clone(), Text { body: BodyId::of(&content), tokens })
             }
             Rendered::Stored { text, source, why } => {
+                piece.images = self.shown_with(spec, &source);
                 (piece.source, piece.why) = (Some(source), why);
                 if spec.tokens_max.is_none_or(|max| text.tokens <= max) {
                     piece.text = Some(text);
@@ -291,10 +296,18 @@ impl<'a> Draft<'a> {
             }
             Fitted::Out => {
                 piece.cut_from = Some(text.tokens);
+                piece.images.clear();
                 piece.why = format!("left out: {} tokens, more than its budget", text.tokens);
             }
         }
         piece
+    }
+
+    /// What a user shows goes where the user's words go.
+    fn shown_with(&self, spec: &FragmentSpec, source: &Source) -> Vec<Picture> {
+        let (Layer::Words, Source::Message(message)) = (spec.layer, source) else { return Vec::new() };
+        let told = self.session().turn.iter().flat_map(|turn| &turn.messages).find(|told| told.message == *message);
+        told.map(|told| told.images.clone()).unwrap_or_default()
     }
 
     /// How the prompt relates to the last one of its thread, or for a new thread to the last one of its slot.
@@ -321,7 +334,8 @@ impl<'a> Draft<'a> {
         let mut digest = stood.unwrap_or_else(|| Thread::opening_digest(&opening));
         let parts: Vec<Text> = named(shown.ask).into_iter().map(|(_, text)| text).collect();
         if !parts.is_empty() {
-            digest = digest.chain(Entry::asked(CallId(0), parts).digest());
+            let images = shown.ask.iter().flat_map(|piece| &piece.images).copied().collect();
+            digest = digest.chain(Entry { images, ..Entry::asked(CallId(0), parts) }.digest());
         }
         let around = serde_json::json!([model, shown.tools, shown.output, role.reply_tokens_max]);
         digest.chain(BodyId::of(&around.to_string()))
@@ -462,7 +476,8 @@ impl<'a> Draft<'a> {
 fn message_tokens(pieces: &[Piece]) -> u32 {
     let mut texts = pieces.iter().filter_map(|piece| piece.text).peekable();
     let frame = if texts.peek().is_some() { MESSAGE_FRAME_TOKENS } else { 0 };
-    texts.map(|text| text.tokens).sum::<u32>() + frame
+    let images: u32 = pieces.iter().map(|piece| images_tokens(&piece.images)).sum();
+    texts.map(|text| text.tokens).sum::<u32>() + images + frame
 }
 
 fn named(pieces: &[Piece]) -> Vec<(FragmentName, Text)> {

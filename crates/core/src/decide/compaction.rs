@@ -9,7 +9,7 @@ use crate::event::{CallOpened, CallWish, Event, ThreadCompacted};
 use crate::flow::{About, Asking, Folding, RoleSpec};
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, WINDOW_RESERVE_TOKENS};
-use crate::session::Session;
+use crate::session::OpenCall;
 use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread};
 
 impl<'a> Draft<'a> {
@@ -51,7 +51,7 @@ impl<'a> Draft<'a> {
     /// Tokens of folded messages that a summariser can be shown.
     fn shown_to(&self, summariser: &RoleSpec) -> u32 {
         let model = self.env.catalog.model_for(&self.spec().name, &summariser.name, None);
-        let window = Session::window(self.env.catalog.window_tokens(&model));
+        let window = self.window(&model);
         // Its own instructions and the frame around each message take a share that is not known beforehand.
         let own = window / 4 + summariser.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
         window.saturating_sub(own)
@@ -76,7 +76,23 @@ impl<'a> Draft<'a> {
         self.fold(thread, &plan, summary.map(|text| (opened.call, text)));
     }
 
-    fn fold(&mut self, thread: ThreadId, plan: &Plan, summary: Option<(CallId, Text)>) {
+    /// How the thread of a call that a vendor finds too long is made shorter. No model is asked for a summary: the one at hand has just
+    /// shown that less fits into it than we thought.
+    pub fn shorter(&self, open: &OpenCall) -> Option<Plan> {
+        let opened = &open.opened;
+        if opened.compacts.is_some() || opened.recomputes.is_some() {
+            return None;
+        }
+        let stood = self.session().threads.get(&opened.receipt.thread.thread())?;
+        let role = self.spec().roles.get(&opened.role)?;
+        // The prompt did not fit, so the window is smaller than it; by how much nobody said.
+        let window = opened.receipt.tokens / 4 * 3;
+        let asked = opened.receipt.tokens.saturating_sub(opened.receipt.carried.tokens);
+        let taken = asked + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        plan(stood, Room::within(window, taken, role.compaction.tokens_max.min(window / 8), u32::MAX))
+    }
+
+    pub fn fold(&mut self, thread: ThreadId, plan: &Plan, summary: Option<(CallId, Text)>) {
         let Some(stood) = self.session().threads.get(&thread).cloned() else { return };
         let Some(role) = self.spec().roles.get(&stood.slot.role) else { return };
         let mut parts: Vec<Text> = self.standing_in(role, &stood, plan, summary).into_iter().collect();
@@ -108,7 +124,7 @@ impl<'a> Draft<'a> {
         folding.summary = summary.map(|(_, text)| self.texts.get(text.body).to_string());
         let wish = CallWish::new(role.name.as_str(), crate::context::COMPACTION);
         let call = summary.map_or(stood.opened_by, |(call, _)| call);
-        let asking = Asking { wish: &wish, call, turn: None, folding: Some(&folding) };
+        let asking = Asking { wish: &wish, call, turn: None, opens: false, folding: Some(&folding) };
         let rendered = self.rules.fragment(self.sight(&About::default()), &asking, &role.compaction.stands);
         let content = match rendered {
             Rendered::New { text, .. } => text,

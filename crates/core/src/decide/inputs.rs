@@ -2,17 +2,20 @@
 
 use super::draft::Draft;
 use super::{Command, Input, Refusal, Resolution};
-use crate::body::BodyKind;
-use crate::event::{Busy, CallAnswered, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome};
+use crate::body::{BodyKind, Picture};
+use crate::event::{
+    Busy, CallAnswered, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome,
+};
 use crate::flow::UnknownPolicy;
-use crate::ids::{CallId, IdempotencyKey, MessageId, TimerId, ToolRunId, TurnId};
+use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
 use crate::limits::{
-    FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
-    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX,
-    TOOL_ROUNDS_MAX, TRIES_MAX,
+    FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX,
+    QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, RETRY_AFTER_MS_MAX, SEAL_BYTES_MAX, STEP_IN_MS_MIN, TITLE_CHARS_MAX,
+    TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX, TRIES_MAX,
+    WINDOW_RESERVE_TOKENS,
 };
 use crate::phase::guard::Proposer;
-use crate::prompt::{Failure, Reply, ToolCall, Usage};
+use crate::prompt::{Failure, FailureKind, Image, Reply, ToolCall, Usage};
 use crate::session::{CallStatus, OpenCall, Waiting};
 
 impl Draft<'_> {
@@ -30,7 +33,7 @@ impl Draft<'_> {
                 self.stop_turn("the session was forked in the middle of a turn", Outcome::Cancelled);
                 Ok(())
             }
-            Input::Message { text, key, busy } => self.message(text, key, busy),
+            Input::Message { text, key, busy, images } => self.message(text, key, busy, images),
             Input::Answer { call, attempt, reply, cost_microusd, ms } => {
                 self.answer(call, attempt, reply, cost_microusd, ms)
             }
@@ -54,7 +57,13 @@ impl Draft<'_> {
         self.record(Event::SessionOpened(SessionOpened { title, ..opened }));
     }
 
-    fn message(&mut self, text: String, key: Option<IdempotencyKey>, busy: Option<Busy>) -> Result<(), Refusal> {
+    fn message(
+        &mut self,
+        text: String,
+        key: Option<IdempotencyKey>,
+        busy: Option<Busy>,
+        images: Vec<Image>,
+    ) -> Result<(), Refusal> {
         let session = self.session();
         if let Some(key) = &key {
             let bytes = key.as_str().len();
@@ -70,6 +79,7 @@ impl Draft<'_> {
             return Err(Refusal::Closed { reason: reason.clone() });
         }
         check_message(&text)?;
+        check_images(&images)?;
         let busy = busy.unwrap_or(session.busy);
         let runs = session.turn.is_some();
         if runs && busy == Busy::Reject {
@@ -87,7 +97,11 @@ impl Draft<'_> {
             self.record(Event::SessionRenamed { title: shorten(&text) });
         }
         let text = self.store(text, BodyKind::Said);
-        self.record(Event::MessageReceived(MessageReceived { message, text, key, busy }));
+        let images = images.into_iter();
+        let images =
+            images.map(|image| Picture { body: self.store_body(image.data, BodyKind::Inner), media: image.media });
+        let images = images.collect();
+        self.record(Event::MessageReceived(MessageReceived { message, text, key, busy, images }));
         self.message = Some(message);
         Ok(())
     }
@@ -201,6 +215,8 @@ impl Draft<'_> {
         self.leave_out_giants(&mut reply.tool_calls);
         let text = self.store(reply.text, if heard { BodyKind::Said } else { BodyKind::Inner });
         let reasoning = (!reply.reasoning.is_empty()).then(|| self.store(reply.reasoning, BodyKind::Inner));
+        let seal = reply.seal.filter(|seal| seal.len() <= SEAL_BYTES_MAX);
+        let seal = seal.map(|seal| self.store_body(seal.into(), BodyKind::Inner));
         let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
         let (usage, counted_by) = used(reply.usage, opened.receipt.tokens, said);
         self.record(Event::CallAnswered(Box::new(CallAnswered {
@@ -209,6 +225,7 @@ impl Draft<'_> {
             text,
             reasoning,
             tool_calls: reply.tool_calls,
+            seal,
             stop: reply.stop,
             usage,
             counted_by,
@@ -232,18 +249,67 @@ impl Draft<'_> {
 
     fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
         cut_to(&mut failure.message, FAILURE_BYTES_MAX);
-        let open = self.owed(call, attempt)?;
+        let open = self.owed(call, attempt)?.clone();
         let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
         let asked_ms = failure.retry_after_ms.unwrap_or(0);
-        let tries_left = attempt < retries.attempts_max.min(TRIES_MAX);
-        let next = if failure.kind.is_passing() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX {
-            let wait = retries.wait_ms(attempt + 1, self.env.chance).max(asked_ms);
-            Next::Retry { at: self.env.now.after(wait) }
-        } else {
-            Next::GiveUp
+        let on_model = attempt.saturating_sub(open.on_model_since) + 1;
+        let may_try = attempt < TRIES_MAX;
+        let tries_left = may_try && on_model < retries.attempts_max;
+        let now = Next::Retry { at: self.env.now };
+        let steps_in = may_try.then(|| self.steps_in(&open, failure.kind)).flatten();
+        let shorter =
+            (tries_left && failure.kind == FailureKind::ContextTooLong).then(|| self.shorter(&open)).flatten();
+        let patient = failure.kind.is_passing() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX;
+        let (next, moves) = match steps_in {
+            Some(_) if shorter.is_some() => (now, None),
+            Some(to) if !patient || asked_ms > STEP_IN_MS_MIN => (now, Some(to)),
+            _ if patient => {
+                let wait = retries.wait_ms(on_model + 1, self.env.chance).max(asked_ms);
+                (Next::Retry { at: self.env.now.after(wait) }, None)
+            }
+            _ if shorter.is_some() => (now, None),
+            _ => (Next::GiveUp, None),
         };
         self.record(Event::CallFailed { call, attempt, failure, next });
+        if let Some(plan) = shorter {
+            self.fold(open.opened.receipt.thread.thread(), &plan, None);
+        }
+        if let Some(to) = moves {
+            self.record(Event::CallMoved { call, from: open.opened.model.clone(), to });
+        }
         Ok(())
+    }
+
+    /// The model that may take over a call, if it is the role's own model that cannot answer, and that one can.
+    fn steps_in(&self, open: &OpenCall, kind: FailureKind) -> Option<ModelName> {
+        let opened = &open.opened;
+        let could_another = match kind {
+            FailureKind::BadKey
+            | FailureKind::NoSuchModel
+            | FailureKind::RateLimit
+            | FailureKind::Overload
+            | FailureKind::Network
+            | FailureKind::Timeout
+            | FailureKind::Malformed
+            | FailureKind::ContextTooLong => true,
+            // It would be asked to do what another would not, or what is wrong everywhere.
+            FailureKind::Refused | FailureKind::BadRequest => false,
+        };
+        if !could_another || open.on_model_since > 1 || opened.recomputes.is_some() {
+            return None;
+        }
+        let flow = &self.spec().name;
+        let role = self.spec().roles.get(&opened.role)?;
+        let visit = self.session().visit(self.spec(), &opened.role, opened.agent.as_ref());
+        // A model that the flow itself asked for is not exchanged behind its back.
+        let wish = CallWish { model: None, ..crate::session::wish_of(opened) };
+        if self.model_for(role, &wish, visit.as_ref()) != opened.model {
+            return None;
+        }
+        let to = self.env.catalog.fallback_for(flow, &opened.role).filter(|to| *to != opened.model)?;
+        let window = self.session().window(&to, self.env.catalog.window_tokens(&to));
+        let needed = opened.receipt.tokens.saturating_add(opened.reply_tokens_max.min(window / 4));
+        (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
     }
 
     fn tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), Refusal> {
@@ -364,6 +430,7 @@ impl Draft<'_> {
                 self.record(Event::SessionRenamed { title: shorten(&title) });
                 Ok(())
             }
+            Command::Flow { command, arguments } => self.flow_command(command, arguments),
             Command::Close => {
                 self.stop_turn("the session was closed", Outcome::Cancelled);
                 if self.session().closed.is_none() {
@@ -373,6 +440,40 @@ impl Draft<'_> {
             }
         }
     }
+}
+
+impl Draft<'_> {
+    /// What the flow offers is the flow's to permit; what comes of it is its reaction.
+    fn flow_command(&mut self, command: String, arguments: serde_json::Value) -> Result<(), Refusal> {
+        if let Some(reason) = &self.session().closed {
+            return Err(Refusal::Closed { reason: reason.clone() });
+        }
+        let Some(known) = self.spec().commands.get(&command) else {
+            let names: Vec<String> = self.spec().commands.keys().map(|name| format!("`{name}`")).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Refusal::NoSuchCommand { command, known });
+        };
+        if let Some(why) = unfit(known, &arguments).or_else(|| super::steps::too_big(&arguments)) {
+            return Err(Refusal::Command(format!("`{command}`: {why}")));
+        }
+        let about = crate::flow::About::default();
+        self.rules.permits(self.sight(&about), &command, &arguments).map_err(Refusal::Command)?;
+        self.record(Event::Commanded { command, arguments });
+        Ok(())
+    }
+}
+
+/// Why arguments do not fit a command, if they do not.
+fn unfit(command: &crate::flow::CommandSpec, arguments: &serde_json::Value) -> Option<String> {
+    let given = match arguments {
+        serde_json::Value::Null => return None,
+        serde_json::Value::Object(given) => given,
+        _ => return Some("its arguments must be an object".to_owned()),
+    };
+    let unknown = given.keys().find(|name| !command.arguments.contains_key(*name))?;
+    let known: Vec<String> = command.arguments.keys().map(|name| format!("`{name}`")).collect();
+    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+    Some(format!("it takes no `{unknown}`; it takes {known}"))
 }
 
 /// The vendor's figures where it gave any, else our own.
@@ -393,6 +494,26 @@ fn check_message(text: &str) -> Result<(), Refusal> {
         Some((place, c)) => Err(Refusal::ControlCharacter { code: u32::from(c), at: place + 1 }),
         None => Ok(()),
     }
+}
+
+fn check_images(images: &[Image]) -> Result<(), Refusal> {
+    if images.len() > IMAGES_PER_MESSAGE_MAX {
+        return Err(Refusal::TooManyImages { count: images.len(), most: IMAGES_PER_MESSAGE_MAX });
+    }
+    for (place, image) in images.iter().enumerate() {
+        let place = place + 1;
+        // Four letters for three bytes.
+        let bytes = image.data.len() / 4 * 3;
+        if bytes > IMAGE_BYTES_MAX {
+            return Err(Refusal::ImageTooBig { place, bytes, most: IMAGE_BYTES_MAX });
+        }
+        let letters = image.data.trim_end_matches('=');
+        let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
+        if letters.is_empty() || !letters.bytes().all(allowed) {
+            return Err(Refusal::NoImage { place });
+        }
+    }
+    Ok(())
 }
 
 /// The first line, at most as long as a title may be.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Refusal;
 use super::draft::Draft;
 use crate::body::{Body, BodyId, BodyKind};
-use crate::context::{Piece, Prefix, Rendered};
+use crate::context::{Piece, Prefix, Rendered, ThreadUse};
 use crate::event::{CallOpened, Event, Recomputes, Recorded};
 use crate::flow::{About, Asking, Lookup, Rules, Sight, Texts};
 use crate::ids::{CallId, FragmentName, ModelName};
@@ -71,7 +71,8 @@ pub fn frozen(
     let texts = Texts::new(texts);
     let sight = Sight { session: &past.session, state: &past.flow, texts: &texts, about: &About::default() };
     let wish = wish_of(opened);
-    let asking = Asking { wish: &wish, call: opened.call, turn: opened.turn, folding: None };
+    let opens = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
+    let asking = Asking { wish: &wish, call: opened.call, turn: opened.turn, opens, folding: None };
     let mut replace = |pieces: &[Piece], message: Option<&mut PlannedMessage>| {
         let Some(message) = message else { return };
         let shown = pieces.iter().filter(|piece| piece.text.is_some());

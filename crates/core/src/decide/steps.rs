@@ -175,7 +175,7 @@ impl Draft<'_> {
 }
 
 /// Why a value is not taken into the journal, if it is not.
-fn too_big(value: &serde_json::Value) -> Option<String> {
+pub(super) fn too_big(value: &serde_json::Value) -> Option<String> {
     let bytes = value.to_string().len();
     (bytes > FACT_BYTES_MAX).then(|| format!("it has {bytes} bytes of JSON; at most {FACT_BYTES_MAX} are taken"))
 }

@@ -176,6 +176,9 @@ pub struct CallAnswered {
     /// What it wants run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// What its vendor wants to see again with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<BodyId>,
     /// Why it stopped.
     pub stop: Stop,
     /// Tokens.

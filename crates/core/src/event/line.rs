@@ -15,7 +15,14 @@ impl Event {
             Self::SessionForked { from, at, .. } => format!("forked from {from} at {at}"),
             Self::SessionRenamed { title } => format!("titled \"{title}\""),
             Self::SessionClosed { reason } => format!("closed: {reason}"),
-            Self::MessageReceived(received) => format!("{} user: {}", received.message, words(received.text)),
+            Self::MessageReceived(received) => {
+                let images = match received.images.len() {
+                    0 => String::new(),
+                    1 => " [an image]".to_owned(),
+                    several => format!(" [{several} images]"),
+                };
+                format!("{} user: {}{images}", received.message, words(received.text))
+            }
             Self::MessagePosted(posted) => {
                 let lane = if posted.lane == super::Lane::Urgent { " (urgent)" } else { "" };
                 format!(
@@ -52,6 +59,7 @@ impl Event {
             Self::CallFailed { call, attempt, failure, next } => {
                 format!("{call} try {attempt} failed ({failure}){}", next_line(*next))
             }
+            Self::CallMoved { call, from, to } => format!("{call} goes on on {to}, since {from} cannot answer"),
             Self::CallUnknown { call, attempt, next } => {
                 format!("{call} try {attempt} was in flight when the process died, maybe billed{}", next_line(*next))
             }
@@ -90,6 +98,8 @@ impl Event {
                 Some(work) => format!("{agent} works on {work}"),
                 None => format!("{agent} works on nothing"),
             },
+            Self::Commanded { command, arguments: serde_json::Value::Null } => format!("asked by hand: {command}"),
+            Self::Commanded { command, arguments } => format!("asked by hand: {command} {arguments}"),
             Self::StepRefused { step, why } => format!("refused: {step}: {why}"),
             Self::Fact { kind, value } => format!("{kind} {value}"),
         }

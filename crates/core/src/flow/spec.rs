@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
+use super::settings::{Misfit, SettingSpec, schema, settled};
 use crate::context::{FragmentSpec, Recipe};
 use crate::handover::Schema;
 use crate::ids::{AskName, FlowName, FragmentName, GraphName, HandoverKind, RoleName, ToolName};
@@ -27,9 +26,19 @@ pub struct FlowSpec {
     pub handovers: BTreeMap<HandoverKind, Schema>,
     /// What models may call.
     pub tools: BTreeMap<ToolName, ToolDef>,
-    /// What the settings of a session may hold: a JSON schema with defaults, for people and forms. Nothing if there is
-    /// nothing to set. The flow reads settings itself, and complains of what it does not understand.
-    pub settings: Value,
+    /// What a session can be told to do otherwise.
+    pub settings: Vec<SettingSpec>,
+    /// What a person at the controls may want of it, beyond what every session offers.
+    pub commands: BTreeMap<String, CommandSpec>,
+}
+
+/// A command of the flow's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// What it does, in a sentence.
+    pub about: String,
+    /// What may be given with it, by name, and what each means.
+    pub arguments: BTreeMap<String, String>,
 }
 
 impl FlowSpec {
@@ -43,15 +52,9 @@ impl FlowSpec {
             graphs: BTreeMap::new(),
             handovers: BTreeMap::new(),
             tools: BTreeMap::new(),
-            settings: Value::Null,
+            settings: Vec::new(),
+            commands: BTreeMap::new(),
         }
-    }
-
-    /// The same with settings, described by a JSON schema.
-    #[must_use]
-    pub fn settings(mut self, schema: Value) -> Self {
-        self.settings = schema;
-        self
     }
 
     /// The same with a role.
@@ -79,6 +82,33 @@ impl FlowSpec {
     #[must_use]
     pub fn tool(mut self, tool: ToolDef) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
+        self
+    }
+
+    /// The same with a setting.
+    #[must_use]
+    pub fn setting(mut self, setting: SettingSpec) -> Self {
+        self.settings.push(setting);
+        self
+    }
+
+    /// What a session's settings may hold, as a JSON schema with defaults, for forms; null if there is nothing to set.
+    #[must_use]
+    pub fn settings_schema(&self) -> serde_json::Value {
+        if self.settings.is_empty() { serde_json::Value::Null } else { schema(&self.settings) }
+    }
+
+    /// What does not fit in settings for a session of this flow.
+    #[must_use]
+    pub fn misfits(&self, settings: &serde_json::Value) -> Vec<Misfit> {
+        settled(&self.settings, settings).1
+    }
+
+    /// The same with a command; `arguments` are names with what they mean.
+    #[must_use]
+    pub fn command(mut self, name: &str, about: &str, arguments: &[(&str, &str)]) -> Self {
+        let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
+        self.commands.insert(name.to_owned(), CommandSpec { about: about.to_owned(), arguments });
         self
     }
 
@@ -114,6 +144,14 @@ impl FlowSpec {
                 faults.extend(found.iter().map(|fault| format!("graph `{}`: {fault}", graph.name)));
             }
         }
+        for (place, setting) in self.settings.iter().enumerate() {
+            let mut fault = |text: &str| faults.push(format!("setting `{}`: {text}", setting.name));
+            if self.settings[..place].iter().any(|other| other.name == setting.name) {
+                fault("there are two of that name");
+            }
+            let misfits = self.misfits(&serde_json::json!({ &setting.name: setting.default }));
+            misfits.iter().for_each(|misfit| fault(&format!("its default does not fit: {misfit}")));
+        }
         faults
     }
 }
@@ -139,7 +177,7 @@ pub struct RoleSpec {
     pub private: BTreeSet<AskName>,
     /// Its longest answer.
     pub reply_tokens_max: u32,
-    /// How long we wait for an answer.
+    /// How long we wait for an answer to begin, and for each further piece of it.
     pub timeout_ms: u64,
     /// How often a passing failure is tried again.
     pub retries: Retries,

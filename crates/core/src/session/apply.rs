@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
 use crate::context::{Asked, Layer, Mark, ThreadUse};
 use crate::event::{
-    Busy, CallAnswered, CallOpened, CallWish, Event, Next, Owner, PhaseEntered, PhaseKey, Recorded, SessionOpened,
-    ThreadCompacted,
+    Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Owner, PhaseEntered, PhaseKey, Recorded,
+    SessionOpened, ThreadCompacted,
 };
 use crate::flow::FlowSpec;
-use crate::ids::{CallId, Millis, ThreadId, TurnId};
+use crate::ids::{CallId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::{Speaker, Usage};
+use crate::prompt::{FailureKind, Speaker, Usage};
 use crate::thread::{Entry, Thread};
 
 impl Session {
@@ -32,7 +32,8 @@ impl Session {
             Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
             Event::MessageReceived(received) => {
                 self.last.message = self.last.message.max(received.message);
-                let waiting = Waiting { message: received.message, text: received.text, busy: received.busy };
+                let MessageReceived { message, text, busy, images, .. } = received;
+                let waiting = Waiting { message: *message, text: *text, busy: *busy, images: images.clone() };
                 match received.busy {
                     // A turn was stopped for it: those that wait already wait on.
                     Busy::Interrupt => self.queue.push_front(waiting),
@@ -63,7 +64,11 @@ impl Session {
                 self.deferred.remove(deferred);
             }
             Event::CallAnswered(answered) => self.call_answered(answered, at),
-            Event::CallFailed { call, next, .. } => self.call_missed(*call, *next, Missed::Failed),
+            Event::CallFailed { call, next, failure, .. } => {
+                self.learn_window(*call, failure.kind);
+                self.call_missed(*call, *next, Missed::Failed);
+            }
+            Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
             Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
             Event::CallCancelled { call, .. } => self.give_up(*call),
@@ -108,7 +113,7 @@ impl Session {
                     None => self.leases.remove(agent),
                 };
             }
-            Event::PhaseRefused(_) | Event::StepRefused { .. } | Event::Fact { .. } => {}
+            Event::PhaseRefused(_) | Event::Commanded { .. } | Event::StepRefused { .. } | Event::Fact { .. } => {}
         }
     }
 
@@ -160,6 +165,7 @@ impl Session {
             self.recompute_opened(spec, opened, at);
             return;
         }
+        self.ledger.prompted(&opened.receipt.prefix);
         let thread_id = opened.receipt.thread.thread();
         if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
             self.last.thread = self.last.thread.max(*thread);
@@ -216,7 +222,16 @@ impl Session {
         }
         self.calls.insert(
             opened.call,
-            OpenCall { opened: opened.clone(), attempt: 1, status: CallStatus::Due, since: at, root, round, account },
+            OpenCall {
+                opened: opened.clone(),
+                attempt: 1,
+                on_model_since: 1,
+                status: CallStatus::Due,
+                since: at,
+                root,
+                round,
+                account,
+            },
         );
     }
 
@@ -225,7 +240,8 @@ impl Session {
         let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
         let account = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
         let (opened, root) = (opened.clone(), opened.call);
-        let open = OpenCall { opened, attempt: 1, status: CallStatus::Due, since: at, root, round: 0, account };
+        let (attempt, on_model_since, status, round) = (1, 1, CallStatus::Due, 0);
+        let open = OpenCall { opened, attempt, on_model_since, status, since: at, root, round, account };
         self.calls.insert(root, open);
     }
 
@@ -245,18 +261,16 @@ impl Session {
                 let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
                 let words = opened.receipt.ask.iter().filter(|piece| piece.layer == Layer::Words);
                 let words = words.filter_map(|piece| piece.text).collect();
-                thread.push(Entry { pinned, words, ..Entry::asked(opened.call, parts) });
+                let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
+                thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
             }
             let marks = thread.mark.iter_mut().chain(self.marks.get_mut(&thread.slot));
             marks.filter(|mark| mark.call == opened.call).for_each(|mark| mark.asked = Asked::ForGood);
             thread.push(Entry {
-                call: opened.call,
-                speaker: Speaker::Assistant,
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),
-                answers: None,
-                pinned: false,
-                words: Vec::new(),
+                seal: answered.seal,
+                ..Entry::silent(opened.call, Speaker::Assistant)
             });
             thread.used = at;
         }
@@ -292,6 +306,21 @@ impl Session {
             Next::Ask => open.status = CallStatus::Held,
             Next::GiveUp => self.give_up(call),
         }
+    }
+
+    /// A model that says a prompt is too long is believed, whatever its card says.
+    fn learn_window(&mut self, call: CallId, kind: FailureKind) {
+        let Some(open) = self.calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong) else { return };
+        let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
+        let known = self.narrow.entry(model).or_insert(tokens);
+        *known = (*known).min(tokens);
+    }
+
+    /// Another model makes the tries from here on.
+    fn call_moved(&mut self, call: CallId, to: &ModelName) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        open.opened = Arc::new(CallOpened { model: to.clone(), ..(*open.opened).clone() });
+        open.on_model_since = open.attempt;
     }
 
     /// A call is not waited for any more; its answer may still come, and will have been paid for.
@@ -414,13 +443,9 @@ impl Session {
         let Some(thread) = self.threads.get_mut(&round.thread) else { return };
         for (id, text) in &round.results {
             thread.push(Entry {
-                call,
-                speaker: Speaker::Tool,
                 parts: text.iter().copied().collect(),
-                tool_calls: Vec::new(),
                 answers: Some(id.clone()),
-                pinned: false,
-                words: Vec::new(),
+                ..Entry::silent(call, Speaker::Tool)
             });
         }
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::BodyId;
+use crate::body::{BodyId, Picture};
 use crate::event::CallOpened;
 use crate::flow::Lookup;
 use crate::ids::CallId;
-use crate::prompt::{Message, Output, Prompt, Speaker, ToolCall};
+use crate::prompt::{Image, Message, Output, Prompt, Speaker, ToolCall};
 use crate::session::Session;
 use crate::thread::Entry;
 
@@ -44,6 +44,19 @@ pub struct PlannedMessage {
     /// Which of those a tool's message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// What the user showed with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Picture>,
+    /// What an answer's vendor wants to see again with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<BodyId>,
+}
+
+impl PlannedMessage {
+    /// Every text it names.
+    pub fn bodies(&self) -> impl Iterator<Item = BodyId> {
+        self.parts.iter().copied().chain(self.images.iter().map(|image| image.body)).chain(self.seal)
+    }
 }
 
 impl Session {
@@ -68,12 +81,14 @@ impl Plan {
         let mut messages = Vec::with_capacity(self.len_max());
         let told = self.tell(|message, parts| {
             let parts = parts.collect();
-            let Told { speaker, tool_calls, answers } = message;
+            let Told { speaker, tool_calls, answers, images, seal } = message;
             messages.push(PlannedMessage {
                 speaker,
                 parts,
                 tool_calls: tool_calls.to_vec(),
                 answers: answers.cloned(),
+                images: images.to_vec(),
+                seal,
             });
             Ok::<_, Infallible>(())
         });
@@ -85,8 +100,9 @@ impl Plan {
     #[must_use]
     pub fn needs(&self) -> BTreeSet<BodyId> {
         let mut needs: BTreeSet<BodyId> = self.opened.tools.into_iter().chain(self.opened.output).collect();
-        let told = self.tell(|_, parts| {
+        let told = self.tell(|message, parts| {
             needs.extend(parts);
+            needs.extend(message.images.iter().map(|image| image.body).chain(message.seal));
             Ok::<_, Infallible>(())
         });
         let Ok(()) = told;
@@ -106,14 +122,14 @@ impl Plan {
         &self,
         mut each: impl FnMut(Told<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None };
+        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None, images: &[], seal: None };
         let (opening, entries) = match &self.shown {
             Shown::Thread { opening, entries } => (opening, entries),
             Shown::Again(messages) => {
                 return messages.iter().try_for_each(|message| {
-                    let PlannedMessage { speaker, parts, tool_calls, answers } = message;
-                    let told = Told { speaker: *speaker, tool_calls, answers: answers.as_ref() };
-                    each(told, &mut parts.iter().copied())
+                    let PlannedMessage { speaker, parts, tool_calls, answers, images, seal } = message;
+                    let (speaker, answers, seal) = (*speaker, answers.as_ref(), *seal);
+                    each(Told { speaker, tool_calls, answers, images, seal }, &mut parts.iter().copied())
                 });
             }
         };
@@ -121,12 +137,15 @@ impl Plan {
             each(plain(Speaker::System), &mut opening.iter().copied())?;
         }
         for entry in entries {
-            let told = Told { speaker: entry.speaker, tool_calls: &entry.tool_calls, answers: entry.answers.as_ref() };
+            let Entry { speaker, tool_calls, answers, images, seal, .. } = &**entry;
+            let told = Told { speaker: *speaker, tool_calls, answers: answers.as_ref(), images, seal: *seal };
             each(told, &mut entry.parts.iter().map(|text| text.body))?;
         }
         let ask = || self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body);
         if ask().next().is_some() {
-            each(plain(Speaker::User), &mut ask())?;
+            let shown = self.opened.receipt.ask.iter().flat_map(|piece| &piece.images);
+            let images: Vec<Picture> = shown.copied().collect();
+            each(Told { images: &images, ..plain(Speaker::User) }, &mut ask())?;
         }
         Ok(())
     }
@@ -143,9 +162,14 @@ impl Plan {
             for part in parts {
                 filled.push(find(part)?);
             }
-            let Told { speaker, tool_calls, answers } = message;
+            let Told { speaker, tool_calls, answers, images, seal } = message;
+            let mut shown = Vec::with_capacity(images.len());
+            for image in images {
+                shown.push(Image { media: image.media, data: find(image.body)? });
+            }
             let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
-            messages.push(Message { speaker, parts: filled, tool_calls, answers });
+            let seal = seal.map(find).transpose()?;
+            messages.push(Message { speaker, parts: filled, images: shown, tool_calls, answers, seal });
             Ok(())
         })?;
         let tools = match self.opened.tools {
@@ -171,4 +195,6 @@ struct Told<'p> {
     speaker: Speaker,
     tool_calls: &'p [ToolCall],
     answers: Option<&'p String>,
+    images: &'p [Picture],
+    seal: Option<BodyId>,
 }

@@ -242,12 +242,19 @@ fn calls(stage: &mut Stage) {
         text: json!([["call", "speaker", "one"], ["call", "speaker", "two"], ["call", "nobody", ""]]).to_string(),
         key: Some("k-1".into()),
         busy: None,
+        images: Vec::new(),
     };
     stage.give(keyed);
     stage.fail("speaker", FailureKind::Network);
-    let usage = Some(Usage { input: 100, output: 9, cached: 64, reasoning: 4 });
-    let full =
-        Reply { text: "hello".into(), reasoning: "hm".into(), tool_calls: Vec::new(), stop: Stop::Length, usage };
+    let usage = Some(Usage { input: 100, output: 9, cached: 64, reasoning: 4, ..Usage::default() });
+    let full = Reply {
+        text: "hello".into(),
+        reasoning: "hm".into(),
+        tool_calls: Vec::new(),
+        stop: Stop::Length,
+        usage,
+        seal: None,
+    };
     stage.reply("speaker", full);
     let (call, attempt) = stage.open_call("speaker");
     let reply = Reply { text: "again".into(), ..Reply::default() };
@@ -343,7 +350,12 @@ fn compaction(stage: &mut Stage) {
     stage.command(Command::Forget { role: "speaker".into(), agent: None, peer: None });
     order(stage, &json!([["forget", "speaker"], ["call", "speaker", "who am I?"]]));
     let busy = Some(Busy::Interrupt);
-    stage.give(Input::Message { text: json!([["call", "speaker", "never mind"]]).to_string(), key: None, busy });
+    stage.give(Input::Message {
+        text: json!([["call", "speaker", "never mind"]]).to_string(),
+        key: None,
+        busy,
+        images: Vec::new(),
+    });
     stage.answer("speaker", "fine");
     order(stage, &json!([["call", "speaker", long().repeat(6)]]));
 }

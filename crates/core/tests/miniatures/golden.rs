@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use segue_core::codec;
-use segue_core::decide::Command;
+use segue_core::decide::{Command, Input};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Rules;
 use segue_core::ids::{Millis, Seq};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::{FailureKind, Image, Media, Reply};
 use segue_core::session::State;
 use segue_testkit::Stage;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
-use super::project;
+use super::{commanded, project};
 
 /// A journal of format 1: its name, the rules it was written by, and the play that wrote it.
 struct Golden {
@@ -28,12 +28,14 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 5] = [
+const FORMAT_1: [Golden; 7] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
     Golden { name: "team", rules: || Box::new(Team::new()), play: team },
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
+    Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
+    Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
 ];
 
 fn concierge() -> Stage {
@@ -78,6 +80,26 @@ fn team() -> Stage {
     stage.answer("coder", "plan one?").answer("architect", "change it").crash();
     stage.answer("coder", "plan bob?").answer("architect", "fine, bob").answer("coder", "plan two?");
     stage.answer("architect", "good").answer("coder", "done").answer("coder", "done").say("story-3 to ann");
+    stage
+}
+
+/// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
+fn vendors() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.fallback("speaker", "spare");
+    let images = vec![Image { media: Media::Png, data: "aWk=".into() }];
+    stage.give(Input::Message { text: "what is this?".into(), key: None, busy: None, images });
+    stage.answer("expert", "a dog").answer("expert", "a cat").answer("expert", "a dog").answer("mapper", "two views");
+    stage.fail("speaker", FailureKind::BadKey);
+    let (text, seal) = ("A dog.".into(), Some("{\"acme\":1}".into()));
+    stage.reply("speaker", Reply { text, seal, ..Reply::default() });
+    for turn in 0..6 {
+        stage.say(&format!("and number {turn}? {}", "word ".repeat(400)));
+        if turn == 5 {
+            stage.fail("speaker", FailureKind::ContextTooLong);
+        }
+        stage.answer("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
+    }
     stage
 }
 
@@ -216,6 +238,7 @@ fn kind(event: &Event) -> &'static str {
         Event::CallDropped { .. } => "call_dropped",
         Event::CallAnswered(_) => "call_answered",
         Event::CallFailed { .. } => "call_failed",
+        Event::CallMoved { .. } => "call_moved",
         Event::CallUnknown { .. } => "call_unknown",
         Event::CallResolved { .. } => "call_resolved",
         Event::CallCancelled { .. } => "call_cancelled",
@@ -234,12 +257,13 @@ fn kind(event: &Event) -> &'static str {
         Event::TimerFired { .. } => "timer_fired",
         Event::TimerStopped { .. } => "timer_stopped",
         Event::WorkLeased { .. } => "work_leased",
+        Event::Commanded { .. } => "commanded",
         Event::StepRefused { .. } => "step_refused",
         Event::Fact { .. } => "fact",
     }
 }
 
-const KINDS: usize = 36;
+const KINDS: usize = 37;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -51,7 +51,7 @@ fn reply(stage: &mut Stage, role: &str, usage: Option<Usage>, cost_microusd: Opt
 #[test]
 fn sums_agree_by_role_model_phase_and_turn() {
     let mut stage = stage();
-    let vendors = Usage { input: 100, output: 20, cached: 60, reasoning: 5 };
+    let vendors = Usage { input: 100, output: 20, cached: 60, reasoning: 5, ..Usage::default() };
     stage.say("hello there");
     reply(&mut stage, "speaker", Some(vendors), Some(7));
     reply(&mut stage, "expert", None, Some(3));

@@ -12,7 +12,7 @@ fn chat(busy: Busy) -> Stage {
 }
 
 fn with_policy(text: &str, busy: Busy) -> Input {
-    Input::Message { text: text.to_owned(), key: None, busy: Some(busy) }
+    Input::Message { text: text.to_owned(), key: None, busy: Some(busy), images: Vec::new() }
 }
 
 #[test]
@@ -101,7 +101,8 @@ fn a_cancelled_turn_ends_with_its_calls_and_the_next_message_goes_on() {
 #[test]
 fn a_message_sent_twice_under_one_key_is_one_message() {
     let mut stage = chat(Busy::Queue);
-    let keyed = |text: &str| Input::Message { text: text.to_owned(), key: Some("k".into()), busy: None };
+    let keyed =
+        |text: &str| Input::Message { text: text.to_owned(), key: Some("k".into()), busy: None, images: Vec::new() };
     let first = stage.try_give(keyed("one")).expect("it is taken").message;
     let before = stage.journal().len();
     let again = stage.try_give(keyed("one")).expect("it is recognised").message;
@@ -110,7 +111,7 @@ fn a_message_sent_twice_under_one_key_is_one_message() {
     stage.answer("speaker", "1").command(Command::Close);
     assert_eq!(stage.try_give(keyed("one")).expect("even when the session is closed").message, first);
     let long = "k".repeat(IDEMPOTENCY_KEY_BYTES_MAX + 1);
-    let long = Input::Message { text: "hi".to_owned(), key: Some(long.into()), busy: None };
+    let long = Input::Message { text: "hi".to_owned(), key: Some(long.into()), busy: None, images: Vec::new() };
     assert!(matches!(stage.try_give(long), Err(Refusal::KeyTooLong { bytes: 201, most: 200 })));
 }
 

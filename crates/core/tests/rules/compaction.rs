@@ -356,7 +356,7 @@ fn an_interrupting_message_during_a_compaction_goes_on_with_the_thread() {
     let mut stage = stage(summarised(speaker()));
     talk_until_full(&mut stage);
     let busy = Some(segue_core::event::Busy::Interrupt);
-    stage.give(segue_core::decide::Input::Message { text: "stop".into(), key: None, busy });
+    stage.give(segue_core::decide::Input::Message { text: "stop".into(), key: None, busy, images: Vec::new() });
     assert_eq!(stage.open_roles(), ["scribe"]);
     stage.answer("scribe", "they talked");
     assert_eq!(first_words(&stage, "speaker").last().map(String::as_str), Some("stop"));

@@ -12,6 +12,7 @@ mod recovery;
 mod retries;
 mod rounds;
 mod turns;
+mod vendors;
 
 use segue_core::decide::Input;
 use segue_core::event::{CallWish, Event, Recorded};
@@ -22,7 +23,7 @@ use serde_json::json;
 
 /// A message as the user sends it.
 fn message(text: &str) -> Input {
-    Input::Message { text: text.to_owned(), key: None, busy: None }
+    Input::Message { text: text.to_owned(), key: None, busy: None, images: Vec::new() }
 }
 
 /// A call of a role that is told `note`.

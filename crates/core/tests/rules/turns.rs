@@ -243,7 +243,12 @@ fn an_interrupted_turn_leaves_the_next_one_alone() {
         _ => Puppet::chats(view, event),
     }));
     stage.say("one");
-    stage.give(Input::Message { text: "two".into(), key: None, busy: Some(segue_core::event::Busy::Interrupt) });
+    stage.give(Input::Message {
+        text: "two".into(),
+        key: None,
+        busy: Some(segue_core::event::Busy::Interrupt),
+        images: Vec::new(),
+    });
     assert_eq!(outcomes(&stage), ["interrupted"]);
     assert_eq!(stage.open_roles(), ["speaker"]);
     stage.command(Command::Cancel);

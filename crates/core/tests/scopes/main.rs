@@ -154,7 +154,12 @@ impl Play {
         match op {
             Op::Say { orders, busy } => {
                 let orders = self.written(orders);
-                self.give(Input::Message { text: format!("do{ORDERS}{orders}"), key: None, busy: *busy });
+                self.give(Input::Message {
+                    text: format!("do{ORDERS}{orders}"),
+                    key: None,
+                    busy: *busy,
+                    images: Vec::new(),
+                });
             }
             Op::Answer { place, size, wishes, orders } => {
                 if let Some((call, attempt)) = nth_call(*place) {

@@ -18,6 +18,7 @@ use crate::dispatch::{CallErrand, make_call, run_tool};
 use crate::engine::Recovery;
 use crate::error::Error;
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
+use crate::tools::ToolRequest;
 
 impl Actor {
     /// Starts what is owed and not under way; stops what is under way and no longer owed.
@@ -112,8 +113,9 @@ impl Actor {
 
     fn run_tool(&mut self, run: ToolRunId) {
         let Some(opened) = self.session().tools.get(&run).cloned() else { return };
-        let (shared, session, back) = (self.shared.clone(), self.session.clone(), self.desk.jobs.clone());
-        let task = tokio::spawn(run_tool(shared, session, opened, back));
+        let (since, settings) = (self.session().opened, self.session().settings.clone());
+        let request = ToolRequest { session: self.session.clone(), since, settings, opened };
+        let task = tokio::spawn(run_tool(self.shared.clone(), request, self.desk.jobs.clone()));
         self.tools.insert(run, Flight { task, wanted: Arc::new(AtomicBool::new(true)) });
     }
 

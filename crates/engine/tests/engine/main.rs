@@ -15,3 +15,4 @@ mod stopping;
 mod tools;
 mod transfer;
 mod unknown;
+mod vendors;

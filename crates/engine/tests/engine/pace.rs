@@ -25,7 +25,7 @@ async fn engine_with(limits: ModelLimits, timeout_ms: Option<u64>) -> (Engine, C
 
 #[tokio::test(start_paused = true)]
 async fn no_more_calls_run_at_once_than_a_model_bears_over_all_sessions() {
-    let (engine, mut calls) = engine_with(ModelLimits { calls_max: 2, calls_per_minute_max: None }, None).await;
+    let (engine, mut calls) = engine_with(ModelLimits { calls_max: 2, ..ModelLimits::default() }, None).await;
     for name in ["a", "b", "c"] {
         let session = open_as(&engine, name).await;
         engine.send(&session, "hello".into()).await.expect("accepted");
@@ -39,7 +39,7 @@ async fn no_more_calls_run_at_once_than_a_model_bears_over_all_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_spread_over_the_minute_over_all_sessions() {
-    let limits = ModelLimits { calls_max: 9, calls_per_minute_max: Some(30) };
+    let limits = ModelLimits { calls_max: 9, calls_per_minute_max: Some(30), ..ModelLimits::default() };
     let (engine, mut calls) = engine_with(limits, None).await;
     for name in ["a", "b", "c"] {
         let session = open_as(&engine, name).await;
@@ -51,7 +51,7 @@ async fn calls_are_spread_over_the_minute_over_all_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_the_model_to_be_free_costs_a_call_none_of_its_time() {
-    let limits = ModelLimits { calls_max: 1, calls_per_minute_max: None };
+    let limits = ModelLimits { calls_max: 1, ..ModelLimits::default() };
     let (engine, mut calls) = engine_with(limits, Some(5_000)).await;
     let sessions = [open_as(&engine, "a").await, open_as(&engine, "b").await];
     for session in &sessions {

@@ -133,7 +133,7 @@ async fn say(hand: &Hand, session: SessionId, (text, key, busy): Words, how: How
         notes.sent.push(Sent { session, text, key, came_of_it: Fate::Untold });
         notes.sent.len() - 1
     };
-    let message = Message { text, key, busy };
+    let message = Message { key, busy, ..Message::from(text) };
     let engine = hand.engine(through);
     let told = match how {
         How::Send => engine.send(&session, message).await.map(Fate::Accepted),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_core::context::Rendered;
 use segue_core::event::{CallOpened, PhaseKey, Recorded};
 use segue_core::flow::exhibit::Exhibit;
-use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, UnknownPolicy};
+use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, Telling, UnknownPolicy};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::Verdict;
 use segue_core::prompt::Prompt;
@@ -76,12 +76,24 @@ impl Rules for Tuned {
         self.inner.holds(sight, phase, condition)
     }
 
+    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
+        self.inner.tell(state, kind, value)
+    }
+
+    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        self.inner.gist(sight, call, answer)
+    }
+
     fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
         self.inner.exhibits(sight)
     }
 
     fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
         self.inner.rehearse(sight, opened, prompt)
+    }
+
+    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        self.inner.permits(sight, command, arguments)
     }
 
     fn save(&self, state: &FlowState) -> Option<Value> {

@@ -78,7 +78,7 @@ impl SimModel {
             input: u32::try_from(dice.below(100)).expect("small"),
             output: u32::try_from(dice.below(50)).expect("small"),
             cached: u32::try_from(dice.below(20)).expect("small"),
-            reasoning: 0,
+            ..Usage::default()
         });
         let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage })));
         moves.push((pause(dice), end));
@@ -165,7 +165,7 @@ fn wishes(dice: &mut Dice, call: &CallFacts) -> Vec<ToolCall> {
 
 impl Model for SimModel {
     fn stream(&self, request: Request) -> ChunkStream {
-        let Request { prompt, call } = request;
+        let Request { prompt, call, .. } = request;
         let mut dice = self.dice.lock().expect("nobody panics here").apart();
         let (head, at) = (head(&self.world.disk, &call.session), self.clock.now());
         self.world.notes().streams.push(Streamed {

@@ -86,7 +86,7 @@ fn live(world: &Arc<World>, plan: &Plan, life: &Life, number: u64, is_last: bool
 async fn start(world: &Arc<World>, plan: &Plan, clock: RuntimeClock, dice: &mut Dice) -> (Engine, Arc<SimStore>) {
     let store = Arc::new(SimStore::open(world, plan.trouble.clone(), dice.apart()));
     let model = Arc::new(SimModel::new(world, plan.temper, dice.apart(), clock));
-    let price = Price { input: 3_000_000, output: 15_000_000, cached: 300_000 };
+    let price = Price::plain(3_000_000, 15_000_000, 300_000);
     let card = ModelCard { window_tokens: plan.temper.window_tokens, price: Some(price) };
     let models = ["sim", "ant", "bee"]
         .into_iter()
@@ -100,6 +100,7 @@ async fn start(world: &Arc<World>, plan: &Plan, clock: RuntimeClock, dice: &mut 
         models,
         tools: Tools::default().with("look", Arc::new(SimTool::new(world, dice.apart()))),
         model_limits: BTreeMap::from([("sim".into(), ModelLimits { calls_max: plan.calls_max, ..Default::default() })]),
+        settings: BTreeMap::new(),
         clock: Arc::new(clock),
         chance: Chance::seeded(dice.roll()),
         count: Arc::new(Words),

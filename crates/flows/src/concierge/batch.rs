@@ -14,7 +14,7 @@ use super::map::{self, MapError, Reading};
 use super::settings::{Seat, Settings};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR, ASK_TASK, EXPERT, MAPPER};
 use super::state::{Batch, Memory, Stage};
-use crate::limits::{MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
+use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
 type Sight<'a> = View<'a, Memory>;
 
@@ -44,7 +44,7 @@ pub(super) fn begin(view: &Sight<'_>, settings: &Settings, begun: Begun) -> Vec<
 pub(super) fn resume(view: &Sight<'_>, settings: &Settings, batch: &Batch) -> Vec<Step> {
     let (number, purpose) = (batch.begun.batch, batch.begun.purpose);
     if batch.stage == Stage::Closed {
-        return closed(view);
+        return closed(view, settings);
     }
     let mut steps = vec![Fact::BatchResumed { batch: number }.note()];
     let seats = settings.seats();
@@ -132,10 +132,10 @@ pub(super) fn settled(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
 }
 
 /// The answers are in.
-pub(super) fn closed(view: &Sight<'_>) -> Vec<Step> {
+pub(super) fn closed(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     if batch.answers.len() >= MAP_ANSWERS_MIN as usize {
-        return vec![Step::Call(CallWish::new(MAPPER, ASK_MAP).note(json!({"batch": batch.begun.batch})))];
+        return vec![map_wish(settings, ASK_MAP, json!({"batch": batch.begun.batch}))];
     }
     let Some((call, text)) = batch.answers.values().next() else { return Vec::new() };
     let why = MapError::TooFewAnswers { answers: 1 }.to_string();
@@ -143,12 +143,16 @@ pub(super) fn closed(view: &Sight<'_>) -> Vec<Step> {
     vec![Fact::NoMap { batch: number, why }.note(), learnt(batch, Known::Alone { call: *call, text: *text })]
 }
 
+fn map_wish(settings: &Settings, ask: &str, note: serde_json::Value) -> Step {
+    Step::Call(CallWish { model: settings.mapper.clone(), ..CallWish::new(MAPPER, ask).note(note) })
+}
+
 fn learnt(batch: &Batch, known: Known) -> Step {
     Fact::Learnt { batch: batch.begun.batch, purpose: batch.begun.purpose, known }.note()
 }
 
 /// The mapper answered.
-pub(super) fn mapped(view: &Sight<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<Step> {
+pub(super) fn mapped(view: &Sight<'_>, settings: &Settings, call: &CallOpened, answered: &CallAnswered) -> Vec<Step> {
     let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == Stage::Closed) else {
         return Vec::new();
     };
@@ -162,7 +166,7 @@ pub(super) fn mapped(view: &Sight<'_>, call: &CallOpened, answered: &CallAnswere
         }
         Err(why) if call.ask == *ASK_MAP => {
             let note = json!({"batch": batch.begun.batch, "why": why.to_string(), "reply": answered.text});
-            vec![Step::Call(CallWish::new(MAPPER, ASK_REPAIR).note(note))]
+            vec![map_wish(settings, ASK_REPAIR, note)]
         }
         Err(why) => unmapped(batch, why.to_string()),
     }
@@ -195,7 +199,8 @@ fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
     let label = |id: &map::ClaimId| {
         reading.map.claims.iter().find(|claim| claim.id == *id).map_or("", |claim| claim.label.as_str())
     };
-    let labels = |ids: &[map::ClaimId]| ids.iter().take(8).map(|id| label(id).to_owned()).collect::<Vec<_>>();
+    let labels =
+        |ids: &[map::ClaimId]| ids.iter().take(BRIEF_LABELS_MAX).map(|id| label(id).to_owned()).collect::<Vec<_>>();
     json!({
         "answers": analysis.answers,
         "claims": analysis.claims.len(),
@@ -208,6 +213,12 @@ fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
         "hub": analysis.hub.as_ref().map(|hub| label(&hub.claim)),
         "keystones": labels(&analysis.keystones),
         "leverage_inversions": labels(&analysis.leverage_inversions),
+        "evidence_gaps": labels(&analysis.evidence_gaps.iter().map(|gap| gap.claim.clone()).collect::<Vec<_>>()),
+        "fragility": {
+            "weak_joints": labels(&analysis.fragility.weak_joints),
+            "conditional_conflicts": analysis.fragility.conditional_conflicts,
+            "disconnected_consensus": analysis.fragility.has_disconnected_consensus,
+        },
         "gaps": reading.map.gaps.len(),
     })
 }

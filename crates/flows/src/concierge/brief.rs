@@ -334,7 +334,7 @@ fn first<T>(mut lines: Vec<T>) -> (Vec<T>, usize) {
     (lines, more)
 }
 
-fn sureness(confidence: f64) -> &'static str {
+pub(super) fn sureness(confidence: f64) -> &'static str {
     match confidence {
         confidence if confidence >= FIRM => "firm",
         confidence if confidence >= FAIR => "fair",

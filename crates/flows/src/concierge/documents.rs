@@ -1,8 +1,8 @@
 //! The documents that cross from one phase to the next: read from a block, built from the exchange where none came, and
 //! told to the one who takes over. What is missing is told as missing.
 
-use segue_core::flow::View;
-use segue_core::handover::{Document, Field, Form, Handover};
+use segue_core::flow::{Step, View};
+use segue_core::handover::{Document, Field, Form, Handover, Provenance};
 use segue_core::signal::fields::Fields;
 use segue_core::signal::quote;
 use serde_json::{Map as Object, Value};
@@ -10,7 +10,7 @@ use serde_json::{Map as Object, Value};
 use super::analysis::analyse;
 use super::facts::Known;
 use super::map;
-use super::spec::{EXECUTION_FIELDS, EXPLORER, INTENT_FIELDS, OUTCOME_FIELDS};
+use super::spec::{EXECUTION, EXECUTION_FIELDS, EXECUTOR, EXPLORER, INTENT, INTENT_FIELDS, OUTCOME, OUTCOME_FIELDS};
 use super::state::Memory;
 use super::workflow::Workflow;
 use crate::limits::{BUILT_ITEMS_MAX, BUILT_TEXT_CHARS_MAX};
@@ -45,10 +45,10 @@ fn is_quoted(name: &str) -> bool {
 
 /// A handover as the one who takes over is shown it.
 #[must_use]
-pub fn told(handover: &Handover, phase: &str) -> String {
-    let (template, fields): (_, &[(&str, Form)]) = match (handover.kind.as_str(), phase) {
-        (super::spec::OUTCOME, _) => (include_str!("../../prompts/concierge/outcome.md"), &OUTCOME_FIELDS),
-        (_, EXPLORER) => (include_str!("../../prompts/concierge/intent.md"), &INTENT_FIELDS),
+pub fn told(handover: &Handover) -> String {
+    let (template, fields): (_, &[(&str, Form)]) = match handover.kind.as_str() {
+        OUTCOME => (include_str!("../../prompts/concierge/outcome.md"), &OUTCOME_FIELDS),
+        INTENT => (include_str!("../../prompts/concierge/intent.md"), &INTENT_FIELDS),
         _ => (include_str!("../../prompts/concierge/execution.md"), &EXECUTION_FIELDS),
     };
     let mut arguments = Object::new();
@@ -134,16 +134,33 @@ pub fn built_execution(view: &View<'_, Memory>, understood: Document) -> Documen
     built
 }
 
-/// What is left of a plan that was carried to its end.
+/// What the rules can hand over to a phase that was entered by hand.
 #[must_use]
-pub fn built_outcome(view: &View<'_, Memory>, workflow: &Workflow, account: &str) -> Document {
-    let execution = view.session.handover(super::spec::EXECUTION);
+pub fn by_hand(view: &View<'_, Memory>, to: &str) -> Option<Step> {
+    let left = view.state.past.values().last()?;
+    let (kind, document) = match &left.workflow {
+        _ if to == EXECUTOR => (EXECUTION, built_execution(view, Document::new())),
+        _ if to != EXPLORER => return None,
+        Some(workflow) => {
+            let execution = left.handed.and_then(|id| view.session.handovers.iter().find(|made| made.id == id));
+            (OUTCOME, built_outcome(execution, workflow, ""))
+        }
+        None => (INTENT, built_intent(view, Document::new())),
+    };
+    let is_worth = document.get("goal").is_some_and(|goal| !goal.is_empty());
+    is_worth.then(|| Step::Hand { kind: kind.into(), document, calls: Vec::new(), how: Provenance::Built })
+}
+
+/// What is left of a plan: the account that was given of it, or what its steps say.
+#[must_use]
+pub fn built_outcome(execution: Option<&Handover>, workflow: &Workflow, account: &str) -> Document {
     let list = |name: &str| execution.map(|handover| handover.list(name).to_vec()).unwrap_or_default();
-    let steps = workflow.steps.iter().map(|step| step.title.clone()).collect();
+    let account = if account.is_empty() { workflow.account() } else { cut(account) };
+    let done = workflow.steps.iter().take(workflow.current).map(|step| step.title.clone()).collect();
     Document::from([
         ("goal".to_owned(), Field::Text(workflow.goal.clone())),
-        ("outcome".to_owned(), Field::Text(cut(account))),
-        ("steps".to_owned(), Field::List(steps)),
+        ("outcome".to_owned(), Field::Text(account)),
+        ("steps".to_owned(), Field::List(done)),
         ("decisions".to_owned(), Field::List(list("decisions_made"))),
         ("open_questions".to_owned(), Field::List(list("open_questions"))),
     ])

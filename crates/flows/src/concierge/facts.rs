@@ -145,6 +145,15 @@ pub enum Fact {
         /// What the writer is told.
         why: String,
     },
+    /// An answer that was meant for the user held nothing for them. Its message is to be answered once more.
+    Silent {
+        /// Which answer, if it was the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        /// What its writer is told; nothing if somebody else answers next.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<String>,
+    },
     /// What of an answer was not as it should be.
     Complaints {
         /// Which answer.
@@ -271,6 +280,12 @@ impl Fact {
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::Fact { kind, value } = event else { return None };
+        Self::read(kind, value)
+    }
+
+    /// The fact of this kind and value.
+    #[must_use]
+    pub fn read(kind: &str, value: &Value) -> Option<Self> {
         serde_json::from_value(json!({"kind": kind, "value": value})).ok()
     }
 }

@@ -2,8 +2,8 @@
 
 use segue_core::body::Text;
 use segue_core::context::{COMPACTION, Rendered, Source};
+use segue_core::flow::settings::SettingSpec;
 use segue_core::flow::{Asking, View};
-use segue_core::handover::Handover;
 use segue_core::ids::MessageId;
 use segue_core::signal::fence;
 use serde::Serialize;
@@ -13,8 +13,8 @@ use super::analysis::analyse;
 use super::facts::{Known, Purpose, Task};
 use super::settings::Settings;
 use super::spec::{
-    ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTION, EXECUTOR, EXPERT, EXPLORER, FINDINGS, INTENT, MAPPER, MESSAGE,
-    NOTICES, OUTCOME, PLAN, STARTER, WORKFLOW,
+    ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER, MESSAGE, NOTICES, PLAN, STARTER,
+    WORKFLOW,
 };
 use super::state::Memory;
 use super::turn::{phase, shape};
@@ -25,7 +25,7 @@ use crate::template::fill;
 type Sight<'a> = View<'a, Memory>;
 
 /// The text of a fragment.
-pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str) -> Rendered {
+pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str, specs: &[SettingSpec]) -> Rendered {
     let role = asking.wish.role.as_str();
     match (name, role) {
         ("summarise" | "folded" | COMPACTION, _) => chat::shortening(asking, name),
@@ -38,9 +38,10 @@ pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str) -> Ren
         ("repair", _) => repair(asking),
         ("task", _) => task(view),
         (MESSAGE, _) => message(view, asking),
-        (WORKFLOW, _) => workflow(view),
+        (WORKFLOW, _) => workflow(view, asking),
         (FINDINGS, _) => findings(view),
         (NOTICES, _) => notices(view),
+        ("guidance", _) => guidance(view, specs),
         _ => opening(view, name),
     }
 }
@@ -78,8 +79,6 @@ fn opening(view: &Sight<'_>, name: &str) -> Rendered {
         ("brief", EXECUTOR) if !under_way => known_section(view, view.state.plan.as_ref().map(|plan| &plan.known)),
         ("brief", EXECUTOR) => out("the plan is made"),
         ("brief", _) => out("the handover says what was learnt"),
-        ("guidance", STARTER) => guidance(view),
-        ("guidance", _) => out("only the starter is told a stance"),
         (PLAN, _) => match &view.state.workflow {
             Some(workflow) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
@@ -95,7 +94,7 @@ fn out(why: &str) -> Rendered {
     Rendered::Out(why.to_owned())
 }
 
-fn template(name: &str, text: &str, arguments: &impl Serialize, why: &str) -> Rendered {
+fn template(name: &str, text: &'static str, arguments: &impl Serialize, why: &str) -> Rendered {
     let source = Source::Template(format!("concierge/{name}"));
     Rendered::New { text: fill(text, arguments), source, why: why.to_owned() }
 }
@@ -199,17 +198,12 @@ fn joined(view: &Sight<'_>, said: &[(MessageId, Text)]) -> String {
 }
 
 fn handover(view: &Sight<'_>, phase: &str) -> Rendered {
-    let newest = |kinds: &[&str]| -> Option<&Handover> {
-        view.session.handovers.iter().rev().find(|handover| kinds.contains(&handover.kind.as_str()))
-    };
-    let found = match phase {
-        EXPLORER => newest(&[INTENT, OUTCOME]),
-        EXECUTOR => newest(&[EXECUTION]),
-        _ => return out("the first phase takes over from nobody"),
-    };
-    let Some(handover) = found else { return out("nothing was handed over") };
+    if phase == STARTER {
+        return out("the first phase takes over from nobody");
+    }
+    let Some(handover) = words_of::handed(view) else { return out("nothing was handed over") };
     Rendered::New {
-        text: documents::told(handover, phase),
+        text: documents::told(handover),
         source: Source::Handover(handover.id),
         why: "what the phase before left".to_owned(),
     }
@@ -249,9 +243,12 @@ fn known_text(view: &Sight<'_>, known: Option<&Known>) -> String {
     fill(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-fn guidance(view: &Sight<'_>) -> Rendered {
+fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
+    if phase(view) != STARTER {
+        return out("only the starter is told a stance");
+    }
     // What is set goes first, also where a past call is made once more with another setting.
-    let (settings, _) = Settings::read(&view.session.settings);
+    let (settings, _) = Settings::read(specs, &view.session.settings);
     let stance = settings.stance.or(view.state.stance).unwrap_or_default();
     let guidance = stance::guidance(stance);
     let shape = view.state.opening.as_ref().and_then(|known| shape(view, known));
@@ -269,8 +266,11 @@ fn guidance(view: &Sight<'_>) -> Rendered {
 }
 
 /// The plan, if it changed since the concierge last saw it.
-fn workflow(view: &Sight<'_>) -> Rendered {
+fn workflow(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
     let Some(workflow) = &view.state.workflow else { return out("no plan is under way") };
+    if asking.opens {
+        return out("the thread opens with the plan");
+    }
     if view.state.shown == Some(workflow.version) {
         return out("the plan has not changed since it was last shown");
     }

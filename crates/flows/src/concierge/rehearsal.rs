@@ -4,7 +4,7 @@
 
 use segue_core::event::CallOpened;
 use segue_core::flow::View;
-use segue_core::prompt::Prompt;
+use segue_core::prompt::{Prompt, Speaker};
 use serde_json::json;
 
 use super::facts::Purpose;
@@ -13,6 +13,7 @@ use super::spec::{
 };
 use super::state::Memory;
 use super::words::{begins, words};
+use super::words_of;
 use crate::template::fill;
 
 /// What says that somebody wants a plan.
@@ -67,7 +68,8 @@ fn mapper(prompt: &Prompt) -> String {
 
 fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> String {
     let said = prompt.messages.last().and_then(|message| message.parts.last()).map_or("", |part| part);
-    let turns = view.session.phases.get(&super::spec::phase_key()).map_or(1, |stand| stand.now.turns);
+    // By the prompt, not by the state: a past call may be made once more.
+    let has_spoken = prompt.messages.iter().any(|message| message.speaker == Speaker::Assistant);
     let phase = call.phase.as_ref().map(|phase| phase.as_str());
     let ask = call.ask.as_str();
     let silent = matches!(ask, ASK_INTENT | ASK_BATCH | ASK_STEPS);
@@ -82,10 +84,11 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
         () if says(said, &DONE) => "done",
         () => "step",
     };
+    let goal = words_of::handed(view).and_then(|handover| handover.text("goal")).unwrap_or("{{topic}}");
     let arguments = json!({
-        "silent": silent, "handover": turns > 1 || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
+        "silent": silent, "handover": has_spoken || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
         "kind": kind, "step": step.unwrap_or("the first step"), "is_last": is_last,
-        "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
+        "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
     });
     let template = match phase {
         Some(EXPLORER) => include_str!("../../prompts/concierge/rehearsal/explorer.md"),

@@ -5,7 +5,7 @@ use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, CallWish, Outcome};
 use segue_core::flow::{Speech, Step, View};
 use segue_core::handover::{Document, Provenance, Settlement, settle};
-use segue_core::ids::{AskName, CallId};
+use segue_core::ids::CallId;
 use segue_core::signal::{self, Block, Complaint, Reading};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::spec::{
 };
 use super::state::Memory;
 use super::turn::propose;
-use super::words_of::{confirmation, notice};
+use super::words_of::{confirmation, handed, notice, told};
 use super::workflow::{NotDone, PlanStep, Workflow, from_block, from_prose};
 use super::{batch, documents};
 use crate::template::fill;
@@ -86,11 +86,22 @@ fn stored(call: &CallOpened) -> Option<Text> {
     serde_json::from_value(call.note.get("text")?.clone()).ok()
 }
 
-fn done() -> Step {
-    Step::EndTurn(Outcome::Done)
-}
-
 impl Answer<'_> {
+    /// The turn ends, unless the user was told nothing in it: then the concierge is asked once more.
+    fn done(&self) -> Step {
+        self.ended(Some(told("", "silent", &[])))
+    }
+
+    /// The same, where the next to be asked is not the one who said nothing.
+    fn handed_on(&self) -> Step {
+        self.ended(None)
+    }
+
+    fn ended(&self, told: Option<String>) -> Step {
+        let is_heard = !self.reading.visible.trim().is_empty() || self.view.state.said;
+        if is_heard { Step::EndTurn(Outcome::Done) } else { Fact::Silent { call: Some(self.call.call), told }.note() }
+    }
+
     fn phase(&self) -> &str {
         self.call.phase.as_ref().map_or(STARTER, |phase| phase.as_str())
     }
@@ -151,7 +162,7 @@ impl Answer<'_> {
         if is_good || is_due {
             steps.extend(self.hand_over());
         } else {
-            steps.push(done());
+            steps.push(self.done());
         }
         steps
     }
@@ -175,7 +186,7 @@ impl Answer<'_> {
             }
         };
         let calls = self.calls();
-        vec![Step::Hand { kind: INTENT.into(), document, calls, how }, propose(EXPLORER), done()]
+        vec![Step::Hand { kind: INTENT.into(), document, calls, how }, propose(EXPLORER), self.handed_on()]
     }
 
     /// The calls a document comes from: this one, and the one it was asked again for.
@@ -187,7 +198,7 @@ impl Answer<'_> {
     fn ask_again(&self, ask: &str, mut note: serde_json::Value) -> Step {
         note["of"] = json!(self.call.call);
         note["text"] = json!(self.text);
-        Step::Call(CallWish { ask: AskName::from(ask), ..CallWish::new(CONCIERGE, ask) }.note(note))
+        Step::Call(CallWish { model: self.settings.concierge.clone(), ..CallWish::new(CONCIERGE, ask).note(note) })
     }
 
     fn explorer(&self) -> Vec<Step> {
@@ -205,7 +216,7 @@ impl Answer<'_> {
         if self.reading.complaints.iter().any(is_cut) {
             return vec![self.ask_again(ASK_BATCH, json!({"missing": []}))];
         }
-        vec![done()]
+        vec![self.done()]
     }
 
     /// The last request of a known type, or the last one at all.
@@ -220,8 +231,8 @@ impl Answer<'_> {
         match request.purpose {
             Some(Purpose::Workflow) => self.plan_wanted(request),
             Some(_) if self.phase() == EXECUTOR => self.help_wanted(request),
-            Some(_) => vec![self.refuse(BATCH_BLOCK, "help_without_plan", &[]), done()],
-            None => vec![self.refuse(BATCH_BLOCK, "unknown_type", &[("given", &request.kind)]), done()],
+            Some(_) => vec![self.refuse(BATCH_BLOCK, "help_without_plan", &[]), self.done()],
+            None => vec![self.refuse(BATCH_BLOCK, "unknown_type", &[("given", &request.kind)]), self.done()],
         }
     }
 
@@ -253,7 +264,7 @@ impl Answer<'_> {
     fn help_wanted(&self, request: &Request) -> Vec<Step> {
         let Request { step, blocker, context, prompt, .. } = request.clone();
         if prompt.is_none() && blocker.is_none() && step.is_none() {
-            return vec![self.refuse(BATCH_BLOCK, "empty_help", &[]), done()];
+            return vec![self.refuse(BATCH_BLOCK, "empty_help", &[]), self.done()];
         }
         let prompt = prompt.unwrap_or_else(|| {
             let arguments = json!({"help": true, "goal": null, "context": null});
@@ -269,7 +280,7 @@ impl Answer<'_> {
         let begun = batch::wished(self.view, self.settings, purpose, Some(task), asked);
         if self.settings.confirm_batches {
             let question = Step::Say { text: Speech::New(confirmation(&begun)), by: None, call: None };
-            return vec![Fact::Confirm { begun }.note(), question, done()];
+            return vec![Fact::Confirm { begun }.note(), question, Step::EndTurn(Outcome::Done)];
         }
         batch::begin(self.view, self.settings, begun)
     }
@@ -283,7 +294,7 @@ impl Answer<'_> {
             (Some(request), _) if request.purpose.is_some() => self.requested(&request),
             // What was understood the first time has to do.
             (_, Some(first)) if first.purpose == Some(Purpose::Workflow) => self.plan_wanted(&first),
-            _ => vec![self.refuse(BATCH_BLOCK, "unclosed", &[]), done()],
+            _ => vec![self.refuse(BATCH_BLOCK, "unclosed", &[]), self.done()],
         }
     }
 
@@ -333,12 +344,12 @@ impl Answer<'_> {
     fn close(&self, workflow: &Workflow) -> Vec<Step> {
         let mut steps: Vec<Step> =
             self.blocks(BATCH_BLOCK).map(|_| self.refuse(BATCH_BLOCK, "plan_closed", &[])).collect();
-        let document = documents::built_outcome(self.view, workflow, self.reading.visible.trim());
+        let document = documents::built_outcome(handed(self.view), workflow, self.reading.visible.trim());
         let calls = vec![self.call.call];
         steps.push(Fact::WorkflowClosed { goal: workflow.goal.clone(), steps: workflow.steps.len() }.note());
         steps.push(Step::Hand { kind: OUTCOME.into(), document, calls, how: Provenance::Built });
         steps.push(propose(EXPLORER));
-        steps.push(done());
+        steps.push(self.handed_on());
         steps
     }
 
@@ -380,13 +391,12 @@ impl Answer<'_> {
     }
 
     fn goal(&self) -> String {
-        let handover = self.view.session.handover(EXECUTION);
-        handover.and_then(|handover| handover.text("goal")).unwrap_or_default().to_owned()
+        handed(self.view).and_then(|handover| handover.text("goal")).unwrap_or_default().to_owned()
     }
 
     fn under_way(&self, steps: Vec<PlanStep>, how: Provenance) -> Vec<Step> {
         let call = self.calls().first().copied().unwrap_or(self.call.call);
-        vec![Fact::Workflow { goal: self.goal(), steps, how, call }.note(), done()]
+        vec![Fact::Workflow { goal: self.goal(), steps, how, call }.note(), self.done()]
     }
 }
 

@@ -1,24 +1,30 @@
-//! How one session of the flow is set: what its settings say, read so that nothing in them is silently ignored. A key
-//! that is not known and a value that does not fit are complaints, and the default stands.
+//! How one session of the flow is set: what can be set, and what its settings come to. What does not fit is a complaint,
+//! and the default stands.
 
+use segue_core::flow::settings::{SettingSpec, Takes, settled};
 use segue_core::ids::ModelName;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::stance::Stance;
-use crate::limits::MEMBERS_MAX;
+use crate::limits::{ANSWER_TIMEOUT_MS_MAX, EXPERTS_MAX, HANDOVER_BY_TURN_MAX};
 
-/// Answers wanted where nothing is set.
+/// Answers wanted of the one expert there is, where nothing is set.
 const SAMPLES: u16 = 3;
 /// The turn by which the starter hands over where nothing is set.
 const HANDOVER_BY_TURN: u32 = 3;
 
 /// How a session is set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Settings {
-    /// Who answers.
-    pub members: Vec<Member>,
+    /// Who answers; nobody named: the model configured for the role.
+    pub experts: Vec<Expert>,
+    /// How many answers each gives who has no number of its own.
+    pub samples: Option<u16>,
+    /// Who maps; nothing: the model configured for the role.
+    pub mapper: Option<ModelName>,
+    /// Who speaks; nothing: the model configured for the role.
+    pub concierge: Option<ModelName>,
     /// When everyone is asked.
     pub batch: BatchWhen,
     /// Whether the user is asked before a model's wish to ask everyone is followed.
@@ -38,7 +44,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            members: vec![Member { model: None, samples: SAMPLES, timeout_ms: None }],
+            experts: Vec::new(),
+            samples: None,
+            mapper: None,
+            concierge: None,
             batch: BatchWhen::OnSignal,
             confirm_batches: false,
             synthesis: Synthesis::SameTurn,
@@ -50,56 +59,33 @@ impl Default for Settings {
     }
 }
 
-/// What can be set, for people and forms.
-#[must_use]
-pub fn schema() -> Value {
-    let count = |about: &str, default: Value| json!({"type": "integer", "minimum": 1, "description": about, "default": default});
-    json!({
-        "type": "object",
-        "additionalProperties": false,
-        "properties": {
-            "members": {
-                "type": "array",
-                "description": "who answers",
-                "default": [{"samples": SAMPLES}],
-                "items": {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "properties": {
-                        "model": {"type": "string", "description": "its model; the one of the role expert if not given"},
-                        "samples": {"type": "integer", "minimum": 1, "maximum": MEMBERS_MAX, "description": "how many answers it gives", "default": 1},
-                        "timeout_ms": {"type": "integer", "minimum": 1, "description": "how long its answer is waited for"},
-                    },
-                },
-            },
-            "batch": {"enum": ["on_signal", "every_turn"], "description": "when everyone is asked", "default": "on_signal"},
-            "confirm_batches": {"type": "boolean", "description": "whether you are asked before a model's wish to ask everyone is followed", "default": false},
-            "synthesis": {"enum": ["same_turn", "next_turn"], "description": "when a plan is presented", "default": "same_turn"},
-            "handover_by_turn": count("the turn by which the first phase hands over", json!(HANDOVER_BY_TURN)),
-            "quorum": count("answers that suffice to go on; all are waited for if not given", Value::Null),
-            "answer_timeout_ms": count("how long an answer is waited for", Value::Null),
-            "stance": {"enum": ["default", "decide", "explore", "challenge", null], "description": "the stance, whatever the message says", "default": null},
-        },
-    })
-}
-
 /// One who answers.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Member {
-    /// Its model; nothing: the one configured for the role `expert`.
-    #[serde(default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "Named")]
+pub struct Expert {
+    /// Its model; nothing: the one configured for the role.
     pub model: Option<ModelName>,
     /// How many answers it gives, each with a memory of its own.
-    #[serde(default = "one")]
-    pub samples: u16,
+    pub samples: Option<u16>,
     /// How long its answers are waited for.
-    #[serde(default)]
     pub timeout_ms: Option<u64>,
 }
 
-fn one() -> u16 {
-    1
+/// An expert as it can be written.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Named {
+    Model(ModelName),
+    Table { model: Option<ModelName>, samples: Option<u16>, timeout_ms: Option<u64> },
+}
+
+impl From<Named> for Expert {
+    fn from(named: Named) -> Self {
+        match named {
+            Named::Model(model) => Self { model: Some(model), samples: None, timeout_ms: None },
+            Named::Table { model, samples, timeout_ms } => Self { model, samples, timeout_ms },
+        }
+    }
 }
 
 /// When everyone is asked.
@@ -133,124 +119,131 @@ pub struct Seat {
     pub timeout_ms: Option<u64>,
 }
 
+/// Everything that can be set.
+#[must_use]
+pub fn specs() -> Vec<SettingSpec> {
+    let samples = || Takes::number(1, EXPERTS_MAX as u64);
+    let timeout = || Takes::number(1, ANSWER_TIMEOUT_MS_MAX);
+    let expert = Takes::Table(vec![
+        SettingSpec::new("model", Takes::Model, "its model; the one configured for the role `expert` if not given"),
+        SettingSpec::new("samples", samples(), "how many answers it gives, each with a memory of its own"),
+        SettingSpec::new("timeout_ms", timeout(), "how long its answers are waited for"),
+    ]);
+    let experts = Takes::list(Takes::OneOf(vec![Takes::Model, expert]), EXPERTS_MAX);
+    let words = |default: &str, other: &str| Takes::Word(vec![default.to_owned(), other.to_owned()]);
+    vec![
+        SettingSpec::new("experts", experts, "who answers: models; if none is named, the one of the role `expert`")
+            .by_default(json!([])),
+        SettingSpec::new("samples", samples(), "answers of each expert; 3 if no expert is named, else 1"),
+        SettingSpec::new("mapper", Takes::Model, "who maps the answers; the model of the role `mapper` if not given"),
+        SettingSpec::new("concierge", Takes::Model, "who speaks; the model of the role `concierge` if not given"),
+        SettingSpec::new("batch", words("on_signal", "every_turn"), "when everyone is asked").by_default("on_signal"),
+        SettingSpec::new(
+            "confirm_batches",
+            Takes::Switch,
+            "ask the user before a model's wish to ask everyone is followed",
+        )
+        .by_default(false),
+        SettingSpec::new("synthesis", words("same_turn", "next_turn"), "when a plan is presented")
+            .by_default("same_turn"),
+        SettingSpec::new(
+            "handover_by_turn",
+            Takes::number(1, HANDOVER_BY_TURN_MAX),
+            "the starter's turn from which on a missing handover is asked for",
+        )
+        .by_default(HANDOVER_BY_TURN),
+        SettingSpec::new("quorum", samples(), "answers that are enough to go on; all are waited for if not given"),
+        SettingSpec::new("answer_timeout_ms", timeout(), "how long an answer is waited for"),
+        SettingSpec::new(
+            "stance",
+            Takes::Word(Stance::ALL.map(|it| it.name().to_owned()).into()),
+            "how to speak, whatever the message says",
+        ),
+    ]
+}
+
 impl Settings {
-    /// Reads settings; the second part names what was not understood.
+    /// Reads settings by what can be set; the second part names what was not understood.
     #[must_use]
-    pub fn read(value: &Value) -> (Self, Vec<String>) {
-        let mut settings = Self::default();
-        let mut complaints = Vec::new();
-        let entries = match value {
-            Value::Null => return (settings, complaints),
-            Value::Object(entries) => entries,
-            _ => return (settings, vec!["the settings are not an object; the defaults stand".to_owned()]),
-        };
-        for (key, value) in entries {
-            let told = match key.as_str() {
-                "members" => take(value, &mut settings.members),
-                "batch" => take(value, &mut settings.batch),
-                "confirm_batches" => take(value, &mut settings.confirm_batches),
-                "synthesis" => take(value, &mut settings.synthesis),
-                "handover_by_turn" => take(value, &mut settings.handover_by_turn),
-                "quorum" => take(value, &mut settings.quorum),
-                "answer_timeout_ms" => take(value, &mut settings.answer_timeout_ms),
-                "stance" => take(value, &mut settings.stance),
-                _ => Err("is no setting of this flow".to_owned()),
-            };
-            complaints.extend(told.err().map(|why| format!("`{key}` {why}")));
-        }
-        settings.fit(&mut complaints);
+    pub fn read(specs: &[SettingSpec], given: &Value) -> (Self, Vec<String>) {
+        let (holds, misfits) = settled(specs, given);
+        let mut complaints: Vec<String> =
+            misfits.iter().map(|misfit| format!("{misfit}; the default stands")).collect();
+        let settings: Self = serde_json::from_value(holds).unwrap_or_default();
+        settings.complain(&mut complaints);
         (settings, complaints)
     }
 
-    /// Every seat in the round, in a fixed order: that of the members, then of their samples.
+    /// Every seat in the round, in a fixed order: that of the experts, then of their samples.
     #[must_use]
     pub fn seats(&self) -> Vec<Seat> {
+        let only = [Expert { samples: self.samples.or(Some(SAMPLES)), ..Expert::default() }];
+        let experts = if self.experts.is_empty() { only.as_slice() } else { &self.experts };
         let mut seats: Vec<Seat> = Vec::new();
-        for member in &self.members {
-            for _ in 0..member.samples {
-                let before = seats.iter().filter(|seat| seat.model == member.model).count();
+        for expert in experts {
+            for _ in 0..expert.samples.or(self.samples).unwrap_or(1) {
+                let before = seats.iter().filter(|seat| seat.model == expert.model).count();
                 seats.push(Seat {
-                    model: member.model.clone(),
+                    model: expert.model.clone(),
                     sample: u16::try_from(before).unwrap_or(u16::MAX),
-                    timeout_ms: member.timeout_ms.or(self.answer_timeout_ms),
+                    timeout_ms: expert.timeout_ms.or(self.answer_timeout_ms),
                 });
             }
         }
-        seats.truncate(MEMBERS_MAX);
+        seats.truncate(EXPERTS_MAX);
         seats
     }
 
-    fn fit(&mut self, complaints: &mut Vec<String>) {
-        if self.members.iter().all(|member| member.samples == 0) {
-            complaints.push("`members` names nobody; the default stands".to_owned());
-            self.members = Self::default().members;
+    /// What fits by itself and not together.
+    fn complain(&self, complaints: &mut Vec<String>) {
+        let each = |expert: &Expert| usize::from(expert.samples.or(self.samples).unwrap_or(1));
+        let wanted: usize = self.experts.iter().map(each).sum();
+        if wanted > EXPERTS_MAX {
+            complaints.push(format!("`experts` come to {wanted} answers; the first {EXPERTS_MAX} are asked for"));
         }
-        let wanted: usize = self.members.iter().map(|member| usize::from(member.samples)).sum();
-        if wanted > MEMBERS_MAX {
-            complaints.push(format!("`members` asks for {wanted} answers; the first {MEMBERS_MAX} are asked for"));
-        }
-        if self.quorum == Some(0) {
-            complaints.push("`quorum` is 0; all answers are waited for".to_owned());
-            self.quorum = None;
-        }
-        if self.handover_by_turn == 0 {
-            complaints.push("`handover_by_turn` is 0; the first turn is 1".to_owned());
-            self.handover_by_turn = 1;
+        let seats = self.seats().len();
+        if let Some(quorum) = self.quorum.filter(|quorum| *quorum > seats) {
+            complaints.push(format!("`quorum` is {quorum}, and {seats} are asked; all of them are waited for"));
         }
     }
-}
-
-fn take<T: DeserializeOwned>(value: &Value, into: &mut T) -> Result<(), String> {
-    *into = serde_json::from_value(value.clone()).map_err(|why| format!("does not fit ({why}); the default stands"))?;
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_the_schema_calls_a_default_is_the_default() {
-        let schema = schema();
-        let properties = schema["properties"].as_object().expect("an object");
-        let defaults = properties.iter().filter(|(_, about)| !about["default"].is_null());
-        let defaults: serde_json::Map<_, _> =
-            defaults.map(|(name, about)| (name.clone(), about["default"].clone())).collect();
-        let (settings, complaints) = Settings::read(&Value::Object(defaults));
-        assert_eq!((settings, complaints), (Settings::default(), Vec::new()));
-        for (name, about) in properties {
-            for choice in about["enum"].as_array().into_iter().flatten() {
-                assert_eq!(Settings::read(&json!({ name: choice })).1, [""; 0], "{name} = {choice}");
-            }
-        }
-        assert_eq!(Settings::read(&json!({"quorum": 2, "answer_timeout_ms": 9})).1, [""; 0]);
+    fn read(given: Value) -> (Settings, Vec<String>) {
+        Settings::read(&specs(), &given)
     }
 
     #[test]
     fn nothing_set_means_three_samples_of_the_configured_model() {
-        let (settings, complaints) = Settings::read(&Value::Null);
-        assert!(complaints.is_empty());
+        let (settings, complaints) = read(Value::Null);
+        assert_eq!((settings.clone(), complaints), (Settings::default(), Vec::new()));
         let samples: Vec<u16> = settings.seats().iter().map(|seat| seat.sample).collect();
         assert_eq!(samples, [0, 1, 2]);
+        assert_eq!(read(json!({"samples": 5})).0.seats().len(), 5);
     }
 
     #[test]
     fn what_is_not_understood_is_complained_of_and_the_default_stands() {
-        let (settings, complaints) = Settings::read(&json!({
-            "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "members": [], "handover_by_turn": 0,
+        let (settings, complaints) = read(json!({
+            "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "handover_by_turn": 0,
         }));
-        assert_eq!(settings.synthesis, Synthesis::NextTurn);
-        assert_eq!((settings.quorum, settings.handover_by_turn), (None, 1));
-        assert_eq!(settings.members, Settings::default().members);
-        assert_eq!(complaints.len(), 4, "{complaints:?}");
-        assert_eq!(Settings::read(&json!([])).1.len(), 1);
+        assert_eq!(settings, Settings { synthesis: Synthesis::NextTurn, ..Settings::default() });
+        assert_eq!(complaints.len(), 3, "{complaints:?}");
+        assert_eq!(
+            complaints[0],
+            "`handover_by_turn`: expected a whole number from 1 to 100, found the number 0; the default stands"
+        );
+        assert_eq!(read(json!([])).1.len(), 1);
     }
 
     #[test]
     fn each_sample_of_a_model_has_a_seat_of_its_own() {
-        let members = json!({"members": [{"model": "ant", "samples": 2}, {"model": "bee", "timeout_ms": 5}, {"model": "ant"}],
-            "answer_timeout_ms": 9});
-        let (settings, complaints) = Settings::read(&members);
+        let (settings, complaints) = read(json!({
+            "experts": [{"model": "ant", "samples": 2}, {"model": "bee", "timeout_ms": 5}, "ant"], "answer_timeout_ms": 9,
+        }));
         assert!(complaints.is_empty(), "{complaints:?}");
         let seats: Vec<_> = settings
             .seats()
@@ -259,12 +252,16 @@ mod tests {
             .collect();
         let seat = |model: &str, sample, timeout_ms| (model.to_owned(), sample, Some(timeout_ms));
         assert_eq!(seats, [seat("ant", 0, 9), seat("ant", 1, 9), seat("bee", 0, 5), seat("ant", 2, 9)]);
+        let (settings, _) = read(json!({"experts": ["ant", {"model": "bee", "samples": 1}], "samples": 2}));
+        let seats: Vec<_> = settings.seats().into_iter().map(|seat| seat.model.expect("named").to_string()).collect();
+        assert_eq!(seats, ["ant", "ant", "bee"]);
     }
 
     #[test]
     fn no_more_are_asked_than_the_limit_allows() {
-        let (settings, complaints) = Settings::read(&json!({"members": [{"samples": 1000}]}));
-        assert_eq!(settings.seats().len(), MEMBERS_MAX);
-        assert_eq!(complaints.len(), 1);
+        let (settings, complaints) = read(json!({"experts": ["ant", "bee"], "samples": 20, "quorum": 32}));
+        assert_eq!(settings.seats().len(), EXPERTS_MAX);
+        assert_eq!(complaints, ["`experts` come to 40 answers; the first 32 are asked for"]);
+        assert_eq!(read(json!({"quorum": 4})).1, ["`quorum` is 4, and 3 are asked; all of them are waited for"]);
     }
 }

@@ -11,6 +11,7 @@ use segue_core::scope::{Scope, Until};
 use segue_core::signal::BlockNames;
 use segue_core::signal::fields::Shape;
 
+use super::settings;
 use crate::limits::{HANDOVER_TOKENS_MAX, KNOWN_TOKENS_MAX, SOURCES_TOKENS_MAX};
 
 /// One of those who answer.
@@ -23,7 +24,7 @@ pub const CONCIERGE: &str = "concierge";
 pub const SUMMARISER: &str = "summariser";
 
 /// The phases of the concierge.
-pub const GRAPH: &str = "concierge";
+pub const GRAPH: &str = "conversation";
 /// Answers the first question and reads the reply.
 pub const STARTER: &str = "starter";
 /// Explores until there is commitment.
@@ -136,10 +137,11 @@ pub fn blocks() -> BlockNames {
 pub fn spec() -> FlowSpec {
     let spec = FlowSpec::new("concierge", "many models answer, one voice speaks");
     let spec = spec.graph(graph()).role(expert()).role(mapper()).role(concierge()).role(summariser());
-    spec.handover(schema(INTENT, &INTENT_FIELDS))
+    let spec = spec
+        .handover(schema(INTENT, &INTENT_FIELDS))
         .handover(schema(EXECUTION, &EXECUTION_FIELDS))
-        .handover(schema(OUTCOME, &OUTCOME_FIELDS))
-        .settings(super::settings::schema())
+        .handover(schema(OUTCOME, &OUTCOME_FIELDS));
+    settings::specs().into_iter().fold(spec, FlowSpec::setting)
 }
 
 fn schema(kind: &str, fields: &[(&str, Form)]) -> Schema {

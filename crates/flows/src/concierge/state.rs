@@ -4,14 +4,20 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::Text;
-use segue_core::event::{CallAnswered, CallOpened, Event, Next, Outcome, PhaseEntered, Recorded};
+use segue_core::event::{CallAnswered, CallOpened, Event, Next, Outcome, PhaseEntered, Recorded, Said};
 use segue_core::handover::Provenance;
-use segue_core::ids::{CallId, MessageId};
+use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName};
+use segue_core::limits::PAST_VISITS_MAX;
+use segue_core::phase::state::How;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Begun, Fact, Known, Purpose, Task};
-use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTOR, EXPERT, FINDINGS, GRAPH, NOTICES, PLAN, WORKFLOW};
+use super::spec::{
+    ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTION, EXECUTOR, EXPERT, FINDINGS, GRAPH, INTENT, NOTICES, OUTCOME, PLAN,
+    WORKFLOW,
+};
 use super::stance::Stance;
+use super::words_of;
 use super::workflow::Workflow;
 use crate::limits::NOTICES_MAX;
 
@@ -45,8 +51,38 @@ pub struct Memory {
     pub open: Vec<(MessageId, Text)>,
     /// The first question and its answer, for a handover that has to be built.
     pub exchange: Exchange,
+    /// What the last answer that was meant for the user was an answer to.
+    pub answered: Vec<(MessageId, Text)>,
+    /// Whether something was said to the user in this turn.
+    pub said: bool,
+    /// Answers of this turn that held nothing for the user.
+    pub silences: u32,
+    /// This visit of a phase.
+    pub visit: Visit,
+    /// Visits before, by number: what a rollback goes back to.
+    pub past: BTreeMap<u32, Visit>,
     /// What each open call of the concierge carries.
     pub carried: BTreeMap<CallId, Carried>,
+}
+
+/// What belongs to one visit of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Visit {
+    /// Its number; the first is 1, as the phase graph counts.
+    pub number: u32,
+    /// The handover it began with.
+    pub handed: Option<HandoverId>,
+    /// The newest handover of each kind that was made in it.
+    pub made: BTreeMap<HandoverKind, HandoverId>,
+    /// The plan as it stood when the visit ended.
+    pub workflow: Option<Workflow>,
+}
+
+impl Default for Visit {
+    fn default() -> Self {
+        Self { number: 1, handed: None, made: BTreeMap::new(), workflow: None }
+    }
 }
 
 /// A batch under way.
@@ -54,6 +90,9 @@ pub struct Memory {
 pub struct Batch {
     /// What it is.
     pub begun: Begun,
+    /// Which model sits where.
+    #[serde(default)]
+    pub models: BTreeMap<usize, ModelName>,
     /// Calls that are open, by seat.
     #[serde(default)]
     pub calls: BTreeMap<CallId, usize>,
@@ -135,6 +174,7 @@ impl Memory {
                 self.waiting.insert(received.message, received.text);
             }
             Event::TurnStarted { messages, .. } => {
+                (self.said, self.silences) = (false, 0);
                 for message in messages {
                     self.open.extend(self.waiting.remove(message).map(|text| (*message, text)));
                 }
@@ -147,6 +187,14 @@ impl Memory {
                 self.missed(*call, "lost when the process died");
             }
             Event::CallCancelled { call, reason } => self.missed(*call, reason),
+            Event::Said(said) => self.heard(said),
+            Event::HandoverMade(made) => {
+                self.visit.made.insert(made.kind.clone(), made.id);
+                // Who was let in by hand gets it afterwards.
+                if self.visit.number > 1 {
+                    self.visit.handed.get_or_insert(made.id);
+                }
+            }
             Event::PhaseEntered(entered) => self.phase_entered(entered),
             Event::PhaseRefused(refused) if refused.phase.graph == *GRAPH => self.notice(refused.refusal.to_string()),
             event => {
@@ -163,7 +211,9 @@ impl Memory {
             Outcome::Failed { .. } | Outcome::Done => {}
             Outcome::Cancelled | Outcome::Interrupted => {
                 self.open.clear();
-                self.batch = None;
+                if self.batch.take().is_some_and(|batch| batch.begun.task.is_some()) {
+                    self.notice(words_of::told("BATCH", "stopped", &[]));
+                }
             }
         }
     }
@@ -174,6 +224,7 @@ impl Memory {
             && let Some(seat) = batch.seat_of(opened)
         {
             batch.calls.insert(opened.call, seat);
+            batch.models.insert(seat, opened.model.clone());
             batch.failures.remove(&seat);
         }
         if opened.role == *CONCIERGE && opened.compacts.is_none() {
@@ -207,10 +258,15 @@ impl Memory {
         }
         self.notices.drain(..carried.notices.min(self.notices.len()));
         if carried.heard {
-            let asked = std::mem::take(&mut self.open).into_iter().map(|(_, text)| text);
-            if self.exchange.reply.is_none() {
-                self.exchange = Exchange { query: asked.collect(), reply: Some(answered.text) };
-            }
+            self.answered = std::mem::take(&mut self.open);
+        }
+    }
+
+    fn heard(&mut self, said: &Said) {
+        self.said = true;
+        if said.call.is_some() && self.exchange.reply.is_none() {
+            let query = self.answered.iter().map(|(_, text)| *text).collect();
+            self.exchange = Exchange { query, reply: Some(said.text) };
         }
     }
 
@@ -230,11 +286,25 @@ impl Memory {
         // What was to be told was to be told to the one who has left.
         self.notices.clear();
         self.findings = None;
-        self.workflow = None;
         self.shown = None;
         self.confirm = None;
         if entered.transition.to != *EXECUTOR {
             self.plan = None;
+        }
+        let number = self.visit.number + 1;
+        let left = Visit { workflow: self.workflow.take(), ..std::mem::take(&mut self.visit) };
+        let kinds: &[&str] = if entered.transition.to == *EXECUTOR { &[EXECUTION] } else { &[INTENT, OUTCOME] };
+        let handed = kinds.iter().filter_map(|kind| left.made.get(*kind)).max().copied();
+        self.past.insert(left.number, left);
+        while self.past.len() > PAST_VISITS_MAX {
+            self.past.pop_first();
+        }
+        self.visit = Visit { number, handed, ..Visit::default() };
+        if let How::RolledBack { to_visit } = entered.transition.how
+            && let Some(back) = self.past.get(&to_visit)
+        {
+            self.visit.handed = back.handed;
+            self.workflow.clone_from(&back.workflow);
         }
     }
 
@@ -272,6 +342,12 @@ impl Memory {
             }
             Fact::Declined => self.confirm = None,
             Fact::Refused { why, .. } => self.notice(why),
+            Fact::Silent { told, .. } => {
+                self.silences += 1;
+                // What was not answered is still open.
+                self.open = std::mem::take(&mut self.answered);
+                told.into_iter().for_each(|told| self.notice(told));
+            }
             Fact::Settings { .. }
             | Fact::Late { .. }
             | Fact::Map(_)
@@ -311,8 +387,8 @@ impl Memory {
 
 impl Batch {
     fn new(begun: Begun) -> Self {
-        let (calls, answers, failures, overdue) = Default::default();
-        Self { begun, calls, answers, failures, overdue, stage: Stage::default() }
+        let (models, calls, answers, failures, overdue) = Default::default();
+        Self { begun, models, calls, answers, failures, overdue, stage: Stage::default() }
     }
 
     /// The seat a call was opened for, if it belongs to this batch.
@@ -336,8 +412,18 @@ impl Batch {
     /// Who did not answer, and why, in words.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        let failed = self.failures.iter().map(|(seat, why)| format!("{}: {why}", seat + 1));
-        let slow = self.calls.values().map(|seat| format!("{}: not in time", seat + 1));
+        let failed = self.failures.iter().map(|(seat, why)| format!("{}: {why}", self.name(*seat)));
+        let slow = self.calls.values().map(|seat| format!("{}: not in time", self.name(*seat)));
         failed.chain(slow).collect()
+    }
+
+    /// Who sits there: the model, and which of its samples where it has several.
+    fn name(&self, seat: usize) -> String {
+        let Some(model) = self.models.get(&seat) else { return (seat + 1).to_string() };
+        let alike = |before: &&usize| self.models.get(before) == Some(model);
+        match self.models.keys().filter(alike).count() {
+            0 | 1 => model.to_string(),
+            _ => format!("{model} #{}", self.models.keys().take_while(|other| **other <= seat).filter(alike).count()),
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTOR, STARTER, phase_ke
 use super::stance::{self, Because};
 use super::state::Memory;
 use super::words_of::{self, notice};
-use super::{batch, consent, map};
+use super::{batch, consent, documents, map};
 
 type Sight<'a> = View<'a, Memory>;
 
@@ -61,7 +61,7 @@ fn ordinary(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
             let begun = batch::wished(view, settings, purpose, None, state.open.clone());
             batch::begin(view, settings, begun)
         }
-        None => vec![speak(view)],
+        None => vec![speak(view, settings)],
     }
 }
 
@@ -72,19 +72,34 @@ pub(super) fn phase(view: &Sight<'_>) -> String {
 }
 
 /// The concierge's turn to speak: a plan that is not there yet is presented, anything else is answered.
-fn speak(view: &Sight<'_>) -> Step {
+fn speak(view: &Sight<'_>, settings: &Settings) -> Step {
     let presents = phase(view) == EXECUTOR && view.state.workflow.is_none();
-    Step::Call(CallWish::new(CONCIERGE, if presents { ASK_PRESENT } else { ASK_REPLY }))
+    let wish = CallWish::new(CONCIERGE, if presents { ASK_PRESENT } else { ASK_REPLY });
+    Step::Call(CallWish { model: settings.concierge.clone(), ..wish })
 }
 
 /// Everyone has been heard.
 pub(super) fn learnt(view: &Sight<'_>, settings: &Settings, purpose: Purpose, known: &Known) -> Vec<Step> {
     match purpose {
-        Purpose::Opening => vec![stance_fact(view, settings, known), speak(view)],
-        Purpose::EveryTurn => vec![speak(view)],
+        Purpose::Opening => vec![stance_fact(view, settings, known), speak(view, settings)],
+        Purpose::EveryTurn => vec![speak(view, settings)],
         Purpose::Workflow => vec![propose(EXECUTOR)],
-        Purpose::StepHelp => vec![Step::EndTurn(Outcome::Done)],
+        Purpose::StepHelp => vec![end(view)],
     }
+}
+
+/// The turn ends, unless the user was told nothing in it.
+pub(super) fn end(view: &Sight<'_>) -> Step {
+    if view.state.said { Step::EndTurn(Outcome::Done) } else { Fact::Silent { call: None, told: None }.note() }
+}
+
+/// The user was told nothing: whoever has the word now is asked, once.
+pub(super) fn silent(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+    if view.state.silences > 1 {
+        let reason = "the answer held nothing to show; say \"retry\" to try again".to_owned();
+        return vec![Step::EndTurn(Outcome::Failed { reason })];
+    }
+    vec![speak(view, settings)]
 }
 
 /// The concierge asks to be let into a phase; the graph decides.
@@ -92,9 +107,13 @@ pub(super) fn propose(to: &str) -> Step {
     Step::Propose { phase: phase_key(), proposal: Proposal::new(to, Proposer::Role(CONCIERGE.into())) }
 }
 
-/// The graph let the concierge into a phase: if it is there to present a plan, it does.
+/// The graph let the concierge into a phase: if it is there to present a plan, it does. Who was let in by hand with nothing
+/// handed over gets what the rules can say.
 pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEntered) -> Vec<Step> {
     let transition = &entered.transition;
+    if entered.phase == phase_key() && transition.begins_visit() && view.state.visit.handed.is_none() {
+        return documents::by_hand(view, transition.to.as_str()).into_iter().collect();
+    }
     let presents = entered.phase == phase_key()
         && transition.to == *EXECUTOR
         && transition.by == Proposer::Role(CONCIERGE.into())
@@ -103,8 +122,8 @@ pub(super) fn entered(view: &Sight<'_>, settings: &Settings, entered: &PhaseEnte
         && view.session.turn.is_some();
     match settings.synthesis {
         _ if !presents => Vec::new(),
-        Synthesis::SameTurn => vec![speak(view)],
-        Synthesis::NextTurn => vec![Step::EndTurn(Outcome::Done)],
+        Synthesis::SameTurn => vec![speak(view, settings)],
+        Synthesis::NextTurn => vec![end(view)],
     }
 }
 

@@ -2,6 +2,7 @@
 
 use segue_core::body::Text;
 use segue_core::flow::{Step, View};
+use segue_core::handover::Handover;
 use segue_core::ids::{CallId, MessageId};
 use serde_json::{Map as Object, Value};
 
@@ -36,6 +37,11 @@ pub(super) fn confirmation(begun: &Begun) -> String {
 
 /// Records that something was not acted on; the concierge is told with the next ask.
 pub(super) fn notice(call: Option<CallId>, block: &str, kind: &str, more: &[(&str, &str)]) -> Step {
+    Fact::Refused { call, block: block.to_owned(), why: told(block, kind, more) }.note()
+}
+
+/// What the concierge is told about something that was not as it should be.
+pub(super) fn told(block: &str, kind: &str, more: &[(&str, &str)]) -> String {
     let mut arguments = Object::new();
     for name in ["given", "current", "known"] {
         arguments.insert(name.to_owned(), Value::Null);
@@ -45,6 +51,11 @@ pub(super) fn notice(call: Option<CallId>, block: &str, kind: &str, more: &[(&st
     for (name, value) in more {
         arguments.insert((*name).to_owned(), Value::String((*value).to_owned()));
     }
-    let why = fill(include_str!("../../prompts/concierge/notice.md"), &Value::Object(arguments));
-    Fact::Refused { call, block: block.to_owned(), why }.note()
+    fill(include_str!("../../prompts/concierge/notice.md"), &Value::Object(arguments))
+}
+
+/// The handover that this visit began with.
+pub(super) fn handed<'v>(view: &View<'v, Memory>) -> Option<&'v Handover> {
+    let handed = view.state.visit.handed?;
+    view.session.handovers.iter().find(|handover| handover.id == handed)
 }

@@ -53,6 +53,18 @@ pub enum Status {
     Complete,
 }
 
+impl Status {
+    /// How it looks in a list.
+    #[must_use]
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Complete => "[x]",
+            Self::Active => "[>]",
+            Self::Pending => "[ ]",
+        }
+    }
+}
+
 /// Why a step was not marked complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotDone {
@@ -117,6 +129,29 @@ impl Workflow {
                 || named == step(&numbered))
     }
 
+    /// The plan as people are shown it: a line a step.
+    #[must_use]
+    pub fn checklist(&self) -> String {
+        let mut lines = vec![format!("plan: {} ({} of {} done)", self.goal, self.current, self.steps.len())];
+        for (place, step) in self.steps.iter().enumerate() {
+            let status = self.status(place);
+            let until = match (status, step.done_when.as_str()) {
+                (Status::Active, until) if !until.is_empty() => format!(" (until {until})"),
+                _ => String::new(),
+            };
+            lines.push(format!("  {} {}. {}{until}", status.mark(), place + 1, step.title));
+        }
+        lines.join("\n")
+    }
+
+    /// How far it has come, in a sentence.
+    #[must_use]
+    pub fn account(&self) -> String {
+        let next = self.current_step().map(|step| step.title.as_str());
+        let arguments = serde_json::json!({"done": self.current, "steps": self.steps.len(), "next": next});
+        fill(include_str!("../../prompts/concierge/account.md"), &arguments)
+    }
+
     /// The plan in words: the goal, how far it has come, a mark a step, and only the current one in full.
     #[must_use]
     pub fn rendered(&self) -> String {
@@ -136,11 +171,7 @@ impl Workflow {
         }
         let steps = self.steps.iter().enumerate().map(|(place, step)| {
             let status = self.status(place);
-            let mark = match status {
-                Status::Complete => "[x]",
-                Status::Active => "[>]",
-                Status::Pending => "[ ]",
-            };
+            let mark = status.mark();
             let is_current = status == Status::Active;
             Line { mark, is_current, title: &step.title, description: &step.description, done_when: &step.done_when }
         });

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::play::*;
 
-fn outcome(stage: &Stage) -> Outcome {
+pub fn outcome(stage: &Stage) -> Outcome {
     let ended = stage.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
@@ -35,7 +35,7 @@ fn no_handover_ever_comes_so_it_is_asked_for_and_then_built() {
         c8 concierge asked repair_intent on plain in starter, th5 continued (6 messages)
         c8 answered: I already told you.
         h1 handover intent (built)
-        concierge of concierge: starter → explorer by role `concierge`
+        conversation of concierge: starter → explorer by role `concierge`
         t3 done
     "#]]
     .assert_eq(&log);
@@ -162,7 +162,7 @@ fn a_slow_answer_is_not_waited_for_and_still_kept() {
     assert_eq!(stage.session().timers.len(), 1, "those who answered are not timed any more");
     stage.pass(2000);
     assert_eq!(facts(&stage, "overdue")[0]["seat"], 2);
-    assert_eq!(facts(&stage, "batch_closed")[0]["missing"], json!(["3: not in time"]));
+    assert_eq!(facts(&stage, "batch_closed")[0]["missing"], json!(["plain #3: not in time"]));
     stage.answer("expert", "Buy at once.");
     assert_eq!(facts(&stage, "late").len(), 1);
     let mapper = sent(&stage, stage.open_call("mapper").0);
@@ -173,7 +173,7 @@ fn a_slow_answer_is_not_waited_for_and_still_kept() {
 
 #[test]
 fn an_answer_that_never_comes_ends_with_its_turn() {
-    let mut stage = open_set(json!({"members": [{"samples": 2}, {"model": "slow", "timeout_ms": 10}]}));
+    let mut stage = open_set(json!({"experts": [{"samples": 2}, {"model": "slow", "timeout_ms": 10}]}));
     stage.say("rent or buy?").answer("expert", "Rent first.").answer("expert", "Rent.").pass(20);
     stage.answer("mapper", PLAN_MAP).answer("concierge", "Rent.");
     assert!(stage.session().is_idle());
@@ -182,7 +182,7 @@ fn an_answer_that_never_comes_ends_with_its_turn() {
 
 #[test]
 fn a_quorum_is_enough() {
-    let mut stage = open_set(json!({"members": [{"model": "ant", "samples": 2}, {"model": "bee"}], "quorum": 2}));
+    let mut stage = open_set(json!({"experts": [{"model": "ant", "samples": 2}, {"model": "bee"}], "quorum": 2}));
     stage.say("rent or buy?").answer("expert", "Rent first.");
     assert_eq!(stage.open_roles(), ["expert", "expert"]);
     stage.answer("expert", "Rent.");
@@ -281,7 +281,7 @@ fn only_the_call_that_failed_is_made_again() {
 fn one_answer_to_a_request_for_help_is_gone_on_with() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("stuck").answer("concierge", STEP_HELP).answer("expert", "Ask again.");
+    stage.say("stuck").answer("concierge", &said(STEP_HELP)).answer("expert", "Ask again.");
     stage.fail("expert", FailureKind::BadKey).fail("expert", FailureKind::BadKey);
     assert!(stage.session().is_idle());
     stage.say("so?");
@@ -491,7 +491,7 @@ fn every_turn_can_ask_everyone() {
     let call = calls(&stage, "concierge")[1].clone();
     assert_eq!(layout(&call), "| findings message");
     assert!(concierge_prompt(&stage).1.contains("measure twice"));
-    stage.answer("concierge", HANDOVER).say("plan it");
+    stage.answer("concierge", &said(HANDOVER)).say("plan it");
     experts(&mut stage, PLAN_MAP);
     stage.answer("concierge", WORKFLOW);
     experts(&mut stage, PLAN_MAP);

@@ -3,6 +3,7 @@
 
 mod analysis;
 mod brief;
+mod by_hand;
 mod checkpoints;
 mod failures;
 mod golden;
@@ -13,5 +14,6 @@ mod play;
 mod properties;
 mod rows;
 mod samples;
+mod silence;
 mod small;
 mod stance;

@@ -93,6 +93,11 @@ pub fn open_set(settings: Value) -> Stage {
     Stage::open_set(Concierge::new(), settings)
 }
 
+/// A block with words before it, as it should be.
+pub fn said(block: &str) -> String {
+    format!("Well.\n\n{block}")
+}
+
 /// Everyone answers, and the mapper maps it.
 pub fn experts(stage: &mut Stage, map: &str) {
     stage.answer("expert", "Rent first.").answer("expert", "Rent, I say.").answer("expert", "Buy at once.");

@@ -6,6 +6,7 @@ use segue_core::event::{Event, Outcome};
 use segue_core::handover::Provenance;
 use segue_core::ids::ThreadId;
 use segue_core::prompt::{FailureKind, Reply};
+use segue_core::scope::Opening;
 use segue_flows::concierge::facts::{Fact, Known};
 use segue_flows::concierge::state::Memory;
 use segue_testkit::Stage;
@@ -56,15 +57,23 @@ fn s03_state_is_what_the_journal_says_at_every_point() {
 }
 
 #[test]
-fn s04_s05_every_mapper_call_is_fresh_and_leaves_no_thread() {
+fn s04_every_mapper_call_begins_anew_with_nothing_from_before() {
     let mut stage = open();
     planned(&mut stage);
     let mappers = calls(&stage, "mapper");
     assert_eq!(mappers.len(), 2);
-    for (nth, call) in mappers.iter().enumerate() {
-        assert!(is_opened(&stage, "mapper", nth));
-        assert_eq!(call.receipt.carried.entries, 0);
+    for mapper in &mappers {
+        assert!(matches!(mapper.receipt.thread, ThreadUse::Opened { why: Opening::Fresh, .. }));
+        assert_eq!(mapper.receipt.carried.entries, 0);
     }
+}
+
+#[test]
+fn s05_what_a_mapper_call_opened_is_kept_nowhere() {
+    let mut stage = open();
+    planned(&mut stage);
+    let [first, second] = [0, 1].map(|nth| thread(&stage, "mapper", nth));
+    assert_ne!(first, second);
     assert!(stage.session().slots.keys().all(|slot| slot.role != *"mapper"));
     assert!(stage.session().threads.values().all(|thread| thread.slot.role != *"mapper"));
 }
@@ -97,15 +106,42 @@ fn s07_experts_continue_their_threads_across_phases() {
 }
 
 #[test]
-fn s08_s09_s10_a_phase_opens_one_thread_and_goes_on_with_the_message_alone() {
+fn s08_without_a_thread_the_whole_prompt_of_the_phase_opens_one() {
+    let mut stage = open();
+    planned(&mut stage);
+    for (nth, opening) in [
+        (0, "identity never part brief guidance | message"),
+        (2, "identity never part handover | message"),
+        (3, "identity never part capabilities handover brief | message"),
+    ] {
+        assert!(is_opened(&stage, "concierge", nth));
+        assert_eq!(layout(&calls(&stage, "concierge")[nth]), opening);
+    }
+}
+
+#[test]
+fn s09_with_a_thread_the_message_alone_goes_into_it() {
     let mut stage = open();
     started(&mut stage);
     stage.say("five years");
-    let concierge = calls(&stage, "concierge");
-    assert_eq!(layout(&concierge[0]), "identity never part brief guidance | message");
-    assert_eq!(layout(&concierge[1]), "| message");
-    assert_eq!(thread(&stage, "concierge", 0), thread(&stage, "concierge", 1));
+    let second = &calls(&stage, "concierge")[1];
+    assert_eq!(second.receipt.thread, ThreadUse::Continued(thread(&stage, "concierge", 0)));
+    assert_eq!(layout(second), "| message");
     assert_eq!(concierge_prompt(&stage).1, "five years");
+}
+
+#[test]
+fn s10_the_thread_a_phase_opened_stays_its_thread() {
+    let mut stage = open();
+    explored(&mut stage);
+    let slot = |stage: &Stage| stage.session().slots.iter().find(|(slot, _)| slot.role == *"concierge").map(|it| *it.1);
+    stage.say("where?").answer("concierge", "In town.");
+    let opened = thread(&stage, "concierge", 2);
+    assert_eq!(slot(&stage), Some(opened));
+    for message in ["why?", "how?"] {
+        stage.say(message).answer("concierge", "So.");
+        assert_eq!(slot(&stage), Some(opened), "going on does not change it");
+    }
 }
 
 #[test]
@@ -116,7 +152,7 @@ fn s11_turns_are_counted_within_a_phase_and_begin_again_with_the_next() {
     assert_eq!(phase(&stage).turns, 1, "1 during the first turn");
     stage.answer("concierge", "Rent.").say("why?");
     assert_eq!(phase(&stage).turns, 2);
-    stage.answer("concierge", HANDOVER);
+    stage.answer("concierge", &said(HANDOVER));
     assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("explorer", 0));
     stage.say("and now?");
     assert_eq!(phase(&stage).turns, 1);
@@ -213,7 +249,7 @@ fn s18_a_workflow_asks_everyone_maps_anew_analyses_and_enters_the_executor() {
 fn s18_with_synthesis_next_turn_the_plan_waits_for_the_next_message() {
     let mut stage = open_set(json!({"synthesis": "next_turn"}));
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", WORKFLOW);
+    stage.say("give me a plan").answer("concierge", &said(WORKFLOW));
     experts(&mut stage, PLAN_MAP);
     assert!(stage.session().is_idle());
     assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("executor", 0));
@@ -267,7 +303,7 @@ fn s20_step_help_runs_the_round_and_leaves_phase_and_thread_alone() {
 fn s21_step_help_reaches_the_next_message_once() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("stuck").answer("concierge", STEP_HELP);
+    stage.say("stuck").answer("concierge", &said(STEP_HELP));
     experts(&mut stage, PLAN_MAP);
     stage.say("so?");
     let (_, last) = concierge_prompt(&stage);
@@ -407,16 +443,14 @@ fn s29_one_failure_is_tolerated_and_one_answer_is_no_map() {
 fn s30_another_model_opens_a_new_thread_and_the_handovers_stay() {
     let mut stage = open();
     planned(&mut stage);
+    stage.say("I have the letter").answer("concierge", &said("<<<STEP_DONE>>>\nstep: 1\n<<<END>>>"));
     stage.cast("concierge", "dog");
     stage.say("go on");
     let call = calls(&stage, "concierge").last().expect("it was called").clone();
     assert_eq!(call.model, *"dog");
     assert_eq!(layout(&call), "identity never part capabilities handover plan | message");
     let (system, last) = concierge_prompt(&stage);
-    assert!(
-        system.contains("a plan that is under way") && system.contains("[>] 1. See the bank (current)"),
-        "{system}"
-    );
+    assert!(system.contains("a plan that is under way") && system.contains("[>] 2. View flats (current)"), "{system}");
     assert!(system.contains("buy a flat by May") && system.contains("TYPE: STEP_HELP"));
     assert_eq!(last, "go on");
     assert_eq!(stage.session().handovers.len(), 2);
@@ -460,7 +494,8 @@ fn s33_machinery_in_a_reply_is_flagged_on_the_call_and_not_blocked() {
 #[test]
 fn s34_what_was_processed_is_not_processed_again() {
     let mut stage = open();
-    let message = || Input::Message { text: "rent or buy?".into(), key: Some("k1".into()), busy: None };
+    let message =
+        || Input::Message { text: "rent or buy?".into(), key: Some("k1".into()), busy: None, images: Vec::new() };
     stage.give(message());
     let before = stage.journal().len();
     stage.give(message());
@@ -489,8 +524,10 @@ fn receipts_say_where_everything_came_from() {
 
 #[test]
 fn settings_that_are_not_understood_are_told() {
-    let stage = open_set(json!({"qorum": 2}));
-    assert_eq!(facts(&stage, "settings")[0], json!({"complaints": ["`qorum` is no setting of this flow"]}));
+    let stage = open_set(json!({"quorum": 9}));
+    let complaints = json!({"complaints": ["`quorum` is 9, and 3 are asked; all of them are waited for"]});
+    assert_eq!(facts(&stage, "settings")[0], complaints);
+    assert_eq!(facts(&open_set(json!({"qorum": 2})), "settings").len(), 1);
 }
 
 #[test]

@@ -49,7 +49,7 @@ const THEN_KEYS: [&str; 16] = [
     "raw",
 ];
 const TOOL_KEYS: [&str; 3] = ["name", "arguments", "id"];
-const USAGE_KEYS: [&str; 4] = ["input", "output", "cached", "reasoning"];
+const USAGE_KEYS: [&str; 5] = ["input", "output", "cached", "written", "reasoning"];
 const STOP_WORDS: [&str; 4] = ["done", "length", "tools", "filtered"];
 
 /// A scenario file, read and checked.
@@ -243,6 +243,7 @@ fn usage(fields: &Fields<'_>) -> Result<Option<Usage>, ScenarioError> {
         input: usage.number("input")?.unwrap_or_default(),
         output: usage.number("output")?.unwrap_or_default(),
         cached: usage.number("cached")?.unwrap_or_default(),
+        written: usage.number("written")?.unwrap_or_default(),
         reasoning: usage.number("reasoning")?.unwrap_or_default(),
     }))
 }

@@ -1,7 +1,16 @@
 //! The models as their callers see them.
 
+mod anthropic_wire;
+mod bad_servers;
+mod cassette;
+mod chat_wire;
+mod discover;
+mod gemini_wire;
 mod rehearsal;
 mod rehearsal_schema;
+mod responses_wire;
 mod scripted;
 mod scripted_doc;
+mod server;
+mod structured;
 mod support;

@@ -236,7 +236,7 @@ async fn empty_and_enormous_prompts_are_answered() {
     assert!(say(&ask("")).await.ends_with(MARK));
     assert!(say(&ask(" \n\t\u{0}")).await.ends_with(MARK));
     let mut bare = nothing();
-    bare.prompt.messages.push(Message { speaker: Speaker::User, parts: vec![], tool_calls: vec![], answers: None });
+    bare.prompt.messages.push(Message::of(Speaker::User));
     assert!(say(&bare).await.ends_with(MARK));
     for piece in
         ["a", "word ", "<<<", "<<<A>>>\n", "<<<A>>>\nk: v\n<<<END>>>\n", "ż'", "my name is ", "?\n\n", "{{last}}"]

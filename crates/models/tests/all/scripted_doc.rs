@@ -75,6 +75,7 @@ async fn play(model: &Scripted, asking: &Asking) -> String {
                     );
                 }
             }
+            Some(Ok(Chunk::Seal(_) | Chunk::Alive)) => {}
             Some(Err(failure)) => ending.push_str(&show_failure(&failure)),
         }
     };

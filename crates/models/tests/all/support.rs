@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use segue_core::ids::CallId;
 use segue_core::prompt::{Failure, Message, Output, Prompt, Reply, Speaker, ToolSpec};
-use segue_models::{CallFacts, Chunk, Model, Request, collect};
+use segue_models::{CallFacts, Chunk, Growth, Model, Request, collect};
 use serde_json::Value;
 
 /// A request in the making.
 #[derive(Debug, Clone)]
 pub struct Asking {
     pub prompt: Prompt,
+    pub growth: Growth,
     pub call: CallFacts,
 }
 
@@ -30,6 +31,7 @@ pub fn nothing() -> Asking {
             output: Output::Text,
             reply_tokens_max: 4096,
         },
+        growth: Growth::Grows,
         call: CallFacts::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
 }
@@ -74,7 +76,7 @@ impl Asking {
     }
 
     pub fn request(&self) -> Request {
-        Request { prompt: Arc::new(self.prompt.clone()), call: self.call.clone() }
+        Request { prompt: Arc::new(self.prompt.clone()), growth: self.growth, call: self.call.clone() }
     }
 
     pub async fn of(&self, model: &dyn Model) -> Result<Reply, Failure> {

@@ -2,14 +2,16 @@
 
 use serde_json::json;
 
+use crate::cast::{Search, find_models};
 use crate::cli::Global;
 use crate::config::{self, Origin};
 use crate::print::table::{Column, Table};
 use crate::print::{self, Screen};
 use crate::setup;
 
-pub fn run(global: &Global) -> anyhow::Result<()> {
-    let loaded = setup::load(global)?;
+pub async fn run(global: &Global) -> anyhow::Result<()> {
+    let mut loaded = setup::load(global)?;
+    find_models(&mut loaded.config, Search::Enough).await;
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
     let rows = config::rows(&loaded.config, Some(&loaded.store));
     if global.json {
@@ -33,5 +35,6 @@ fn origin_words(origin: Origin, file: Option<&str>) -> String {
         Origin::Default => "default".to_owned(),
         Origin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
         Origin::Environment(name) | Origin::Argument(name) => name.to_owned(),
+        Origin::Found => "found here".to_owned(),
     }
 }

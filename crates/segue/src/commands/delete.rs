@@ -14,7 +14,7 @@ use crate::{lookup, print, setup};
 
 pub async fn run(global: &Global, arguments: Delete) -> anyhow::Result<()> {
     setup::look_into(global).await?.shutdown().await;
-    let engine = start_with(global, Start { script: None, recovery: Recovery::Never }).await?.engine;
+    let engine = start_with(global, Start { recovery: Recovery::Never, ..Start::default() }).await?.engine;
     let session = lookup::session(&engine, &arguments.session).await?;
     if !arguments.yes {
         if !std::io::stdin().is_terminal() {

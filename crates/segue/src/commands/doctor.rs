@@ -1,19 +1,25 @@
 //! Whether everything is in order: configuration, store, models, roles, and what is left to be done.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use segue_models::Kind;
+use segue_core::ids::{CallId, ModelName};
+use segue_core::prompt::{Message, Output, Prompt, Speaker};
+use segue_models::{CallFacts, Growth, Kind, ModelCard, Request, collect};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Owes, Store};
 use serde_json::json;
 
 use crate::Quiet;
-use crate::cli::Global;
-use crate::limits::NAMES_SHOWN_MAX;
+use crate::cast::{CastModels, Member, Search, Sheet, find_models};
+use crate::cli::{Doctor, Global};
+use crate::config::{Config, ModelKind, Origin, REHEARSAL};
+use crate::limits::{NAMES_SHOWN_MAX, TRY_CHARS_SHOWN_MAX, TRY_MS_MAX};
 use crate::print::text::one_line;
 use crate::print::{self, Screen, amount, paint::Paint};
-use crate::setup::{self, Loaded};
+use crate::setup;
 
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +68,15 @@ impl Findings {
     }
 }
 
-pub async fn run(global: &Global) -> anyhow::Result<()> {
+pub async fn run(global: &Global, arguments: &Doctor) -> anyhow::Result<()> {
     let mut findings = Findings::default();
     match setup::load(global) {
-        Ok(loaded) => {
+        Ok(mut loaded) => {
             let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
             findings.add("config", Status::Good, file.unwrap_or_else(|| "no file; defaults hold".to_owned()));
             look_at_store(&loaded.store.value, &mut findings).await;
-            look_at_models(&loaded, &mut findings);
+            find_models(&mut loaded.config, Search::Thorough).await;
+            look_at_models(&loaded.config, arguments, &mut findings).await;
         }
         Err(error) => findings.add("config", Status::Broken, chain(&error)),
     }
@@ -148,33 +155,123 @@ async fn look_at_store(path: &Path, findings: &mut Findings) {
     let _ = store.close().await;
 }
 
-fn look_at_models(loaded: &Loaded, findings: &mut Findings) {
-    let cast = match setup::cast(&loaded.config) {
+async fn look_at_models(config: &Config, arguments: &Doctor, findings: &mut Findings) {
+    look_around(config, findings);
+    let sheet = match Sheet::of(config).await {
+        Ok(sheet) => sheet,
+        Err(error) => return findings.add("models", Status::Broken, chain(&error)),
+    };
+    let cast = match sheet.cast() {
         Ok(cast) => cast,
         Err(error) => return findings.add("models", Status::Broken, chain(&error)),
     };
+    let flows = segue_flows::all();
+    let parts = || {
+        flows
+            .iter()
+            .map(|rules| rules.spec())
+            .flat_map(|spec| cast.parts(spec).into_iter().map(move |part| (spec, part)))
+    };
+    let used: BTreeSet<ModelName> = parts().flat_map(|(_, part)| [Some(part.model), part.fallback]).flatten().collect();
     for (name, model, card) in cast.models.iter() {
-        let described = model.describe();
-        let price = if card.price.is_some() { "" } else { ", price unknown" };
-        let window = amount::count(u64::from(card.window_tokens));
-        findings.add("model", Status::Good, format!("{name}: {}, {window} tokens{price}", described.label));
+        let member = sheet.members.get(name);
+        let (status, detail) = describe(&model.describe().label, card, member, used.contains(name));
+        findings.add("model", status, format!("{name}: {detail}"));
     }
     let mut rehearsed = Vec::new();
-    for rules in segue_flows::all() {
-        let spec = rules.spec();
-        for (role, phase, model) in cast.parts(spec) {
-            let place = phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
-            findings.add("role", Status::Good, format!("{}/{role}{place}: {model}", spec.name));
-            let kind = cast.models.get(&model).map(|model| model.describe().kind);
-            match kind {
-                Ok(Kind::Rehearsal) => rehearsed.push(format!("{}/{role}", spec.name)),
-                Ok(Kind::Vendor | Kind::Scripted) => {}
-                Err(failure) => findings.add("role", Status::Broken, failure.to_string()),
-            }
+    for (spec, part) in parts() {
+        let place = part.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
+        let fallback = part.fallback.map(|model| format!(", or else {model}")).unwrap_or_default();
+        let (flow, role, model) = (&spec.name, &part.role, &part.model);
+        findings.add("role", Status::Good, format!("{flow}/{role}{place}: {model}{fallback}"));
+        match cast.kind(model) {
+            Some(Kind::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
+            Some(Kind::Vendor | Kind::Scripted) => {}
+            None => findings.add("role", Status::Broken, format!("there is no model `{model}`")),
         }
     }
     if !rehearsed.is_empty() {
         let detail = format!("a rehearsal model, which only pretends, plays {}", rehearsed.join(", "));
         findings.add("rehearsal", Status::Notable, detail);
     }
+    if arguments.try_out {
+        try_out(&cast, &used, findings).await;
+    }
+}
+
+/// What was found without being configured.
+fn look_around(config: &Config, findings: &mut Findings) {
+    let found = config.models.iter().filter(|(_, model)| model.origin == Origin::Found);
+    let by = |model: &ModelKind| match model {
+        ModelKind::Vendor(wanted) => Some(wanted.provider.clone()),
+        ModelKind::Rehearsal { .. } | ModelKind::Scripted { .. } => None,
+    };
+    let mut providers: Vec<String> = found.filter_map(|(_, model)| by(&model.value.kind)).collect();
+    providers.dedup();
+    providers.sort();
+    providers.dedup();
+    if !providers.is_empty() {
+        findings.add("found", Status::Good, format!("{} (by their keys, or on this machine)", providers.join(", ")));
+    } else if config.default_model.value == REHEARSAL {
+        let keys = config.catalog.providers().into_iter().filter_map(|(_, provider)| provider.keys.first());
+        let keys: Vec<&str> = keys.map(String::as_str).take(3).collect();
+        let detail =
+            format!("no model: set a key such as {}, start Ollama, or name a model in segue.toml", keys.join(", "));
+        findings.add("found", Status::Notable, detail);
+    }
+}
+
+/// A model in a line, and whether it can be used.
+fn describe(label: &str, card: ModelCard, member: Option<&Member>, is_used: bool) -> (Status, String) {
+    let mut detail = format!("{label}, {} tokens", amount::count(u64::from(card.window_tokens)));
+    let mut status = Status::Good;
+    if let Some(Member::Vendor { is_window_assumed: true, .. }) = member {
+        detail.push_str(" (assumed; `window_tokens` says better)");
+    }
+    if card.price.is_none() {
+        detail.push_str(", price unknown");
+    }
+    if let Some((env, is_set)) = member.and_then(Member::key) {
+        if is_set {
+            detail.push_str(&format!(", key from {env}"));
+        } else {
+            detail.push_str(&format!(", and no key: {env} is not set"));
+            status = if is_used { Status::Broken } else { Status::Notable };
+        }
+    }
+    (status, detail)
+}
+
+/// Makes one short call to each real model that plays somebody.
+async fn try_out(cast: &CastModels, used: &BTreeSet<ModelName>, findings: &mut Findings) {
+    for name in used.iter().filter(|name| cast.kind(name) == Some(Kind::Vendor)) {
+        let Ok(model) = cast.models.get(name) else { continue };
+        let started = Instant::now();
+        let most = Duration::from_millis(TRY_MS_MAX);
+        let tried = tokio::time::timeout(most, collect(model.stream(question(name)), |_| {})).await;
+        let took = amount::duration(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
+        match tried {
+            Ok(Ok(reply)) => {
+                let cost = cast.models.card(name).ok().and_then(|card| card.cost(reply.usage?));
+                let said: String = one_line(reply.text.trim()).chars().take(TRY_CHARS_SHOWN_MAX).collect();
+                let detail = format!("{name} answered in {took}: “{said}” · {}", amount::cost(cost));
+                findings.add("try", Status::Good, detail);
+            }
+            Ok(Err(failure)) => findings.add("try", Status::Broken, format!("{name}: {failure}")),
+            Err(_) => findings.add("try", Status::Broken, format!("{name} did not answer within {took}")),
+        }
+    }
+}
+
+/// The shortest question there is.
+fn question(model: &ModelName) -> Request {
+    let prompt = Prompt {
+        model: model.clone(),
+        messages: vec![Message::plain(Speaker::User, "Answer with the word yes.")],
+        tools: Vec::new(),
+        output: Output::Text,
+        reply_tokens_max: 64,
+    };
+    let call = CallFacts::new("doctor".into(), "doctor".into(), "doctor".into(), "try".into(), CallId(1));
+    Request { prompt: Arc::new(prompt), growth: Growth::Ends, call }
 }

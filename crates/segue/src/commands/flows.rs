@@ -1,6 +1,7 @@
 //! Which kinds of conversation there are, and by what rules each goes.
 
 use anyhow::bail;
+use segue_core::flow::settings::SettingSpec;
 use segue_core::flow::{Audience, FlowSpec, RoleSpec, Runs, UnknownPolicy};
 use segue_core::handover::{Form, Need};
 use segue_core::phase::diagram::mermaid;
@@ -95,7 +96,7 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
         for schema in spec.handovers.values() {
             let fields = schema.fields.iter().map(|field| {
                 let list = if field.form == Form::List { " (list)" } else { "" };
-                let need = if field.need == Need::Optional { " (optional)" } else { "" };
+                let need = if field.need == Need::Required { " (needed)" } else { "" };
                 format!("{}{list}{need}", field.name)
             });
             handovers.row([schema.kind.to_string(), fields.collect::<Vec<_>>().join(", ")]);
@@ -112,6 +113,15 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
             tools.row([tool.spec.name.to_string(), runs.to_owned(), tool.spec.description.clone()]);
         }
         section("Tools", tools);
+    }
+    if !spec.settings.is_empty() {
+        let columns = [("setting", Column::Left), ("default", Column::Left), ("what it does", Column::Wrap)];
+        let mut settings = Table::new(columns);
+        for setting in &spec.settings {
+            let default = if setting.default.is_null() { String::new() } else { setting.default.to_string() };
+            settings.row([setting.name.clone(), default, format!("{}: {}", setting.about, setting.takes)]);
+        }
+        section("Settings", settings);
     }
     out
 }
@@ -161,5 +171,11 @@ fn flow_json(spec: &FlowSpec) -> Value {
         "graphs": spec.graphs.values().collect::<Vec<_>>(),
         "handovers": spec.handovers.values().collect::<Vec<_>>(),
         "tools": spec.tools.values().map(|tool| &tool.spec).collect::<Vec<_>>(),
+        "settings": spec.settings.iter().map(setting_json).collect::<Vec<_>>(),
     })
+}
+
+fn setting_json(setting: &SettingSpec) -> Value {
+    let SettingSpec { name, takes, default, about } = setting;
+    json!({ "name": name, "takes": takes.to_string(), "default": default, "about": about })
 }

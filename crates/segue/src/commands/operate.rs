@@ -21,7 +21,7 @@ async fn by_hand(global: &Global) -> anyhow::Result<Engine> {
 pub async fn on_store(global: &Global, recovery: Recovery) -> anyhow::Result<Running> {
     // A store is not made for the sake of a session that cannot be in it.
     setup::look_into(global).await?.shutdown().await;
-    start_with(global, Start { script: None, recovery }).await
+    start_with(global, Start { recovery, ..Start::default() }).await
 }
 
 pub async fn rename(global: &Global, arguments: Rename) -> anyhow::Result<()> {

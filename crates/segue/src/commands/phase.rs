@@ -1,15 +1,17 @@
 //! Where a session's phase graphs stand, what is allowed, and how a person moves them. The graph decides.
 
+pub mod graphs;
+
 use anyhow::bail;
 use segue_core::decide::Command;
-use segue_core::event::{Event, Owner, PhaseKey};
-use segue_core::flow::FlowSpec;
+use segue_core::event::{Event, PhaseKey};
+use segue_core::flow::{FlowSpec, Rules};
 use segue_core::ids::{PhaseName, Seq, SessionId};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::diagram::mermaid;
-use segue_core::phase::guard::Proposer;
+use segue_core::phase::guard::{Guard, Proposer};
 use segue_core::phase::ruling::allowed;
-use segue_core::session::{Session, Stand};
+use segue_core::session::{Stand, State};
 use segue_engine::{Engine, Recovery};
 use serde_json::{Value, json};
 
@@ -19,8 +21,8 @@ use crate::cli::{Global, GraphChoice, Phase, PhaseChange};
 use crate::follow::Live;
 use crate::journal::Journal;
 use crate::print::{self, Screen, amount, paint::Paint};
-use crate::suggest::{hint, listed};
 use crate::{lookup, setup};
+use graphs::meant;
 
 pub async fn run(global: &Global, arguments: Phase) -> anyhow::Result<()> {
     match arguments.change {
@@ -33,39 +35,19 @@ async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Resul
     let engine = setup::look_into(global).await?;
     let session = lookup::session(&engine, session).await?;
     let (rules, state) = engine.state(&session).await?;
-    let spec = rules.spec();
-    let mut graphs = Vec::new();
-    for key in state.session.phase_keys(spec) {
-        if let Some(graph) = spec.graphs.get(&key.graph) {
-            let stand = state.session.stand(graph, &key);
-            graphs.push(Standing { key, graph, stand });
-        }
-    }
+    let standings = standings(&engine, &session, &*rules, &state).await?;
     if as_mermaid {
-        if graphs.is_empty() {
-            bail!("the flow `{}` has no phase graph to draw", spec.name);
+        if standings.is_empty() {
+            bail!("the flow `{}` has no phase graph to draw", rules.spec().name);
         }
-        let drawn = graphs
-            .iter()
-            .map(|Standing { key, graph, stand }| format!("%% {key}\n{}", mermaid(graph, Some(&stand.now))));
+        let drawn = standings.iter().map(|it| format!("%% {}\n{}", it.key, mermaid(it.graph, Some(&it.stand.now))));
         return print::out(&drawn.collect::<Vec<_>>().join("\n"));
     }
-    let mut out = String::new();
-    let mut values = Vec::new();
-    for standing in &graphs {
-        let conditions = engine.conditions(&session, &*rules, &state, &standing.key).await?;
-        let Standing { key, graph, stand } = standing;
-        let may = allowed(graph, &stand.now, &Proposer::User, &conditions);
-        out.push_str(&page(key, stand, &may, Screen::here().paint));
-        values.push(stand_json(key, stand, &may));
-    }
     if global.json {
-        return print::json(&json!({ "session": session, "graphs": values }));
+        let graphs: Vec<Value> = standings.iter().map(stand_json).collect();
+        return print::json(&json!({ "session": session, "graphs": graphs }));
     }
-    if graphs.is_empty() {
-        out = format!("the flow `{}` has no phases\n", spec.name);
-    }
-    print::out(&out)
+    print::out(&pages(rules.spec(), &standings, Screen::here().paint))
 }
 
 /// One graph, and where it stands.
@@ -73,10 +55,41 @@ pub struct Standing<'g> {
     pub key: PhaseKey,
     pub graph: &'g PhaseGraph,
     pub stand: Stand,
+    /// What the user may enter now.
+    pub may: Vec<PhaseName>,
 }
 
-/// Where one graph stands and what may be entered, for people.
-pub fn page(key: &PhaseKey, stand: &Stand, may: &[PhaseName], paint: Paint) -> String {
+/// Where every graph of a session stands.
+///
+/// # Errors
+/// The session cannot be read.
+pub async fn standings<'r>(
+    engine: &Engine,
+    session: &SessionId,
+    rules: &'r dyn Rules,
+    state: &State,
+) -> anyhow::Result<Vec<Standing<'r>>> {
+    let mut standings = Vec::new();
+    for key in state.session.phase_keys(rules.spec()) {
+        let Some(graph) = rules.spec().graphs.get(&key.graph) else { continue };
+        let stand = state.session.stand(graph, &key);
+        let conditions = engine.conditions(session, rules, state, &key).await?;
+        let may = allowed(graph, &stand.now, &Proposer::User, &conditions);
+        standings.push(Standing { key, graph, stand, may });
+    }
+    Ok(standings)
+}
+
+/// Where every graph stands, what may be entered and what not yet, for people.
+pub fn pages(spec: &FlowSpec, standings: &[Standing<'_>], paint: Paint) -> String {
+    if standings.is_empty() {
+        return format!("the flow `{}` has no phases\n", spec.name);
+    }
+    standings.iter().map(|standing| page(standing, paint)).collect()
+}
+
+fn page(standing: &Standing<'_>, paint: Paint) -> String {
+    let Standing { key, graph, stand, may } = standing;
     let now = &stand.now;
     let since = amount::moment(now.since);
     let turns = amount::several(u64::from(now.turns), "turn");
@@ -88,6 +101,10 @@ pub fn page(key: &PhaseKey, stand: &Stand, may: &[PhaseName], paint: Paint) -> S
     )];
     let names = |names: &[PhaseName]| names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     lines.push(format!("  you may enter  {}", if may.is_empty() { "nothing".to_owned() } else { names(may) }));
+    for edge in graph.edges_from(&now.current).filter(|edge| !may.contains(&edge.to)) {
+        let needs = if edge.guard == Guard::Always { "barred".to_owned() } else { format!("needs {}", edge.guard) };
+        lines.push(format!("  not yet        {} ({needs})", edge.to));
+    }
     if !now.open_gates.is_empty() {
         let gates: Vec<&str> = now.open_gates.iter().map(String::as_str).collect();
         lines.push(format!("  open gates     {}", paint.warn(gates.join(", "))));
@@ -102,7 +119,8 @@ pub fn page(key: &PhaseKey, stand: &Stand, may: &[PhaseName], paint: Paint) -> S
     lines.join("\n") + "\n"
 }
 
-fn stand_json(key: &PhaseKey, stand: &Stand, may: &[PhaseName]) -> Value {
+fn stand_json(standing: &Standing<'_>) -> Value {
+    let Standing { key, stand, may, .. } = standing;
     let past: Vec<Value> = stand
         .past
         .iter()
@@ -116,11 +134,20 @@ async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> an
     let engine = &running.engine;
     let session = lookup::session(engine, session).await?;
     let (rules, state) = engine.state(&session).await?;
-    let phase = |choice: &GraphChoice| choose(rules.spec(), &state.session, choice);
+    let phase = |to: Option<&PhaseName>, choice: &GraphChoice| {
+        let names: Vec<&str> = [&choice.graph, &choice.of].into_iter().flatten().map(String::as_str).collect();
+        meant(rules.spec(), &state.session, to, &names, "with --of").map_err(anyhow::Error::msg)
+    };
     let command = match change {
-        PhaseChange::Propose { to, reason, graph } => Command::Propose { phase: phase(&graph)?, to: to.into(), reason },
-        PhaseChange::Grant { to, graph } => Command::Grant { phase: phase(&graph)?, to: to.into() },
-        PhaseChange::Rollback { visit, graph } => Command::RollBack { phase: phase(&graph)?, visit },
+        PhaseChange::Propose { to, reason, graph } => {
+            let to = PhaseName::from(to);
+            Command::Propose { phase: phase(Some(&to), &graph)?, to, reason }
+        }
+        PhaseChange::Grant { to, graph } => {
+            let to = PhaseName::from(to);
+            Command::Grant { phase: phase(Some(&to), &graph)?, to }
+        }
+        PhaseChange::Rollback { visit, graph } => Command::RollBack { phase: phase(None, &graph)?, visit },
     };
     engine.command(&session, command).await?;
     let ruled = ruling(engine, &session, state.session.seq).await;
@@ -136,37 +163,6 @@ async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> an
         print::out(&format!("{}\n", turned.said.join("\n\n")))?;
     }
     conclude(&turned.outcome)
-}
-
-/// Which graph is meant: the only one, or the one that fits what was said.
-fn choose(spec: &FlowSpec, session: &Session, choice: &GraphChoice) -> anyhow::Result<PhaseKey> {
-    let keys = session.phase_keys(spec);
-    if keys.is_empty() {
-        bail!("the flow `{}` has no phases", spec.name);
-    }
-    if let Some(graph) = choice.graph.as_deref().filter(|graph| !keys.iter().any(|key| key.graph == **graph)) {
-        bail!("there is no graph `{graph}`{}", hint(graph, keys.iter().map(|key| key.graph.as_str())));
-    }
-    let is_of = |owner: &Owner, name: &str| match owner {
-        Owner::Session => false,
-        Owner::Role(role) => *role == name,
-        Owner::Agent(agent) => *agent == name,
-    };
-    let fitting: Vec<&PhaseKey> = keys
-        .iter()
-        .filter(|key| choice.graph.as_deref().is_none_or(|graph| key.graph == graph))
-        .filter(|key| choice.of.as_deref().is_none_or(|name| is_of(&key.owner, name)))
-        .collect();
-    match fitting.as_slice() {
-        [only] => Ok((*only).clone()),
-        [] => bail!("no graph is like that{}", named(&keys.iter().collect::<Vec<_>>())),
-        several => bail!("several graphs are like that; say which with --graph and --of{}", named(several)),
-    }
-}
-
-fn named(keys: &[&PhaseKey]) -> String {
-    let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
-    format!("; there are {}", listed(names.iter().map(String::as_str)))
 }
 
 /// What the graph decided, in words; that it refused is an error.

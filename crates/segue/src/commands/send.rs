@@ -10,26 +10,29 @@ use segue_core::ledger::Tally;
 use segue_engine::{Engine, Error, Message, Opening, Recovery};
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Send};
+use crate::cli::{Global, Play, Send};
 use crate::follow::{CallEnd, CallRow, End, Follower, Live, Turned, sum};
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, error_paint};
-use crate::setup::{Running, Start, start_with};
-use crate::{Quiet, lookup};
+use crate::setup::{Running, Start, Tape, start_with};
+use crate::{Quiet, image, lookup, settings};
 
 /// The code a program ends with that was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
 pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
     let text = if arguments.message == "-" { read_message()? } else { arguments.message.clone() };
-    let start = Start { script: arguments.script.as_deref(), recovery: Recovery::OnUse };
+    let images = arguments.image.iter().map(|file| image::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    let Play { model, record, replay } = &arguments.play;
+    let tape = Tape::of(arguments.script.as_deref(), record.as_deref(), replay.as_deref());
+    let start = Start { tape, model: model.as_deref(), recovery: Recovery::OnUse };
     let running = start_with(global, start).await?;
     if running.rehearsal {
         print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
     }
     let (session, is_new) = session(&running, &arguments).await?;
     let engine = &running.engine;
-    let message = Message { text, key: arguments.key.map(Into::into), busy: None };
+    let message = Message { key: arguments.key.clone().map(Into::into), images, ..Message::from(text) };
     let live = super::operate::live(global);
     let end = match deliver(engine, &session, message, live).await {
         Err(error) if is_new && matches!(error.downcast_ref(), Some(Error::Refused(_))) => {
@@ -73,6 +76,9 @@ async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(Session
     if let Some(name) = &arguments.session
         && let Some(session) = lookup::exact(engine, name).await?
     {
+        if !arguments.set.is_empty() {
+            bail!("{}", settings::settled_already(&session));
+        }
         if let Some(flow) = flow {
             let (rules, _) = engine.state(&session).await?;
             let its = &rules.spec().name;
@@ -84,9 +90,11 @@ async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(Session
         }
         return Ok((session, false));
     }
-    let opening =
-        Opening { session: arguments.session.as_deref().map(Into::into), busy: running.busy, ..Opening::default() };
-    let session = engine.open(&flow.unwrap_or_else(|| running.flow.clone()), opening).await?;
+    let flow = flow.unwrap_or_else(|| running.flow.clone());
+    let settings = settings::for_new(engine, &flow, &arguments.set)?;
+    let name = arguments.session.as_deref().map(Into::into);
+    let opening = Opening { session: name, busy: running.busy, settings, ..Opening::default() };
+    let session = engine.open(&flow, opening).await?;
     Ok((session, true))
 }
 

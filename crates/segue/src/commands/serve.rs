@@ -12,13 +12,14 @@ use serde_json::json;
 use crate::cli::{Global, Serve};
 use crate::commands::REHEARSAL_NOTE;
 use crate::print::{self, error_paint};
-use crate::setup::{Loaded, Start, load, start_with};
+use crate::setup::{Loaded, Start, Tape, load, start_with};
 
 /// What webhooks are signed with comes from here, and from nowhere else.
 const WEBHOOK_SECRET: &str = "SEGUE_WEBHOOK_SECRET";
 
 pub async fn run(global: &Global, arguments: Serve) -> anyhow::Result<()> {
-    let start = Start { script: arguments.script.as_deref(), recovery: Recovery::Now };
+    let tape = Tape::of(arguments.script.as_deref(), None, None);
+    let start = Start { tape, recovery: Recovery::Now, ..Start::default() };
     let running = start_with(global, start).await?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = Options {

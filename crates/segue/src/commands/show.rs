@@ -27,11 +27,11 @@ pub async fn run(global: &Global, arguments: Show) -> anyhow::Result<()> {
     if arguments.events {
         return show_events(&engine, &session, length(&arguments)).await;
     }
-    let (_, state) = engine.state(&session).await?;
+    let (rules, state) = engine.state(&session).await?;
     let screen = Screen::here();
     print::out(&heading(&session, &state.session, screen))?;
     let mut journal = Journal::of(&engine, &session);
-    let mut timeline = Timeline::new(screen, length(&arguments));
+    let mut timeline = Timeline::new(screen, length(&arguments), rules);
     loop {
         let events = journal.next().await?;
         let mut page = String::new();

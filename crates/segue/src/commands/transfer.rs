@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::cli::{Export, Fork, Global, Import};
 use crate::journal::Journal;
-use crate::setup::{Start, start_with};
+use crate::setup::{Start, Tape, start_with};
 use crate::{lookup, print, setup};
 
-const BY_HAND: Start<'_> = Start { script: None, recovery: Recovery::Never };
+const BY_HAND: Start<'_> = Start { tape: Tape::None, model: None, recovery: Recovery::Never };
 
 pub async fn fork(global: &Global, arguments: Fork) -> anyhow::Result<()> {
     setup::look_into(global).await?.shutdown().await;

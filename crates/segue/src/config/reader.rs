@@ -104,6 +104,23 @@ impl<'t> Table<'t> {
         })
     }
 
+    /// A number between two others, with or without a point.
+    pub fn decimal(&self, key: &str, least: f64, most: f64) -> Result<Option<Setting<f64>>, Error> {
+        self.read(key, &format!("a number from {least} to {most}"), |value| {
+            let number: f64 = match value {
+                DeValue::Float(float) => float.as_str().parse().ok()?,
+                DeValue::Integer(integer) => integer.as_str().parse().ok()?,
+                _ => return None,
+            };
+            (least..=most).contains(&number).then_some(number)
+        })
+    }
+
+    /// Yes or no.
+    pub fn flag(&self, key: &str) -> Result<Option<Setting<bool>>, Error> {
+        self.read(key, "true or false", |value| value.as_bool())
+    }
+
     /// An amount of dollars, as micro-dollars.
     pub fn dollars(&self, key: &str) -> Result<Option<Setting<u64>>, Error> {
         self.read(key, "an amount of dollars such as 0.25", |value| {

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use segue_models::card::Price;
+use segue_models::catalog::Wanted;
+use segue_models::vendor::Json;
 
 use super::read::{busy_word, pace_word};
-use super::{Config, Model, ModelKind, Origin, Setting};
+use super::vendor::JSON_WORDS;
+use super::{Config, Discovery, Model, ModelKind, Origin, Setting};
 
 /// Every value that holds: its key, the value, and where it came from.
 pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, String, Origin)> {
@@ -16,6 +19,16 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
     rows.push(("session.flow".to_owned(), config.flow.value.to_string(), config.flow.origin));
     rows.push(("session.busy".to_owned(), busy_word(config.busy.value).to_owned(), config.busy.origin));
     rows.push(("models.default".to_owned(), config.default_model.value.to_string(), config.default_model.origin));
+    if let Some(fallback) = &config.fallback_model {
+        rows.push(("models.fallback".to_owned(), fallback.value.to_string(), fallback.origin));
+    }
+    if config.discovery.origin != Origin::Default {
+        let discovers = config.discovery.value == Discovery::On;
+        rows.push(("models.discover".to_owned(), discovers.to_string(), config.discovery.origin));
+    }
+    if let Some(file) = &config.catalog_file {
+        rows.push(("catalog.file".to_owned(), file.value.display().to_string(), file.origin));
+    }
     for (name, model) in &config.models {
         let values = model_rows(&model.value);
         rows.extend(values.into_iter().map(|(key, value)| (format!("models.{name}.{key}"), value, model.origin)));
@@ -25,10 +38,21 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
         let phase = cast.phase.as_ref().map(|phase| format!(".phases.{phase}")).unwrap_or_default();
         rows.push((format!("{flow}roles.{}{phase}", cast.role), cast.model.value.to_string(), cast.model.origin));
     }
+    for cast in &config.fallbacks {
+        let flow = cast.flow.as_ref().map(|flow| format!("flows.{flow}.")).unwrap_or_default();
+        rows.push((format!("{flow}roles.{}.fallback", cast.role), cast.model.value.to_string(), cast.model.origin));
+    }
+    for setting in &config.settings {
+        let value = setting.value.value.to_string();
+        rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
+    }
     for (name, limits) in &config.limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {
             rows.push((format!("limits.{name}.calls_per_minute_max"), calls.value.to_string(), calls.origin));
+        }
+        if let Some(silence) = &limits.silence_ms_max {
+            rows.push((format!("limits.{name}.silence_s_max"), (silence.value / 1_000).to_string(), silence.origin));
         }
     }
     rows
@@ -40,14 +64,40 @@ fn model_rows(model: &Model) -> Vec<(&'static str, String)> {
             vec![("kind", "rehearsal".to_owned()), ("pace", pace_word(*pace).to_owned())]
         }
         ModelKind::Scripted { file } => vec![("kind", "scripted".to_owned()), ("file", file.display().to_string())],
+        ModelKind::Vendor(wanted) => vendor_rows(wanted),
     };
     if let Some(tokens) = model.window_tokens {
         rows.push(("window_tokens", tokens.to_string()));
     }
-    if let Some(Price { input, output, cached }) = model.price {
+    if let Some(Price { input, output, cached, written, .. }) = model.price {
         let dollars = |micro: u64| format!("${}", micro as f64 / 1e6);
-        let price = format!("input {}, output {}, cached {}", dollars(input), dollars(output), dollars(cached));
+        let mut price = format!("input {}, output {}, cached {}", dollars(input), dollars(output), dollars(cached));
+        if let Some(written) = written {
+            price.push_str(&format!(", written {}", dollars(written)));
+        }
         rows.push(("price", price));
     }
     rows
+}
+
+fn vendor_rows(wanted: &Wanted) -> Vec<(&'static str, String)> {
+    let word = |yes: bool| yes.to_string();
+    let mut rows = vec![("provider", wanted.provider.clone()), ("model", wanted.model.clone())];
+    let more = [
+        ("wire", wanted.wire.map(|wire| wire.word().to_owned())),
+        ("base_url", wanted.base_url.clone()),
+        ("key_env", wanted.key_env.clone()),
+        ("temperature", wanted.manner.temperature.map(|number| number.to_string())),
+        ("effort", wanted.manner.effort.map(|effort| effort.word().to_owned())),
+        ("json", wanted.known.json.map(json_word)),
+        ("images", wanted.known.images.map(word)),
+        ("tools", wanted.known.tools.map(word)),
+        ("output_tokens_max", wanted.known.output_tokens_max.map(|tokens| tokens.to_string())),
+    ];
+    rows.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    rows
+}
+
+fn json_word(json: Json) -> String {
+    JSON_WORDS.iter().find(|(_, known)| *known == json).map_or("schema", |(word, _)| word).to_owned()
 }

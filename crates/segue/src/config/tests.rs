@@ -1,15 +1,21 @@
 use segue_core::flow::Rules;
 
 use super::read::{
-    FLOW_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, SCRIPTED_KEYS, SESSION_KEYS,
-    STORE_KEYS, TOP_KEYS,
+    CATALOG_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, MODELS_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, ROLES, SCRIPTED_KEYS,
+    SESSION_KEYS, STORE_KEYS, TOP_KEYS,
 };
+use super::vendor::VENDOR_KEYS;
 use super::*;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 fn read(text: &str) -> Result<Config, String> {
-    parse("folder/segue.toml".as_ref(), text).map_err(|error| error.to_string())
+    let look = |path: &std::path::Path| match path.to_str() {
+        Some("folder/prices.toml") => Ok("[providers.mine]\nwire = \"chat\"\nbase_url = \"http://box/v1\"".to_owned()),
+        Some("folder/broken.toml") => Ok("[providers.mine]".to_owned()),
+        _ => Err("no such file".to_owned()),
+    };
+    parse("folder/segue.toml".as_ref(), text, &look).map_err(|error| error.to_string())
 }
 
 fn wrong(text: &str) -> String {
@@ -34,7 +40,7 @@ fn the_defaults_on_the_page_are_the_defaults() {
     let mut built_in = Config::built_in();
     // What is not limited has the engine's own limit.
     let calls_max = Setting::default(segue_engine::limits::MODEL_CALLS_MAX);
-    built_in.limits.insert(REHEARSAL.into(), Limits { calls_max, calls_per_minute_max: None });
+    built_in.limits.insert(REHEARSAL.into(), Limits { calls_max, calls_per_minute_max: None, silence_ms_max: None });
     assert_eq!(values(&written), values(&built_in));
     assert_eq!(segue_engine::pace::ModelLimits::default().calls_max, segue_engine::limits::MODEL_CALLS_MAX);
 }
@@ -50,7 +56,14 @@ fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
         ("models.rehearsal.window_tokens", "32000"),
         ("models.replayed.file", "folder/scenario.toml"),
         ("models.replayed.price", "input $3, output $15, cached $0.3"),
+        ("models.strong.provider", "anthropic"),
+        ("models.strong.effort", "high"),
+        ("models.local.key_env", "MY_SERVER_KEY"),
+        ("models.openai/gpt-6.1-terra.model", "gpt-6.1-terra"),
+        ("catalog.file", "folder/prices.toml"),
         ("roles.assistant", "replayed"),
+        ("roles.assistant.fallback", "openai/gpt-6.1-terra"),
+        ("limits.replayed.silence_s_max", "300"),
         ("flows.chat.roles.summariser", "rehearsal"),
         ("limits.replayed.calls_per_minute_max", "60"),
     ] {
@@ -65,9 +78,19 @@ fn every_key_is_on_the_page() {
     for heading in tables {
         assert!(PAGE.contains(&heading), "{heading}");
     }
-    let keys =
-        [&STORE_KEYS[..], &SESSION_KEYS, &MODEL_KEYS, &REHEARSAL_KEYS, &SCRIPTED_KEYS, &ROLE_KEYS, &KEYS_OF_LIMITS];
-    for key in keys.concat().iter().chain(&FLOW_KEYS) {
+    let keys = [
+        &STORE_KEYS[..],
+        &SESSION_KEYS,
+        &MODELS_KEYS,
+        &MODEL_KEYS,
+        &REHEARSAL_KEYS,
+        &SCRIPTED_KEYS,
+        &VENDOR_KEYS,
+        &CATALOG_KEYS,
+        &ROLE_KEYS,
+        &KEYS_OF_LIMITS,
+    ];
+    for key in keys.concat().iter().chain(&[ROLES]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
     }
     assert!(PAGE.contains(&format!("`{{ {} }}`", PRICE_KEYS.join(", "))));
@@ -77,13 +100,16 @@ fn every_key_is_on_the_page() {
 fn mistakes_name_their_line_and_what_would_be_right() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `roles`, `flows`, `limits`"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `limits`"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");
     assert_eq!(wrong("store = true"), "1: `store`: expected a table, found true");
     assert_eq!(wrong("[session]\nbusy = \"que\""), "2: `session.busy`: no such word `que`; did you mean `queue`?");
-    assert_eq!(wrong("[models.x]\n"), "1: `models.x.kind` is missing; it is one of `rehearsal`, `scripted`");
+    assert_eq!(
+        wrong("[models.x]\n"),
+        "1: `models.x` needs a `provider`, such as \"anthropic\", or a `kind`, which is one of `rehearsal`, `scripted`, `vendor`"
+    );
     assert_eq!(
         wrong("[models.x]\nkind = \"scriptd\""),
         "2: `models.x.kind`: no such kind `scriptd`; did you mean `scripted`?"
@@ -115,6 +141,44 @@ fn mistakes_name_their_line_and_what_would_be_right() {
         wrong("[models.x]\nkind = \"rehearsal\"\nprice = { input = -1, output = 1 }").contains("an amount of dollars")
     );
     assert!(wrong("[store\n").starts_with("1: "), "{}", wrong("[store\n"));
+}
+
+#[test]
+fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
+    let text =
+        "[models.ant]\nkind = \"rehearsal\"\n[flows.concierge]\nquorum = 2\nexperts = [\"ant\", { samples = 2 }]\n";
+    let config = read(text).expect("it parses");
+    check(&config, &segue_flows::all()).expect("it fits");
+    let settings = config.settings();
+    assert_eq!(settings["concierge"], serde_json::json!({"quorum": 2, "experts": ["ant", {"samples": 2}]}));
+    assert!(values(&config).contains(&("flows.concierge.quorum".into(), "2".into())));
+    let wrong = |line: &str| {
+        let config = read(&format!("[flows.concierge]\n{line}")).expect("it parses");
+        let error = check(&config, &segue_flows::all()).expect_err("it does not fit").to_string();
+        error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
+    };
+    assert_eq!(wrong("qorum = 2"), "2: `flows.concierge.qorum` is unknown; did you mean `quorum`?");
+    assert_eq!(
+        wrong("stance = \"explore\"\nquorum = 0"),
+        "3: `flows.concierge.quorum`: expected a whole number from 1 to 32, found the number 0"
+    );
+    assert_eq!(
+        wrong("experts = [\"rehearsal\", \"rehersal\"]"),
+        "2: `flows.concierge.experts[2]`: there is no model `rehersal`; did you mean `rehearsal`?"
+    );
+    assert_eq!(
+        wrong("experts = [{ model = \"rehearsal\", sample = 2 }]"),
+        "2: `flows.concierge.experts[1].sample` is unknown; did you mean `samples`?"
+    );
+    let other =
+        |text: &str| check(&read(text).expect("it parses"), &segue_flows::all()).expect_err("it is wrong").to_string();
+    assert!(
+        other("[flows.concirge]\nquorum = 2").ends_with("2: there is no flow `concirge`; did you mean `concierge`?")
+    );
+    assert!(
+        other("[flows.chat]\nquorum = 2")
+            .ends_with("2: `flows.chat.quorum` is unknown; the flow `chat` has no settings")
+    );
 }
 
 #[test]
@@ -165,8 +229,71 @@ fn any_text_is_read_or_refused() {
         }
         seed = seed.wrapping_add(1);
         // Whatever comes of it, it comes without a panic, and an error has a line of the text.
-        if let Err(error) = parse("x".as_ref(), &text) {
+        if let Err(error) = parse("x".as_ref(), &text, &|_| Err("no".to_owned())) {
             assert!(error.line >= 1 && error.line <= text.lines().count() + 1, "{error}: {text:?}");
         }
     }
+}
+
+#[test]
+fn a_real_model_needs_a_provider_and_little_else() {
+    let config = read("[models.gpt-5]\nprovider = \"openai\"").expect("it parses");
+    let shown = values(&config);
+    assert!(shown.contains(&("models.gpt-5.model".into(), "gpt-5".into())), "its name is its model: {shown:?}");
+    for (text, complaint) in [
+        ("[models.x]\nprovider = \"opnai\"", "2: `models.x`: there is no provider `opnai`; did you mean `openai`?"),
+        ("[models.x]\nkind = \"vendor\"", "1: `models.x.provider` is missing: who serves it"),
+        ("[models.x]\nprovider = \"openai-compatible\"", "2: `models.x`: `openai-compatible` can be anywhere"),
+        ("[models.x]\nprovider = \"ollama\"\nbase_url = \"box\"", "2: `models.x`: `box` is no address"),
+        (
+            "[models.x]\nprovider = \"ollama\"\nwire = \"char\"",
+            "3: `models.x.wire`: no such word `char`; did you mean `chat`?",
+        ),
+        (
+            "[models.x]\nprovider = \"ollama\"\ntemperature = 3",
+            "3: `models.x.temperature`: expected a number from 0 to 2",
+        ),
+        (
+            "[models.x]\nprovider = \"ollama\"\nimages = \"no\"",
+            "3: `models.x.images`: expected true or false, found a text",
+        ),
+        (
+            "[models.x]\nprovider = \"ollama\"\nefort = \"low\"",
+            "3: unknown key `models.x.efort`; did you mean `effort`?",
+        ),
+        ("[models]\ndiscover = 1", "2: `models.discover`: expected true or false"),
+        ("[models]\nfallback = \"nobody\"", "2: there is no model `nobody`"),
+        ("[catalog]\nfile = \"gone.toml\"", "2: `catalog.file`: folder/gone.toml: no such file"),
+        ("[catalog]\nfile = \"broken.toml\"", "2: `catalog.file`: folder/broken.toml: "),
+    ] {
+        let error = wrong(text);
+        assert!(error.starts_with(complaint), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() {
+    for (key, value) in [
+        ("key_env", "sk-secret-1234567890"),
+        ("key_env", "lower_case"),
+        ("base_url", "https://me:sk-secret@box/v1"),
+        ("base_url", "https://box/v1?api_key=sk-secret"),
+    ] {
+        let error = wrong(&format!("[models.x]\nprovider = \"ollama\"\n{key} = \"{value}\""));
+        assert!(error.starts_with("3: ") && error.contains("environment") && !error.contains("secret-"), "{error}");
+        assert!(!error.contains(value), "{error}");
+    }
+    assert!(read("[models.x]\nprovider = \"ollama\"\nkey_env = \"MY_KEY_2\"").is_ok());
+}
+
+#[test]
+fn a_provider_and_a_model_do_without_a_table() {
+    let config = read(
+        "[models]\ndefault = \"ollama/qwen3:8b\"\n[roles]\nassistant = \"mine/any\"\n[catalog]\nfile = \"prices.toml\"",
+    );
+    let config = config.expect("it parses");
+    let named: Vec<&str> = config.models.keys().map(ModelName::as_str).collect();
+    assert_eq!(named, ["mine/any", "ollama/qwen3:8b", "rehearsal"]);
+    assert_eq!(wrong("[models]\ndefault = \"nobody/x\""), "2: there is no model `nobody/x`; there are `rehearsal`");
+    assert!(wrong("[models]\ndefault = \"ollama/\"").contains("there is no model"));
 }

@@ -44,7 +44,7 @@ pub fn tally(tally: &Tally) -> String {
     }
     parts.push(format!("{} in, {} out", count(tally.input), count(tally.output)));
     if tally.cached > 0 {
-        parts.push(format!("{} cached", count(tally.cached)));
+        parts.push(format!("{} cached ({} %)", count(tally.cached), tally.cached_percent().unwrap_or(0)));
     }
     parts.push(match (tally.unpriced, tally.cost_microusd) {
         (0, known) => cost(Some(known)),

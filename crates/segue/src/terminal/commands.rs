@@ -10,12 +10,14 @@ use segue_core::ids::{CallId, PhaseName};
 use segue_store::Query;
 
 use super::journal;
-use super::phases::{meant, standing};
 use super::slash::{Place, Slash, help};
-use super::spent::cost;
+use super::spent::{cost, prefixes};
 use super::talk::{After, Talk};
 use crate::commands::explain::find::find;
 use crate::commands::explain::receipt;
+use crate::commands::phase::graphs::meant;
+use crate::commands::phase::{pages, standings};
+use crate::commands::recompute::{once_more, page};
 use crate::commands::sessions::listing;
 use crate::limits::SESSIONS_LISTED_MAX;
 use crate::print::table::Table;
@@ -29,8 +31,8 @@ impl Talk<'_> {
         match slash {
             Slash::Help => self.screen.print(&help(self.screen.page().width))?,
             Slash::Phase => {
-                let paint = self.screen.paint();
-                let text = standing(self.engine, &self.session, &*self.rules, &self.state, paint).await?;
+                let standings = standings(self.engine, &self.session, &*self.rules, &self.state).await?;
+                let text = pages(self.rules.spec(), &standings, self.screen.paint());
                 self.screen.print_styled(&text)?;
             }
             Slash::Propose(Place { to, of }) => {
@@ -46,6 +48,7 @@ impl Talk<'_> {
                 return self.command(Command::RollBack { phase, visit }).await;
             }
             Slash::Why(call) => self.why(call).await?,
+            Slash::Recompute { call, model, set } => return self.recompute(call, model.as_deref(), &set).await,
             Slash::Fork(name) => {
                 let from = self.session.clone();
                 let fork = self.engine.fork(&from, None, name).await?;
@@ -61,7 +64,10 @@ impl Talk<'_> {
                 self.screen.note(&format!("— titled “{}” —", self.state.session.title))?;
                 return Ok(after);
             }
-            Slash::Cost => self.print_table(&cost(&self.state.session.ledger))?,
+            Slash::Cost => {
+                self.print_table(&cost(&self.state.session.ledger))?;
+                self.screen.note(&prefixes(&self.state.session.ledger))?;
+            }
             Slash::Sessions => {
                 let page = self.engine.list(&Query::newest(SESSIONS_LISTED_MAX)).await?;
                 self.print_table(&listing(&page.rows))?;
@@ -78,7 +84,8 @@ impl Talk<'_> {
     }
 
     fn phase_meant(&self, to: Option<&PhaseName>, of: Option<&str>) -> anyhow::Result<segue_core::event::PhaseKey> {
-        meant(self.rules.spec(), &self.state.session, to, of).map_err(anyhow::Error::msg)
+        let names: Vec<&str> = of.into_iter().collect();
+        meant(self.rules.spec(), &self.state.session, to, &names, "at the end").map_err(anyhow::Error::msg)
     }
 
     async fn resolve(&mut self, call: Option<CallId>, how: Resolution) -> anyhow::Result<After> {
@@ -95,14 +102,33 @@ impl Talk<'_> {
         self.command(Command::Resolve { call, how }).await
     }
 
-    async fn why(&mut self, call: Option<CallId>) -> anyhow::Result<()> {
-        let call = match call {
-            Some(call) => call,
-            None => match journal::last_heard(self.engine, &self.session, self.state.session.seq).await? {
-                Some(call) => call,
-                None => bail!("nothing was answered yet"),
-            },
+    /// The call that was named, or the last one that was heard.
+    async fn call_meant(&self, call: Option<CallId>) -> anyhow::Result<CallId> {
+        match call {
+            Some(call) => Ok(call),
+            None => {
+                let heard = journal::last_heard(self.engine, &self.session, self.state.session.seq).await?;
+                heard.context("nothing was answered yet")
+            }
+        }
+    }
+
+    async fn recompute(&mut self, call: Option<CallId>, model: Option<&str>, set: &[String]) -> anyhow::Result<After> {
+        let call = self.call_meant(call).await?;
+        let (engine, session) = (self.engine, self.session.clone());
+        let again = once_more(engine, &session, call, model, set);
+        let Some(both) = self.wait_for(&format!("asking {call} once more"), again).await? else {
+            self.screen.note("— not waited for; its answer will stand in the history —")?;
+            return Ok(After::GoOn);
         };
+        let page = page(&both?, self.screen.page());
+        let after = self.catch_up().await?;
+        self.screen.print_styled(&page)?;
+        Ok(after)
+    }
+
+    async fn why(&mut self, call: Option<CallId>) -> anyhow::Result<()> {
+        let call = self.call_meant(call).await?;
         let found = find(self.engine, &self.session, call).await?;
         let role = self.rules.spec().roles.get(&found.opened.1.role);
         let text = receipt::render(&self.session, &found, role, self.screen.page());

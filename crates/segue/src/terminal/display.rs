@@ -188,7 +188,8 @@ impl Display {
         Ok(Ending::Fine)
     }
 
-    fn note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
+    /// A quiet line beside the conversation, as soon as nobody has the floor.
+    pub fn note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
         if self.floor.is_some() {
             self.later.push(Later::Note(line));
             return Ok(());
@@ -278,6 +279,7 @@ fn line(before: &Session, recorded: &Recorded) -> Option<String> {
                 Next::GiveUp => format!("{label}: {failure}"),
             }
         }
+        Event::CallMoved { call, from, to } => format!("{}: {to} steps in for {from}", label(call)),
         Event::CallUnknown { call, next, .. } => {
             let cut_off = format!("{} was cut off when the program ended, and may have been billed", label(call));
             match next {

@@ -16,6 +16,7 @@ use segue_store::Owes;
 use super::recap::{Recalled, recap, tail};
 use super::screen::{Screen, Seen};
 use crate::commands::REHEARSAL_NOTE;
+use crate::settings;
 use crate::suggest::listed;
 
 /// Models named in the heading.
@@ -32,6 +33,8 @@ pub struct Arguments {
     pub busy: Busy,
     /// The session to go on with, or to begin under that name.
     pub session: Option<SessionId>,
+    /// How a new one is set, as it was written.
+    pub set: Vec<String>,
     /// When the program started: what was recorded since is news.
     pub started: Millis,
     /// Who answers.
@@ -66,6 +69,7 @@ pub struct Entered {
 pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Entered> {
     if let Some(session) = &arguments.session {
         match engine.state(session).await {
+            Ok(_) if !arguments.set.is_empty() => bail!("{}", settings::settled_already(session)),
             Ok((rules, state)) => return take_up(engine, session, rules, state, arguments).await,
             Err(Error::NoSuchSession(_)) => {}
             Err(error) => return Err(error.into()),
@@ -73,7 +77,8 @@ pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Ent
     }
     let flow = arguments.flow.as_ref().unwrap_or(&arguments.otherwise);
     let unfinished = if arguments.session.is_none() { unfinished(engine).await? } else { Vec::new() };
-    let opening = Opening { session: arguments.session.clone(), busy: arguments.busy, ..Opening::default() };
+    let settings = settings::for_new(engine, flow, &arguments.set)?;
+    let opening = Opening { session: arguments.session.clone(), busy: arguments.busy, settings, ..Opening::default() };
     let session = engine.open(flow, opening).await?;
     let (rules, state) = engine.state(&session).await?;
     Ok(Entered { session, rules, state, recalled: Vec::new(), unfinished })
@@ -129,8 +134,14 @@ impl Entered {
                 "" => String::new(),
                 title => format!(" · {title}"),
             };
-            let heading =
-                format!("{}{title}\nflow {flow} · {model}", screen.paint().bold(format!("segue · {}", self.session)));
+            let phase = match self.state.session.phase_label().as_str() {
+                "" => String::new(),
+                phase => format!(" · in {phase}"),
+            };
+            let heading = format!(
+                "{}{title}\nflow {flow}{phase} · {model}",
+                screen.paint().bold(format!("segue · {}", self.session))
+            );
             screen.print_styled(&heading)?;
         }
         if arguments.answers == Answers::Rehearsal {

@@ -29,6 +29,7 @@ pub enum Slash {
     Grant(Place),
     RollBack { visit: u32, of: Option<String> },
     Why(Option<CallId>),
+    Recompute { call: Option<CallId>, model: Option<String>, set: Vec<String> },
     Fork(Option<SessionId>),
     Cancel,
     Retry(Option<CallId>),
@@ -55,6 +56,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("grant", "TO [OF]", "allow a phase to be entered once, whatever stands in the way"),
     ("rollback", "N [OF]", "go back to visit N of a phase; nothing is deleted"),
     ("why", "[CALL]", "what the model was shown for its last answer, and why"),
+    ("recompute", "[CALL] [NAME=VALUE]", "make a past call once more, with another model=… or setting, and compare"),
     ("fork", "[NAME]", "go on in a copy of this session"),
     ("cancel", "", "stop the turn that runs or waits"),
     ("retry", "[CALL]", "make a call again that was cut off"),
@@ -106,6 +108,7 @@ fn command(line: &str) -> Result<Slash, String> {
         }
         ("why", []) => Slash::Why(None),
         ("why", [call]) => Slash::Why(Some(call.parse()?)),
+        ("recompute", words) => recompute(words)?,
         ("fork", []) => Slash::Fork(None),
         ("fork", [name]) => Slash::Fork(Some(SessionId::from(*name))),
         ("cancel", []) => Slash::Cancel,
@@ -121,6 +124,19 @@ fn command(line: &str) -> Result<Slash, String> {
         ("quit" | "exit", []) => Slash::Quit,
         _ => return usage(),
     })
+}
+
+fn recompute(words: &[&str]) -> Result<Slash, String> {
+    let (mut call, mut model, mut set) = (None, None, Vec::new());
+    for word in words {
+        match word.split_once('=') {
+            Some(("model", name)) => model = Some(name.to_owned()),
+            Some(_) => set.push((*word).to_owned()),
+            None if call.is_none() => call = Some(word.parse()?),
+            None => return Err(format!("what is `{word}`? write /recompute [CALL] [NAME=VALUE], such as model=fast")),
+        }
+    }
+    Ok(Slash::Recompute { call, model, set })
 }
 
 fn place(to: &str, of: Option<&str>) -> Place {
@@ -196,6 +212,9 @@ mod tests {
         assert_eq!(done("/why 3"), Slash::Why(Some(CallId(3))));
         assert_eq!(done("/title  a  fine day "), Slash::Title("a  fine day".into()));
         assert_eq!(done("/phase explore coder-1"), Slash::Propose(place("explore", Some("coder-1"))));
+        let again =
+            Slash::Recompute { call: Some(CallId(5)), model: Some("owl".into()), set: vec!["stance=decide".into()] };
+        assert_eq!(done("/recompute c5 model=owl stance=decide"), again);
         assert_eq!(done("/rollback 2"), Slash::RollBack { visit: 2, of: None });
         assert_eq!(done("/export my notes.jsonl"), Slash::Export("my notes.jsonl".into()));
     }
@@ -221,7 +240,8 @@ mod tests {
     #[test]
     fn every_command_in_the_list_can_be_done() {
         for (name, follows, _) in COMMANDS {
-            let follows = follows.replace(['[', ']'], "").replace("CALL", "c1").replace('N', "1");
+            let follows = follows.replace(['[', ']'], "").replace("CALL", "c1");
+            let follows = if *name == "rollback" { follows.replace('N', "1") } else { follows };
             assert!(matches!(wish(&format!("/{name} {follows}")), Ok(Wish::Do(_))), "/{name} {follows}");
             assert!(help(80).contains(&format!("/{name}")));
         }

@@ -15,6 +15,7 @@ pub fn cost(ledger: &Ledger) -> Table {
         ("unknown", Column::Right),
         ("tokens in", Column::Right),
         ("cached", Column::Right),
+        ("hits", Column::Right),
         ("out", Column::Right),
         ("cost", Column::Right),
     ]);
@@ -26,18 +27,33 @@ pub fn cost(ledger: &Ledger) -> Table {
     table
 }
 
-fn row(name: &str, tally: &Tally) -> [String; 8] {
+/// What kept vendors from finding more of a prompt in their caches, in a line.
+#[must_use]
+pub fn prefixes(ledger: &Ledger) -> String {
+    let prefixes = &ledger.prefixes;
+    let mut line = format!("prompts: {} extended the one before", prefixes.extended);
+    let broken: u32 = prefixes.broken.values().sum();
+    if broken > 0 {
+        let by = prefixes.broken.iter().map(|(fragment, times)| format!("`{fragment}` {times}×"));
+        line.push_str(&format!(", {broken} parted from it: {}", by.collect::<Vec<_>>().join(", ")));
+    }
+    line
+}
+
+fn row(name: &str, tally: &Tally) -> [String; 9] {
     let counts = [tally.answered, tally.failed, tally.unknown].map(|count| amount::count(count.into()));
     let tokens = [tally.input, tally.cached, tally.output].map(amount::count);
     let cost = if tally.answered == 0 { "–".to_owned() } else { amount::cost(tally.cost()) };
     let [answered, failed, unknown] = counts;
     let [input, cached, output] = tokens;
-    [name.to_owned(), answered, failed, unknown, input, cached, output, cost]
+    let hits = tally.cached_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
+    [name.to_owned(), answered, failed, unknown, input, cached, hits, output, cost]
 }
 
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use segue_core::context::Prefix;
     use segue_core::event::{CallAnswered, CountedBy};
     use segue_core::ids::{CallId, TurnId};
     use segue_core::ledger::Account;
@@ -55,8 +71,9 @@ mod tests {
             text,
             reasoning: None,
             tool_calls: Vec::new(),
+            seal: None,
             stop: Stop::Done,
-            usage: Usage { input: 1_200, output: 30, cached: 1_000, reasoning: 0 },
+            usage: Usage { input: 1_200, output: 30, cached: 1_000, ..Usage::default() },
             counted_by: CountedBy::Vendor,
             cost_microusd: Some(1_250_000),
             ms: 10,
@@ -72,15 +89,22 @@ mod tests {
         );
         ledger.unknown(Account { role: &speaker, model: &small, phase: None, turn: None });
         expect![[r#"
-            SPENT          CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  OUT   COST
-            mapper             1       0        0      1,200   1,000   30  $1.25
-            speaker            1       0        1      1,200   1,000   30      ?
-            on big             1       0        0      1,200   1,000   30  $1.25
-            on small           1       0        1      1,200   1,000   30      ?
-            in talk/start      1       0        0      1,200   1,000   30      ?
-            this turn          1       0        0      1,200   1,000   30      ?
-            in all             2       0        1      2,400   2,000   60      ?
+            SPENT          CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
+            mapper             1       0        0      1,200   1,000  83 %   30  $1.25
+            speaker            1       0        1      1,200   1,000  83 %   30      ?
+            on big             1       0        0      1,200   1,000  83 %   30  $1.25
+            on small           1       0        1      1,200   1,000  83 %   30      ?
+            in talk/start      1       0        0      1,200   1,000  83 %   30      ?
+            this turn          1       0        0      1,200   1,000  83 %   30      ?
+            in all             2       0        1      2,400   2,000  83 %   60      ?
         "#]]
         .assert_eq(&cost(&ledger).render(100, crate::print::paint::Paint::new(false)));
+        assert_eq!(prefixes(&ledger), "prompts: 0 extended the one before");
+        ledger.prompted(&Prefix::Extends(CallId(1)));
+        for by in ["brief", "brief", "tools"] {
+            ledger.prompted(&Prefix::Broken { from: CallId(1), kept: 4, by: by.into() });
+        }
+        let expected = "prompts: 1 extended the one before, 3 parted from it: `brief` 2×, `tools` 1×";
+        assert_eq!(prefixes(&ledger), expected);
     }
 }

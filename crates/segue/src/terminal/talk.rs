@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use segue_core::decide::{Command, Refusal};
 use segue_core::event::{Event, Recorded};
-use segue_core::flow::{Audience, Rules};
+use segue_core::flow::{Audience, Rules, Telling};
 use segue_core::ids::{MessageId, Millis, Seq, SessionId};
 use segue_core::session::{CallStatus, State};
 use segue_engine::{Engine, Error, Message, Subscription, Update};
@@ -18,7 +18,7 @@ use super::draft::{Draft, Form, Written};
 use super::enter::{Arguments, Entered, enter};
 use super::history;
 use super::modes::Modes;
-use super::progress::{self, call_label};
+use super::progress::{self, Rounds, call_label};
 use super::reader::{Held, Piece, Reader};
 use super::recap::Recalled;
 use super::screen::{Screen, Seen};
@@ -43,6 +43,7 @@ pub struct Talk<'e> {
     reader: Reader,
     modes: Modes,
     farewells: Farewells,
+    rounds: Rounds,
     /// Messages sent from here and not seen coming back yet.
     sent: BTreeSet<MessageId>,
     /// For whoever looks at the exit code.
@@ -131,6 +132,7 @@ impl<'e> Talk<'e> {
             reader,
             modes,
             farewells: Farewells::listen()?,
+            rounds: Rounds::default(),
             sent: BTreeSet::new(),
             went: Went::Well,
             frame: 0,
@@ -252,7 +254,7 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.engine.send(&self.session, Message { text, key: None, busy: None }).await?;
+        let message = self.engine.send(&self.session, Message::from(text)).await?;
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
@@ -322,11 +324,35 @@ impl<'e> Talk<'e> {
         Ok(After::GoOn)
     }
 
+    /// Waits for something beside the conversation; nothing if the user does not want to wait.
+    pub(super) async fn wait_for<T>(&mut self, what: &str, work: impl Future<Output = T>) -> io::Result<Option<T>> {
+        let mut interrupts = Interrupts::listen()?;
+        let mut pulse = interval_at(Instant::now() + SPIN_EVERY, SPIN_EVERY);
+        let from = now();
+        tokio::pin!(work);
+        self.modes.hush();
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut work => break Some(done),
+                () = interrupts.next() => break None,
+                () = self.farewells.next() => break None,
+                _ = pulse.tick() => {
+                    self.frame = self.frame.wrapping_add(1);
+                    self.screen.spin(&progress::waiting(what, from, now(), self.frame));
+                }
+            }
+        };
+        self.modes.restore();
+        self.screen.end_line()?;
+        Ok(done)
+    }
+
     fn spin(&mut self, from: Millis) -> io::Result<()> {
         self.display.settle(&mut self.screen)?;
         if !self.display.is_speaking() {
             self.frame = self.frame.wrapping_add(1);
-            self.screen.spin(&progress::line(&self.state.session, from, now(), self.frame));
+            self.screen.spin(&progress::line(&self.state.session, &self.rounds, from, now(), self.frame));
         }
         Ok(())
     }
@@ -355,8 +381,10 @@ impl<'e> Talk<'e> {
                 }
             }
             Update::Event(recorded) => {
+                self.rounds.note(&recorded.event);
                 self.see_event(&recorded).await?;
                 self.state.apply(&*self.rules, &recorded);
+                self.see_fact(&recorded.event)?;
             }
         }
         Ok(())
@@ -382,6 +410,16 @@ impl<'e> Talk<'e> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A fact of the flow's own, if it is worth a line; the state is the one after it.
+    fn see_fact(&mut self, event: &Event) -> io::Result<()> {
+        let Event::Fact { kind, value } = event else { return Ok(()) };
+        match self.rules.tell(&self.state.flow, kind, value) {
+            Telling::News(text) if text.contains('\n') => self.display.note(&mut self.screen, text),
+            Telling::News(text) => self.display.note(&mut self.screen, format!("— {text} —")),
+            Telling::AsItStands | Telling::Nothing | Telling::Detail(_) => Ok(()),
+        }
     }
 
     async fn text(&self, body: segue_core::body::BodyId) -> Result<Arc<str>, Error> {

@@ -31,6 +31,7 @@ fn arguments() -> Arguments {
         otherwise: "play".into(),
         busy: Busy::Queue,
         session: Some("stage".into()),
+        set: Vec::new(),
         started: now(),
         answers: Answers::Models,
     }
@@ -86,10 +87,10 @@ async fn a_phase_change_is_a_quiet_line() {
         — begin → act —
         stage: act (visit 2, 0 turns, since DAY TIME)
           you may enter  nothing
-          open gates     looked over
-          visits before  1 begin
           not yet        review (needs applause)
-          not yet        end (barred)"#]]
+          not yet        end (barred)
+          open gates     looked over
+          visits before  1 begin"#]]
     .assert_eq(&text);
 }
 

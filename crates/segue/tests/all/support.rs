@@ -63,7 +63,13 @@ impl Place {
 
     /// Has a command run in this home and no other environment.
     pub fn settle(&self, command: &mut Command) {
-        command.env_clear().env("HOME", self.path()).env("TZ", "UTC").current_dir(self.path()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .env("HOME", self.path())
+            .env("TZ", "UTC")
+            .env("SEGUE_DISCOVER", "off")
+            .current_dir(self.path())
+            .stdin(Stdio::null());
     }
 
     pub fn run(&self, arguments: &[&str]) -> Run {

@@ -53,6 +53,7 @@ impl Stage {
             .current_dir(self.path())
             .envs(self.surroundings())
             .env_remove("SEGUE_STORE")
+            .env("SEGUE_DISCOVER", "off")
             .env_remove("SEGUE_CONFIG")
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())

@@ -272,7 +272,7 @@ fn flow_view(spec: &FlowSpec, catalog: &dyn Catalog) -> FlowView {
                 parameters: tool.spec.parameters.clone(),
             })
             .collect(),
-        settings: spec.settings.clone(),
+        settings: spec.settings_schema(),
     }
 }
 

@@ -103,7 +103,7 @@ pub async fn send(
         Some(key) => Some(IdempotencyKey::from(key)),
         None => header_key(&headers)?,
     };
-    let message = Message { text: new.text, key, busy: new.busy.map(Busy::from) };
+    let message = Message { key, busy: new.busy.map(Busy::from), ..Message::from(new.text) };
     let engine = &held.app.engine;
     if wanted == Wanted::Stream {
         let message = engine.send(&held.session, message).await.map_err(|error| held.problem(error))?;

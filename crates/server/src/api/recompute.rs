@@ -63,17 +63,17 @@ pub async fn recompute(
     super::messages::room_for_turn(&held)?;
     let change = Change { model: wanted.model.map(Into::into), settings: wanted.settings };
     let made = engine.recompute(&held.session, note.call, &change).await.map_err(|error| held.problem(error))?;
-    let new = find(&held, &made.call.to_string(), None).await?;
-    let (now, problem) = match made.now {
-        Ok(text) => (Some(text), None),
+    let before = made.then.answer.ok().map(|answer| answer.text);
+    let (now, problem) = match made.now.answer {
+        Ok(answer) => (Some(answer.text), None),
         Err(why) => (None, Some(why)),
     };
-    let changed = new.recomputes.iter().flat_map(|(_, changed)| changed.iter().map(ToString::to_string)).collect();
+    let changed = made.changed.iter().map(ToString::to_string).collect();
     Ok(Json(RecomputedView {
-        call: made.call.to_string(),
-        recomputes: note.call.to_string(),
-        model: new.model.to_string(),
-        before: made.before,
+        call: made.now.call.to_string(),
+        recomputes: made.then.call.to_string(),
+        model: made.now.model.to_string(),
+        before,
         now,
         problem,
         changed,

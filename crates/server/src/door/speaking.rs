@@ -58,7 +58,7 @@ impl Speaking {
             Some(message) => message,
             None => {
                 room_for_turn(&held)?;
-                let message = Message { text: text.clone(), key, busy: None };
+                let message = Message { key, ..Message::from(text.clone()) };
                 held.app.engine.send(&held.session, message).await.map_err(|error| held.problem(error))?
             }
         };

@@ -4,18 +4,29 @@
 use crate::limits::{COMPRESS_BYTES_MIN, TRUSTED_BYTES_MAX, VALUE_BYTES_MAX};
 use std::cell::RefCell;
 use std::io::Read as _;
+use std::sync::LazyLock;
 
 use segue_core::body::BodyId;
 use segue_core::ids::{Millis, Seq, SessionId};
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::dict::{DecoderDictionary, EncoderDictionary};
 
 use crate::{Record, Snapshot, Summary};
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
+/// Compressed with the dictionary of journals.
+const ZSTD_JOURNAL: u8 = 2;
 /// Every zstd frame begins with these; they are not written.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_LEVEL: i32 = 1;
 const CHECKSUM_BYTES: usize = 8;
+
+/// What journals say again and again. Part of the file format: a better one gets a mark of its own (see the example
+/// `dictionary`).
+const JOURNAL: &[u8] = include_bytes!("journal-1.zdict");
+static ENCODER: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(JOURNAL, ZSTD_LEVEL));
+static DECODER: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(JOURNAL));
 
 /// The records of one commit as one sealed value.
 pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[Record]) -> Vec<u8> {
@@ -31,7 +42,7 @@ pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[Record]) 
     for record in records {
         frame.extend_from_slice(&record.bytes);
     }
-    seal(session, &first.0.to_le_bytes(), &pack(&frame))
+    seal(session, &first.0.to_le_bytes(), &pack_as(ZSTD_JOURNAL, &frame))
 }
 
 /// The records sealed under this session and place.
@@ -86,7 +97,11 @@ pub(super) fn unseal_snapshot(session: &SessionId, seq: Seq, format: u32, sealed
 
 /// Bytes behind a mark that says whether they are compressed. Carries no checksum.
 pub(super) fn pack(bytes: &[u8]) -> Vec<u8> {
-    if let Some(squeezed) = squeeze(bytes) {
+    pack_as(ZSTD, bytes)
+}
+
+fn pack_as(mark: u8, bytes: &[u8]) -> Vec<u8> {
+    if let Some(squeezed) = squeeze(mark, bytes) {
         return squeezed;
     }
     let mut out = Vec::with_capacity(bytes.len() + 1);
@@ -99,7 +114,7 @@ pub(super) fn pack(bytes: &[u8]) -> Vec<u8> {
 pub(super) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     match packed.split_first() {
         Some((&PLAIN, bytes)) => Ok(bytes.to_vec()),
-        Some((&ZSTD, mut rest)) => {
+        Some((mark @ &(ZSTD | ZSTD_JOURNAL), mut rest)) => {
             let len = usize::try_from(take_number(&mut rest)?).unwrap_or(usize::MAX);
             if len > VALUE_BYTES_MAX {
                 return Err("a length too great to be true".into());
@@ -107,7 +122,8 @@ pub(super) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
             let mut frame = Vec::with_capacity(rest.len() + ZSTD_MAGIC.len());
             frame.extend_from_slice(&ZSTD_MAGIC);
             frame.extend_from_slice(rest);
-            let bytes = expand(&frame, len).map_err(|error| format!("compressed bytes that do not open: {error}"))?;
+            let bytes =
+                expand(*mark, &frame, len).map_err(|error| format!("compressed bytes that do not open: {error}"))?;
             if bytes.len() == len { Ok(bytes) } else { Err("compressed bytes of another length than told".into()) }
         }
         Some((mark, _)) => Err(format!("an unknown mark {mark}")),
@@ -168,31 +184,53 @@ fn snapshot_place(seq: Seq, format: u32) -> [u8; 13] {
 }
 
 thread_local! {
-    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> =
-        RefCell::new(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok());
-    static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
+    static COMPRESSORS: RefCell<[Option<Compressor<'static>>; 2]> = RefCell::new([plain_compressor(), journal_compressor()]);
+    static DECOMPRESSORS: RefCell<[Option<Decompressor<'static>>; 2]> =
+        RefCell::new([Decompressor::new().ok(), Decompressor::with_prepared_dictionary(&DECODER).ok()]);
+}
+
+fn plain_compressor() -> Option<Compressor<'static>> {
+    Compressor::new(ZSTD_LEVEL).ok()
+}
+
+fn journal_compressor() -> Option<Compressor<'static>> {
+    let mut compressor = Compressor::with_prepared_dictionary(&ENCODER).ok()?;
+    // The mark tells which one it is.
+    compressor.include_dictid(false).ok()?;
+    Some(compressor)
 }
 
 /// `bytes` compressed, if that makes them shorter.
-fn squeeze(bytes: &[u8]) -> Option<Vec<u8>> {
+fn squeeze(mark: u8, bytes: &[u8]) -> Option<Vec<u8>> {
     if bytes.len() < COMPRESS_BYTES_MIN {
         return None;
     }
-    let frame = COMPRESSOR.with_borrow_mut(|compressor| compressor.as_mut()?.compress(bytes).ok())?;
+    let frame = COMPRESSORS.with_borrow_mut(|compressors| {
+        let compressor = &mut compressors[usize::from(mark == ZSTD_JOURNAL)];
+        compressor.as_mut()?.compress(bytes).ok()
+    })?;
     let content = frame.strip_prefix(&ZSTD_MAGIC)?;
     let mut out = Vec::with_capacity(content.len() + 6);
-    out.push(ZSTD);
+    out.push(mark);
     put_number(&mut out, bytes.len() as u64);
     out.extend_from_slice(content);
     (out.len() <= bytes.len()).then_some(out)
 }
 
-fn expand(frame: &[u8], len: usize) -> std::io::Result<Vec<u8>> {
+fn expand(mark: u8, frame: &[u8], len: usize) -> std::io::Result<Vec<u8>> {
     if len <= TRUSTED_BYTES_MAX {
-        return DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(frame, len));
+        return DECOMPRESSORS.with_borrow_mut(|decompressors| {
+            let decompressor = &mut decompressors[usize::from(mark == ZSTD_JOURNAL)];
+            decompressor.as_mut().ok_or(std::io::ErrorKind::OutOfMemory)?.decompress(frame, len)
+        });
     }
     let mut bytes = Vec::new();
-    zstd::stream::Decoder::new(frame)?.take(len as u64 + 1).read_to_end(&mut bytes)?;
+    let whole = len as u64 + 1;
+    if mark == ZSTD_JOURNAL {
+        zstd::stream::Decoder::with_prepared_dictionary(frame, &DECODER)?.take(whole).read_to_end(&mut bytes)?;
+    } else {
+        zstd::stream::Decoder::new(frame)?.take(whole).read_to_end(&mut bytes)?;
+    }
     Ok(bytes)
 }
 
@@ -267,14 +305,16 @@ mod tests {
 
         #[test]
         fn packing_loses_nothing(bytes in prop::collection::vec(0u8..6, 0..3000)) {
-            let packed = pack(&bytes);
-            prop_assert!(packed.len() <= bytes.len() + 1);
-            prop_assert_eq!(unpack(&packed), Ok(bytes));
+            for mark in [ZSTD, ZSTD_JOURNAL] {
+                let packed = pack_as(mark, &bytes);
+                prop_assert!(packed.len() <= bytes.len() + 1);
+                prop_assert_eq!(unpack(&packed), Ok(bytes.clone()));
+            }
         }
 
         #[test]
         fn any_bytes_unpack_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            for mark in [PLAIN, ZSTD] {
+            for mark in [PLAIN, ZSTD, ZSTD_JOURNAL] {
                 let mut packed = vec![mark];
                 packed.extend_from_slice(&bytes);
                 let _ = unpack(&packed);
@@ -291,8 +331,20 @@ mod tests {
     #[test]
     fn long_texts_are_compressed_and_come_back() {
         let bytes = b"all work and no play ".repeat(200_000);
-        let packed = pack(&bytes);
-        assert!(packed.len() < bytes.len() / 100);
-        assert_eq!(unpack(&packed), Ok(bytes));
+        for mark in [ZSTD, ZSTD_JOURNAL] {
+            let packed = pack_as(mark, &bytes);
+            assert!(packed.len() < bytes.len() / 100);
+            assert_eq!(unpack(&packed).as_ref(), Ok(&bytes));
+        }
+    }
+
+    #[test]
+    fn a_journal_written_with_the_first_dictionary_opens_for_ever() {
+        let event = r#"{"is":"turn_started","turn":7,"messages":[9]}{"is":"turn_ended","turn":7,"outcome":"answered"}"#;
+        let written = [
+            2, 94, 32, 94, 181, 0, 0, 32, 55, 57, 55, 125, 7, 252, 230, 9, 122, 45, 78, 1, 104, 172, 106, 115, 167, 38,
+            194, 228, 200,
+        ];
+        assert_eq!(unpack(&written).as_deref(), Ok(event.as_bytes()));
     }
 }

@@ -57,6 +57,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, Error> {
 pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     set_up(&db)?;
+    // What is read is read once, and there are several of these.
+    db.execute_batch("PRAGMA cache_size = -512")?;
     Ok(db)
 }
 

@@ -86,7 +86,11 @@ fn answer(answered: &CallAnswered) -> String {
     };
     let mut parts = vec![format!("{} in, {} out {whose}", count(usage.input), count(usage.output))];
     if usage.cached > 0 {
-        parts.push(format!("{} of them cached", count(usage.cached)));
+        let percent = u64::from(usage.cached) * 100 / u64::from(usage.input.max(1));
+        parts.push(format!("{} of them cached ({percent} %)", count(usage.cached)));
+    }
+    if usage.written > 0 {
+        parts.push(format!("{} put into the cache", count(usage.written)));
     }
     if usage.reasoning > 0 {
         parts.push(format!("{} reasoning", count(usage.reasoning)));

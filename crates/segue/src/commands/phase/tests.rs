@@ -3,6 +3,7 @@ use segue_core::ids::Millis;
 use segue_core::phase::Phase as PhaseData;
 use segue_core::phase::{Attached, Edge, guard::Guard};
 use segue_core::scope::Scope;
+use segue_core::session::Session;
 
 use super::*;
 
@@ -24,10 +25,6 @@ fn spec() -> FlowSpec {
         .role(RoleSpec::new("guide", Scope::phase()).lives_by("talk"))
 }
 
-fn choice(graph: Option<&str>, of: Option<&str>) -> GraphChoice {
-    GraphChoice { graph: graph.map(Into::into), of: of.map(Into::into) }
-}
-
 #[test]
 fn graphs_that_never_moved_stand_at_their_start() {
     let (spec, session) = (spec(), Session { opened: Millis(7), ..Session::default() });
@@ -36,7 +33,8 @@ fn graphs_that_never_moved_stand_at_their_start() {
     assert_eq!(shown, ["project", "talk of guide"]);
     let stand = session.stand(&spec.graphs[&keys[0].graph], &keys[0]);
     let may = allowed(&spec.graphs[&keys[0].graph], &stand.now, &Proposer::User, &Default::default());
-    let page = page(&keys[0], &stand, &may, Paint::new(false));
+    let graph = &spec.graphs[&keys[0].graph];
+    let page = page(&Standing { key: keys[0].clone(), graph, stand, may }, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");
     assert!(page.contains("you may enter  build"), "{page}");
 }
@@ -44,15 +42,16 @@ fn graphs_that_never_moved_stand_at_their_start() {
 #[test]
 fn with_several_graphs_one_must_be_named() {
     let (spec, session) = (spec(), Session::default());
-    let choose = |graph, of| choose(&spec, &session, &choice(graph, of)).map_err(|error| error.to_string());
-    assert_eq!(choose(Some("project"), None).map(|key| key.to_string()), Ok("project".to_owned()));
-    assert_eq!(choose(None, Some("guide")).map(|key| key.to_string()), Ok("talk of guide".to_owned()));
-    let unclear = choose(None, None).expect_err("two graphs");
-    assert!(
-        unclear.contains("several graphs are like that") && unclear.contains("`project`, `talk of guide`"),
-        "{unclear}"
-    );
-    let unknown = choose(Some("projekt"), None).expect_err("no such graph");
-    assert_eq!(unknown, "there is no graph `projekt`; did you mean `project`?");
-    assert!(choose(None, Some("nobody")).is_err());
+    let key = |to: Option<&str>, names: &[&str]| {
+        let to = to.map(PhaseName::from);
+        meant(&spec, &session, to.as_ref(), names, "at the end").map(|key| key.to_string())
+    };
+    assert_eq!(key(None, &["project"]), Ok("project".to_owned()));
+    assert_eq!(key(Some("build"), &["guide"]), Ok("talk of guide".to_owned()));
+    assert_eq!(key(Some("build"), &["talk", "guide"]), Ok("talk of guide".to_owned()));
+    let wrong = |to, names: &[&str]| key(to, names).expect_err("it is not clear");
+    assert_eq!(wrong(None, &[]), "several could be meant; name one of `project`, `guide` at the end");
+    assert_eq!(wrong(None, &["projekt"]), "nothing called `projekt` has phases; did you mean `project`?");
+    assert_eq!(wrong(None, &["project", "guide"]), "no graph is called `project`, `guide` at once");
+    assert_eq!(wrong(Some("buidl"), &["guide"]), "there is no phase `buidl`; did you mean `build`?");
 }

@@ -1,13 +1,16 @@
 //! A journal as a story: who said what in which turn, which calls it took, what was refused.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, CountedBy, Event, Outcome, Recorded};
+use segue_core::flow::{Rules, Telling};
 use segue_core::ids::MessageId;
+use segue_core::session::State;
 
 use crate::journal::Words;
-use crate::print::text::{one_line, wrapped};
+use crate::print::text::{harmless, one_line, wrapped};
 use crate::print::{Screen, amount};
 
 /// How much of a text is shown.
@@ -23,17 +26,20 @@ pub enum Length {
 const NAME_COLUMNS: usize = 12;
 
 /// Writes the story, event by event.
-#[derive(Debug)]
 pub struct Timeline {
     screen: Screen,
     length: Length,
+    rules: Arc<dyn Rules>,
+    /// The session as it stood, for a flow that tells its facts by it.
+    state: State,
     /// Messages that no turn has taken yet, as they will be shown.
     waiting: BTreeMap<MessageId, String>,
 }
 
 impl Timeline {
-    pub fn new(screen: Screen, length: Length) -> Self {
-        Self { screen, length, waiting: BTreeMap::new() }
+    pub fn new(screen: Screen, length: Length, rules: Arc<dyn Rules>) -> Self {
+        let state = State::fresh(&*rules);
+        Self { screen, length, rules, state, waiting: BTreeMap::new() }
     }
 
     /// Asks for the words that [`Timeline::add`] will want.
@@ -48,6 +54,7 @@ impl Timeline {
     /// Writes one event.
     pub fn add(&mut self, event: &Recorded, words: &Words, out: &mut String) {
         let paint = self.screen.paint;
+        self.state.apply(&*self.rules, event);
         match &event.event {
             // The heading tells these.
             Event::SessionOpened(_) | Event::SessionRenamed { .. } => {}
@@ -82,9 +89,17 @@ impl Timeline {
             Event::PhaseRefused(_)
             | Event::StepRefused { .. }
             | Event::CallFailed { .. }
+            | Event::CallMoved { .. }
             | Event::CallUnknown { .. } => {
                 self.line(&paint.warn(self.plain(event, words)), out);
             }
+            Event::Fact { kind, value } => match self.rules.tell(&self.state.flow, kind, value) {
+                Telling::Nothing => {}
+                Telling::AsItStands => self.line(&self.plain(event, words), out),
+                Telling::Detail(text) | Telling::News(text) => {
+                    text.lines().for_each(|line| self.line(&harmless(line), out));
+                }
+            },
             _ => self.line(&self.plain(event, words), out),
         }
     }

@@ -47,6 +47,7 @@ impl Scene {
             text,
             reasoning: None,
             tool_calls: Vec::new(),
+            seal: None,
             stop: Stop::Done,
             usage: Usage::default(),
             counted_by: segue_core::event::CountedBy::Us,

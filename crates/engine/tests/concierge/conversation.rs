@@ -1,8 +1,7 @@
-//! The concierge flow in an engine: the rehearsal model plays a whole conversation, and nothing private is streamed.
+//! A whole conversation, rehearsed, and what of it is streamed.
 
 use std::sync::Arc;
 
-use segue_core::decide::Change;
 use segue_core::event::{Event, Outcome};
 use segue_core::flow::exhibit::{Exhibit, Form};
 use segue_core::ids::{Seq, SessionId};
@@ -156,45 +155,4 @@ async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
     let (events, words) = told(listener, 1).await;
     assert_eq!(words.trim_end(), "Loud.");
     assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");
-}
-
-const TWO_MAPPERS: &str = r#"
-[[reply]]
-role = "expert"
-text = "Rent."
-
-[[reply]]
-role = "mapper"
-times = 1
-text = "<map>{\"claims\": [{\"id\": \"a\", \"label\": \"rent\", \"text\": \"Rent.\", \"supporters\": [1, 2, 3]}], \"edges\": []}</map>"
-
-[[reply]]
-role = "mapper"
-text = "another map"
-
-[[reply]]
-role = "concierge"
-text = "Rent."
-"#;
-
-#[tokio::test(start_paused = true)]
-async fn s32_a_past_step_can_be_made_once_more_and_set_beside_the_first() {
-    let model: Scripted = TWO_MAPPERS.parse().expect("a sound script");
-    let engine = engine(Arc::new(model), "scripted").await;
-    let session = open(&engine, serde_json::Value::Null).await;
-    engine.ask(&session, Message::from("rent or buy?")).await.expect("it is answered");
-    let (_, before) = engine.state(&session).await.expect("it can be read");
-    let events = engine.events(&session, Seq(0), 100).await.expect("it can be read");
-    let mapper = events.iter().find_map(|recorded| match &recorded.event {
-        Event::CallOpened(opened) if opened.role == *"mapper" => Some(opened.call),
-        _ => None,
-    });
-    let mapper = mapper.expect("a map was made");
-    let both = engine.recompute(&session, mapper, &Change::default()).await.expect("it is made once more");
-    assert!(both.before.expect("it was answered").contains("\"rent\""));
-    assert_eq!(both.now, Ok("another map".to_owned()));
-    let (_, after) = engine.state(&session).await.expect("it can be read");
-    assert_eq!((after.session.threads, after.session.phases), (before.session.threads, before.session.phases));
-    let missing = engine.recompute(&session, segue_core::ids::CallId(99), &Change::default()).await;
-    assert!(missing.is_err());
 }

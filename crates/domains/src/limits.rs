@@ -1,0 +1,16 @@
+//! Every limit of the hosts, in one place.
+
+/// Longest result, in bytes of JSON. The engine cuts what is longer than a megabyte, and half a result is none.
+pub const RESULT_BYTES_MAX: usize = 900_000;
+/// Most bytes of records that one read returns; the rest is counted and not returned.
+pub const READ_BYTES_MAX: usize = 400_000;
+/// Most records fetched by their ids at once.
+pub const GET_ROWS_MAX: usize = 200;
+/// Runs remembered, so that a repetition is recognised.
+pub const RUNS_KEPT_MAX: i64 = 10_000;
+/// How long a request waits for another process that writes to the same file.
+pub const BUSY_MS_MAX: u64 = 10_000;
+/// How far the name of a record is looked for, where a record is named by another.
+pub const LABEL_DEPTH_MAX: u32 = 4;
+/// Records that a refusal names.
+pub const NAMED_MAX: usize = 5;

@@ -1,0 +1,66 @@
+//! Forty turns: what each node is shown stays within its budget and does not grow with the conversation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_core::event::Outcome;
+use segue_flows::assistant::spec::spec;
+use segue_models::Scripted;
+use serde_json::Value;
+
+use super::kitchen::Kitchen;
+
+/// A household that reads, weighs, drafts and writes in turn, for ever.
+const SCRIPT: &str = include_str!("forty_turns.toml");
+const TURNS: u32 = 40;
+const WISHES: [&str; 4] = [
+    "please look at what we could cook",
+    "weigh them for tonight, but no cod",
+    "write me a stew of our own",
+    "forget that one, put the pasta on the plan",
+];
+
+/// The most tokens a node may be shown in one ask, by its recipe: all its fragments with a budget at their budgets.
+fn budget(role: &str) -> u32 {
+    let spec = spec();
+    let recipe = &spec.roles[role].recipe;
+    let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
+        // What is always the same needs no budget of its own; no instruction of ours is longer than this.
+        fragments.iter().map(|fragment| fragment.tokens_max.unwrap_or(1_500)).sum()
+    };
+    let asks = recipe.asks.values().map(|ask| sum(ask)).max().unwrap_or_default();
+    sum(&recipe.opening) + asks
+}
+
+#[tokio::test]
+async fn forty_turns_stay_within_budget_and_their_growth_is_flat() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
+    let mut tokens: BTreeMap<String, Vec<(u32, u32)>> = BTreeMap::new();
+    for turn in 1..=TURNS {
+        let wish = WISHES[(turn as usize - 1) % WISHES.len()];
+        let report = kitchen.say(&format!("{wish} (this is message {turn})")).await;
+        assert_eq!(report.outcome, Outcome::Done, "turn {turn}");
+        for call in kitchen.calls(turn).await.iter().filter(|call| call.ask == *"go" || call.role == *"summarize") {
+            tokens.entry(call.role.to_string()).or_default().push((turn, call.receipt.tokens));
+        }
+    }
+    for (role, shown) in &tokens {
+        let most = shown.iter().map(|(_, tokens)| *tokens).max().unwrap_or_default();
+        assert!(most < budget(role), "{role}: {most} of {}", budget(role));
+        let within = |from: u32, to: u32| {
+            shown.iter().filter(|(turn, _)| (from..=to).contains(turn)).map(|(_, tokens)| *tokens).max()
+        };
+        let (Some(early), Some(late)) = (within(9, 16), within(33, 40)) else { panic!("{role} spoke throughout") };
+        assert!(
+            f64::from(late) <= f64::from(early) * 1.05,
+            "{role} grows: {early} tokens by turn 16, {late} by turn 40"
+        );
+    }
+    assert_eq!(tokens.len(), 5);
+    // The state stays small too: what is remembered is bounded, not what was said.
+    let (rules, state) = kitchen.engine.state(&kitchen.session).await.expect("readable");
+    let bytes = rules.save(&state.flow).expect("it is data").to_string().len();
+    assert!(bytes < 120_000, "{bytes}");
+}

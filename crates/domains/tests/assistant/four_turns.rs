@@ -1,0 +1,146 @@
+//! The conversation of four turns: align, look and choose, narrow down, write.
+
+use std::sync::Arc;
+
+use segue_core::context::{Piece, Prefix};
+use segue_core::decide::Command;
+use segue_core::event::Outcome;
+use segue_flows::assistant::tools::Told;
+use segue_models::Scripted;
+use segue_models::scripted::Scenario;
+use serde_json::Value;
+
+use super::kitchen::{Kitchen, has_uuid};
+
+const SCRIPT: &str = include_str!("four_turns.toml");
+
+/// Plays the scenario; every turn comes out as it says.
+async fn played() -> (Kitchen, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario: Scenario = SCRIPT.parse().expect("a sound scenario");
+    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
+    for (turn, say) in (1..).zip(&scenario.says) {
+        let report = kitchen.say(&say.text).await;
+        assert_eq!(report.outcome, Outcome::Done, "{}", say.text);
+        assert_eq!(Some(report.said.join("\n")), say.expect.reply, "{}", say.text);
+        assert_eq!(u32::try_from(kitchen.calls(turn).await.len()).ok(), say.expect.calls, "{}", say.text);
+    }
+    (kitchen, folder)
+}
+
+fn piece<'p>(pieces: &'p [Piece], name: &str) -> &'p Piece {
+    pieces.iter().find(|piece| piece.name == *name).unwrap_or_else(|| panic!("no fragment `{name}`"))
+}
+
+#[tokio::test]
+async fn a23_four_turns_align_plan_narrow_down_and_write() {
+    let (kitchen, _folder) = played().await;
+    // Turn 1 aligns and does nothing.
+    let roles =
+        |calls: &[segue_core::event::CallOpened]| calls.iter().map(|call| call.role.to_string()).collect::<Vec<_>>();
+    assert_eq!(roles(&kitchen.calls(1).await), ["understand", "think", "reply"]);
+    assert!(kitchen.runs(1).await.is_empty());
+
+    // Turn 2 plans: two reads side by side, then an analysis that has their results.
+    let calls = kitchen.calls(2).await;
+    assert_eq!(roles(&calls), ["understand", "think", "act", "act", "act", "act", "act", "reply"]);
+    let agents: Vec<_> = calls.iter().filter_map(|call| call.agent.as_ref().map(ToString::to_string)).collect();
+    assert_eq!(agents[..2], ["step-1", "step-2"], "both were asked before either had answered");
+    let read: Vec<Told> = kitchen.runs(2).await.iter().filter_map(|run| Told::of(&run.arguments)).collect();
+    assert_eq!(read.iter().map(|told| told.op.word()).collect::<Vec<_>>(), ["read", "read"]);
+    let analysis = calls.iter().find(|call| call.agent.as_ref().is_some_and(|agent| *agent == *"step-3"));
+    let sent = kitchen.sent(analysis.expect("it was made").call).await;
+    assert!(
+        sent.contains("Step 1 (read recipe): found 8 recipes")
+            && sent.contains("Note from step 2: chicken and cod first")
+    );
+    assert!(sent.contains("\"ref\":\"recipe_8\"") && sent.contains("red lentils"), "with the full records");
+    assert!(kitchen.sent(calls[1].call).await.contains("This was proposed in turn 1"));
+
+    // Turn 3 reads nothing again and leaves the cod out.
+    assert!(kitchen.runs(3).await.is_empty(), "nothing was read");
+    let calls = kitchen.calls(3).await;
+    assert_eq!(roles(&calls), ["understand", "think", "act", "reply", "summarize"]);
+    let think = kitchen.sent(calls[1].call).await;
+    for line in [
+        "- recipe_1: Lemon Herb Chicken",
+        "- everything of type recipe was read; there is no more of it",
+        "Set aside: recipe_3 (no cod this week)",
+        "Turn 2 (narrowing): the person expressed: three days, dinners only",
+    ] {
+        assert!(think.contains(line), "{line}: {think}");
+    }
+    assert!(!think.contains("- recipe_3: Baked Cod"), "what was set aside is not offered");
+    let act = kitchen.sent(calls[2].call).await;
+    assert!(act.contains("\"ref\":\"recipe_1\"") && !act.contains("\"ref\":\"recipe_3\""), "{act}");
+    let reply = kitchen.sent(calls[3].call).await;
+    assert!(reply.contains("- Turn: 3 of a conversation") && reply.contains("- Phase: narrowing"), "{reply}");
+    assert!(reply.contains("Lentil Soup") && !reply.contains("recipe_"), "names, no references: {reply}");
+
+    // Turn 4 writes the two chosen meals, and they are in the table.
+    let wrote: Vec<Told> = kitchen.runs(4).await.iter().filter_map(|run| Told::of(&run.arguments)).collect();
+    assert_eq!(wrote.iter().map(|told| told.op.word()).collect::<Vec<_>>(), ["create"], "the records were at hand");
+    let meal = |day: &str, dish: &str| (day.to_owned(), dish.to_owned());
+    assert_eq!(kitchen.meals(), [meal("2026-01-15", "Lemon Herb Chicken"), meal("2026-01-16", "Garlic Pasta")]);
+    let reply =
+        kitchen.sent(kitchen.calls(4).await.into_iter().find(|call| call.role == *"reply").expect("made").call).await;
+    assert!(reply.contains("- created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)"), "{reply}");
+}
+
+#[tokio::test]
+async fn a23_every_call_has_a_receipt_that_says_what_was_shown_and_why() {
+    let (kitchen, _folder) = played().await;
+    let think = kitchen.calls(3).await.into_iter().find(|call| call.role == *"think").expect("made");
+    let receipt = &think.receipt;
+    let loaded = piece(&receipt.ask, "loaded");
+    assert_eq!(loaded.why, "what need not be read again");
+    assert!(loaded.text.is_some_and(|text| text.tokens > 40));
+    let pending = piece(&receipt.ask, "pending");
+    assert_eq!((pending.text, pending.why.as_str()), (None, "nothing waits for an answer"));
+    assert_eq!(piece(&receipt.ask, "reasoning").why, "2 turns in full");
+    // The standing part is the same in every turn, so a vendor can keep it.
+    let Prefix::Broken { kept, by, .. } = &receipt.prefix else { panic!("another turn, another thread") };
+    assert_eq!(by.as_str(), "entities");
+    let opening: u32 = receipt.opening.iter().filter_map(|piece| piece.text).map(|text| text.tokens).sum();
+    assert!(*kept >= opening && opening > 800, "kept {kept} of {opening}");
+    for turn in 1..=4 {
+        for call in kitchen.calls(turn).await {
+            assert!(call.receipt.ask.iter().chain(&call.receipt.opening).all(|piece| !piece.why.is_empty()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a27_no_real_id_is_in_the_exact_bytes_of_any_prompt() {
+    let (kitchen, _folder) = played().await;
+    let ids = kitchen.ids();
+    assert!(ids.len() > 15 && ids.iter().all(|id| has_uuid(id)), "there are ids to be found");
+    let mut seen = 0;
+    for turn in 1..=4 {
+        for call in kitchen.calls(turn).await {
+            let sent = kitchen.sent(call.call).await;
+            assert!(!has_uuid(&sent), "{}: {sent}", call.call);
+            assert!(ids.iter().all(|id| !sent.contains(id.as_str())));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 22);
+}
+
+#[tokio::test]
+async fn what_was_written_can_be_taken_back_by_hand() {
+    let (kitchen, _folder) = played().await;
+    let undo = || Command::Flow { command: "undo".to_owned(), arguments: Value::Null };
+    kitchen.engine.command(&kitchen.session, undo()).await.expect("it is permitted");
+    kitchen.engine.wake(&kitchen.session).await.expect("it lives");
+    while !kitchen.engine.state(&kitchen.session).await.expect("readable").1.session.is_idle() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(kitchen.meals(), []);
+    let refused = kitchen.engine.command(&kitchen.session, undo()).await.expect_err("there is nothing left");
+    assert_eq!(
+        (refused.code(), refused.to_string().as_str()),
+        ("command", "nothing was written in this session that could be taken back")
+    );
+}

@@ -1,0 +1,7 @@
+//! The assistant in an engine, with a scripted model and real tables.
+
+mod crashing;
+mod forty_turns;
+mod four_turns;
+mod kitchen;
+mod rehearsing;

@@ -1,0 +1,125 @@
+//! A host held in the hand.
+
+use segue_core::event::ToolOpened;
+use segue_core::ids::{Millis, ToolRunId};
+use segue_domains::Records;
+use segue_engine::tools::{Tool, ToolRequest};
+use segue_flows::assistant::domain::Domain;
+use segue_flows::assistant::settings::Domains;
+use segue_flows::assistant::tools::Reported;
+use serde_json::{Value, json};
+
+pub struct Desk {
+    pub host: Records,
+    pub session: &'static str,
+    pub since: u64,
+    pub settings: Value,
+    pub runs: u32,
+}
+
+/// A domain with every kind of field.
+pub const THINGS: &str = r#"
+name = "things"
+
+[[type]]
+name = "box"
+label = "name"
+fields = [
+  { name = "name", kind = "text", required = true },
+  { name = "size", kind = "integer", min = 0 },
+  { name = "weight", kind = "number" },
+  { name = "open", kind = "yes_no" },
+  { name = "made", kind = "date" },
+  { name = "tags", kind = "list" },
+  { name = "inside", kind = "link", to = "box", on_delete = "clear" },
+  { name = "near", kind = "links", to = "box", on_delete = "clear" },
+]
+
+[[type]]
+name = "key"
+label = "opens"
+summary = ["note"]
+fields = [
+  { name = "opens", kind = "link", to = "box", required = true },
+  { name = "note", kind = "text" },
+  { name = "long", kind = "text" },
+]
+"#;
+
+pub fn domains() -> Domains {
+    let things = Domain::parse(THINGS).expect("sound");
+    Domains::new(Domain::shipped().into_iter().chain([things]))
+}
+
+impl Desk {
+    pub fn over(host: Records) -> Self {
+        Self { host, session: "s", since: 1, settings: json!({"domain": "things"}), runs: 0 }
+    }
+
+    pub fn new() -> Self {
+        Self::over(Records::in_memory(domains()))
+    }
+
+    /// Runs this once more, as the run it was.
+    pub fn repeat(&self, run: u32, arguments: &Value) -> Result<Reported, String> {
+        let opened = ToolOpened {
+            run: ToolRunId(run),
+            turn: None,
+            tool: "records".into(),
+            arguments: arguments.clone(),
+            wish: None,
+            agent: None,
+            phase: None,
+        };
+        let request = ToolRequest {
+            session: self.session.into(),
+            since: Millis(self.since),
+            settings: self.settings.clone(),
+            opened,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let text = runtime.block_on(self.host.run(request))?;
+        Ok(Reported::read(&text).unwrap_or_else(|| panic!("a result: {text}")))
+    }
+
+    pub fn run(&mut self, arguments: &Value) -> Result<Reported, String> {
+        self.runs += 1;
+        self.repeat(self.runs, arguments)
+    }
+
+    pub fn last_run(&self) -> u32 {
+        self.runs
+    }
+
+    pub fn ok(&mut self, op: &str, rest: Value) -> Reported {
+        let reported = self.run(&told(op, rest.clone())).expect("it is served");
+        assert_eq!(reported.refused, None, "{op} {rest}");
+        reported
+    }
+
+    pub fn refused(&mut self, op: &str, rest: Value) -> String {
+        let reported = self.run(&told(op, rest.clone())).expect("it is served");
+        reported.refused.unwrap_or_else(|| panic!("{op} {rest} was not refused"))
+    }
+
+    /// Makes a box and gives its id.
+    pub fn make(&mut self, values: Value) -> String {
+        self.ok("create", json!({"type": "box", "records": [values]})).rows.remove(0).id
+    }
+
+    /// The names of the boxes that fit.
+    pub fn names(&mut self, filters: Value) -> Vec<String> {
+        let read = self.ok("read", json!({"type": "box", "where": filters, "limit": 100, "full": true}));
+        assert_eq!(read.total, Some(read.rows.len() as u64));
+        read.rows.into_iter().map(|row| row.label).collect()
+    }
+}
+
+/// What a host is told in a step that writes.
+pub fn told(op: &str, rest: Value) -> Value {
+    let mut told = json!({"domain": "things", "op": op, "for": "call", "turn": 1, "step": 1, "step_type": "write"});
+    for (name, value) in rest.as_object().expect("an object") {
+        told[name] = value.clone();
+    }
+    told
+}

@@ -1,0 +1,173 @@
+//! Leaves a provider alone that cannot be reached: after some failures in a row nobody calls it for a while, then one call finds out whether
+//! it is back. Whoever is turned away is told when to come again, and that goes into the journal like any failure. Knows providers by
+//! name only.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use segue_core::prompt::{Failure, FailureKind};
+use tokio::time::Instant;
+
+use crate::limits::{PROVIDER_FAILURES_MAX, PROVIDER_REST_MS_MAX, PROVIDER_REST_MS_MIN};
+
+/// How every provider fares.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Breaker {
+    providers: Arc<Mutex<BTreeMap<String, Fare>>>,
+}
+
+#[derive(Debug, Default)]
+struct Fare {
+    /// Failures in a row.
+    failures: u32,
+    last: String,
+    /// Until when it is left alone, if it is.
+    rests_until: Option<Instant>,
+    rest_ms: u64,
+    /// Whether a call is finding out if it is back.
+    on_trial: bool,
+}
+
+/// Leave to call a provider. Given back unused, it counts for nothing.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    breaker: Breaker,
+    provider: String,
+    is_trial: bool,
+}
+
+impl Breaker {
+    /// Leave to call a provider, unless it is left alone.
+    pub fn leave(&self, provider: &str) -> Result<Leave, Failure> {
+        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let fare = providers.entry(provider.to_owned()).or_default();
+        let leave = |is_trial| Leave { breaker: self.clone(), provider: provider.to_owned(), is_trial };
+        let Some(until) = fare.rests_until else { return Ok(leave(false)) };
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() && !fare.on_trial {
+            fare.on_trial = true;
+            return Ok(leave(true));
+        }
+        // While somebody finds out, others come back when that is likely to be known.
+        let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).max(PROVIDER_REST_MS_MIN / 5);
+        let seconds = rest_ms.div_ceil(1_000);
+        let message = format!(
+            "{provider} failed {} times in a row and is left alone for {seconds} s; the last time: {}",
+            fare.failures, fare.last
+        );
+        Err(Failure { retry_after_ms: Some(rest_ms), ..Failure::new(FailureKind::Overload, message) })
+    }
+}
+
+impl Leave {
+    /// The call is over.
+    pub fn ended<T>(mut self, outcome: &Result<T, Failure>) {
+        let trouble = match outcome {
+            Err(failure) => match failure.kind {
+                FailureKind::Overload | FailureKind::Network | FailureKind::Timeout => Some(failure),
+                // Whoever says no is there.
+                FailureKind::BadKey
+                | FailureKind::NoSuchModel
+                | FailureKind::ContextTooLong
+                | FailureKind::RateLimit
+                | FailureKind::Malformed
+                | FailureKind::Refused
+                | FailureKind::BadRequest => None,
+            },
+            Ok(_) => None,
+        };
+        let breaker = self.breaker.clone();
+        let mut providers = breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let fare = providers.entry(self.provider.clone()).or_default();
+        match trouble {
+            None => *fare = Fare::default(),
+            Some(failure) => {
+                fare.failures = fare.failures.saturating_add(1);
+                fare.last.clone_from(&failure.message);
+                // Those that were under way when it was found out add nothing.
+                if self.is_trial || (fare.rests_until.is_none() && fare.failures >= PROVIDER_FAILURES_MAX) {
+                    fare.rest_ms = (fare.rest_ms * 2).clamp(PROVIDER_REST_MS_MIN, PROVIDER_REST_MS_MAX);
+                    fare.rests_until = Some(Instant::now() + Duration::from_millis(fare.rest_ms));
+                    fare.on_trial = false;
+                }
+            }
+        }
+        self.is_trial = false;
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if self.is_trial {
+            let mut providers = self.breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(fare) = providers.get_mut(&self.provider) {
+                fare.on_trial = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(breaker: &Breaker, kind: FailureKind) -> Result<(), Failure> {
+        breaker.leave("acme")?.ended::<()>(&Err(Failure::new(kind, "no")));
+        Ok(())
+    }
+
+    fn open() -> Breaker {
+        let breaker = Breaker::default();
+        (0..PROVIDER_FAILURES_MAX).for_each(|_| fails(&breaker, FailureKind::Network).expect("still called"));
+        breaker
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_cannot_be_reached_is_left_alone_for_a_while() {
+        let breaker = open();
+        let failure = breaker.leave("acme").expect_err("left alone");
+        assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(PROVIDER_REST_MS_MIN)));
+        assert_eq!(failure.message, "acme failed 5 times in a row and is left alone for 5 s; the last time: no");
+        assert!(breaker.leave("other").is_ok(), "others are not");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_call_finds_out_whether_it_is_back() {
+        let breaker = open();
+        tokio::time::advance(Duration::from_millis(PROVIDER_REST_MS_MIN)).await;
+        let trial = breaker.leave("acme").expect("the first to come");
+        assert!(breaker.leave("acme").is_err(), "nobody else meanwhile");
+        drop(trial);
+        let trial = breaker.leave("acme").expect("a trial that was dropped is none");
+        trial.ended::<()>(&Ok(()));
+        assert!(breaker.leave("acme").is_ok());
+        assert!(
+            fails(&breaker, FailureKind::Overload).is_ok() && breaker.leave("acme").is_ok(),
+            "and all is forgotten"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_trial_that_fails_doubles_the_rest_up_to_a_bound() {
+        let breaker = open();
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            let rest_ms = breaker.leave("acme").expect_err("left alone").retry_after_ms.expect("told");
+            rests.push(rest_ms);
+            tokio::time::advance(Duration::from_millis(rest_ms)).await;
+            fails(&breaker, FailureKind::Timeout).expect("a trial");
+        }
+        assert_eq!(rests, [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_says_no_is_there() {
+        let breaker = Breaker::default();
+        for _ in 0..PROVIDER_FAILURES_MAX * 2 {
+            fails(&breaker, FailureKind::RateLimit).expect("called");
+            fails(&breaker, FailureKind::Overload).expect("called");
+        }
+        assert!(breaker.leave("acme").is_ok());
+    }
+}

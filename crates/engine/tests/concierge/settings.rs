@@ -1,0 +1,71 @@
+//! What a session can be set to, and what is refused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_engine::{Engine, Opening, Setup};
+use segue_models::{Models, Rehearsal};
+use segue_store::Query;
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use serde_json::{Value, json};
+
+async fn engine(settings: Value) -> Engine {
+    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    let model = Arc::new(Rehearsal::instant());
+    let models = Models::new().with("ant", model.clone()).with("bee", model.clone()).with("owl", model);
+    let base = Setup::new(store, segue_flows::all(), models, "ant");
+    let settings = BTreeMap::from([("concierge".into(), settings)]);
+    Engine::start(Setup { settings, ..base }).await.expect("the engine starts")
+}
+
+async fn open(engine: &Engine, settings: Value) -> Result<Value, segue_engine::Error> {
+    let session = engine.open(&"concierge".into(), Opening { settings, ..Opening::default() }).await?;
+    Ok(engine.state(&session).await.expect("it can be read").1.session.settings)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_is_not_told_is_as_the_engine_was_set_up() {
+    let engine = engine(json!({"quorum": 2, "stance": "decide"})).await;
+    assert_eq!(open(&engine, Value::Null).await.expect("it fits"), json!({"quorum": 2, "stance": "decide"}));
+    let other = open(&engine, json!({"stance": "explore", "mapper": "owl"})).await.expect("it fits");
+    assert_eq!(other, json!({"quorum": 2, "stance": "explore", "mapper": "owl"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
+    let engine = engine(Value::Null).await;
+    let refused = async |settings: Value| {
+        let error = open(&engine, settings).await.expect_err("it does not fit");
+        assert_eq!(error.code(), "bad-settings");
+        error.to_string()
+    };
+    let unknown = refused(json!({"qorum": 2})).await;
+    assert!(unknown.contains("`qorum` is unknown; there are `experts`, `samples`"), "{unknown}");
+    assert_eq!(
+        refused(json!({"quorum": 0, "batch": "never"})).await,
+        "the flow `concierge` cannot be set like that: `batch`: expected `on_signal` or `every_turn`, found `never`; \
+         `quorum`: expected a whole number from 1 to 32, found the number 0"
+    );
+    let model = refused(json!({"experts": ["ant", {"model": "cat"}]})).await;
+    assert!(model.contains("`experts[2].model`") && model.contains("cat") && model.contains("ant"), "{model}");
+    assert_eq!(engine.list(&Query::newest(9)).await.expect("it can be read").rows.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_that_are_named_are_asked() {
+    let engine =
+        engine(json!({"experts": ["bee", {"model": "ant", "samples": 2}], "mapper": "owl", "concierge": "bee"})).await;
+    let session = engine.open(&"concierge".into(), Opening::default()).await.expect("it fits");
+    engine.ask(&session, "rent or buy?".into()).await.expect("it is answered");
+    let events = engine.events(&session, segue_core::ids::Seq(0), 1_000).await.expect("it can be read");
+    let asked: Vec<String> = events
+        .iter()
+        .filter_map(|recorded| match &recorded.event {
+            segue_core::event::Event::CallOpened(opened) => {
+                Some(format!("{} {} {}", opened.role, opened.model, opened.sample))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, ["expert bee 0", "expert ant 0", "expert ant 1", "mapper owl 0", "concierge bee 0"]);
+}

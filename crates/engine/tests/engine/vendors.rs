@@ -1,0 +1,175 @@
+//! What real vendors bring about: long answers, silence, outages, and another model that steps in.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use segue_core::event::Event;
+use segue_core::prompt::FailureKind;
+use segue_core::scope::Scope;
+use segue_engine::pace::ModelLimits;
+use segue_engine::{Casting, Engine, Setup};
+use segue_models::{Chunk, ChunkStream, Description, Growth, Model, Models, Request};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_testkit::Puppet;
+
+use crate::lab::{Calls, ask, chat, chat_of, engine_of, events, open, open_as, pass, setup, speaker};
+
+/// A model that somebody serves.
+#[derive(Debug)]
+struct Served(Arc<dyn Model>);
+
+impl Model for Served {
+    fn stream(&self, request: Request) -> ChunkStream {
+        self.0.stream(request)
+    }
+
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    fn provider(&self) -> Option<&str> {
+        Some("acme")
+    }
+}
+
+/// An engine whose only model is served by somebody.
+async fn served() -> (Engine, Calls) {
+    let mut role = speaker();
+    role.retries.attempts_max = 10;
+    let (base, calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
+    let model = base.models.get(&"played".into()).expect("it is there");
+    let models = Arc::new(Models::only(Arc::new(Served(model))));
+    (Engine::start(Setup { models, ..base }).await.expect("it starts"), calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_that_keeps_coming_is_not_cut_off() {
+    let mut role = speaker();
+    role.timeout_ms = 3_000;
+    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
+    let session = open(&engine).await;
+    let asked = ask(&engine, &session, "hello");
+    let slow = calls.next().await;
+    for _ in 0..20 {
+        pass(2_900).await;
+        slow.say("on and ");
+    }
+    slow.answer("on");
+    let report = asked.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.spent.failed, report.said[0].len()), (0, 20 * 7 + 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_may_be_given_more_time_to_think_than_its_role_gives() {
+    let mut role = speaker();
+    role.timeout_ms = 1_000;
+    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
+    let limits = ModelLimits { silence_ms_max: Some(60_000), ..ModelLimits::default() };
+    let model_limits = BTreeMap::from([("played".into(), limits)]);
+    let engine = Engine::start(Setup { model_limits, ..base }).await.expect("it starts");
+    let session = open(&engine).await;
+    let asked = ask(&engine, &session, "hello");
+    let thinker = calls.next().await;
+    pass(59_000).await;
+    thinker.answer("42");
+    assert_eq!(asked.await.expect("it lives").expect("it is answered").said, ["42"]);
+    let asked = ask(&engine, &session, "and?");
+    let silent = calls.next().await;
+    silent.dropped().await;
+    assert_eq!(silent.at.elapsed(), Duration::from_secs(60));
+    calls.next().await.answer("so");
+    asked.await.expect("it lives").expect("it is answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_cannot_be_reached_is_left_alone_and_then_tried_by_one() {
+    let (engine, mut calls) = served().await;
+    let sessions = [open_as(&engine, "a").await, open_as(&engine, "b").await];
+    let first = ask(&engine, &sessions[0], "hello");
+    for _ in 0..5 {
+        calls.next().await.fail(FailureKind::Network);
+    }
+    let second = ask(&engine, &sessions[1], "hello");
+    let since = tokio::time::Instant::now();
+    let trial = calls.next().await;
+    let waited = since.elapsed();
+    assert!((Duration::from_secs(5)..Duration::from_secs(7)).contains(&waited), "{waited:?}");
+    trial.answer("back again");
+    calls.next().await.answer("and again");
+    for asked in [first, second] {
+        asked.await.expect("it lives").expect("it is answered");
+    }
+    let failures = events(&engine, &sessions[0]).await.into_iter().chain(events(&engine, &sessions[1]).await);
+    let left_alone = failures.filter(
+        |event| matches!(event, Event::CallFailed { failure, .. } if failure.message.contains("is left alone for")),
+    );
+    assert!(left_alone.count() > 0, "and the journal says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_model_steps_in_and_the_journal_says_so() {
+    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
+    let (spare_base, mut spare_calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
+    let (main, spare) = (base.models.get(&"x".into()).expect("any"), spare_base.models.get(&"x".into()).expect("any"));
+    let models = Arc::new(Models::new().with("main", main).with("spare", spare));
+    let casting = Casting::new(models.clone(), "main".into()).or_else("spare".into());
+    let engine = Engine::start(Setup { models, casting, ..base }).await.expect("it starts");
+    let session = open(&engine).await;
+    let asked = ask(&engine, &session, "hello");
+    calls.next().await.fail(FailureKind::BadKey);
+    let call = spare_calls.next().await;
+    assert_eq!((call.facts.attempt, call.prompt.model.as_str()), (2, "spare"));
+    call.answer("here I am");
+    assert_eq!(asked.await.expect("it lives").expect("it is answered").said, ["here I am"]);
+    let moved = events(&engine, &session).await;
+    assert!(moved.iter().any(|event| matches!(event, Event::CallMoved { to, .. } if *to == *"spare")));
+}
+
+#[test]
+fn who_steps_in_is_found_by_flow_and_role_first() {
+    use segue_core::decide::Catalog;
+    let casting = Casting::new(Arc::new(Models::new()), "main".into());
+    let find = |casting: &Casting, flow: &str, role: &str| {
+        casting.fallback_for(&flow.into(), &role.into()).map(|model| model.to_string())
+    };
+    assert_eq!(find(&casting, "chat", "speaker"), None);
+    let casting = casting.or_else("any".into()).or_else_for(None, "speaker".into(), "speakers".into()).or_else_for(
+        Some("chat".into()),
+        "speaker".into(),
+        "chats".into(),
+    );
+    assert_eq!(find(&casting, "chat", "speaker").as_deref(), Some("chats"));
+    assert_eq!(find(&casting, "other", "speaker").as_deref(), Some("speakers"));
+    assert_eq!(find(&casting, "chat", "mapper").as_deref(), Some("any"));
+}
+
+/// Notes whether it is told that more will follow.
+#[derive(Debug, Default)]
+struct Attentive(Mutex<Vec<Growth>>);
+
+impl Model for Attentive {
+    fn stream(&self, request: Request) -> ChunkStream {
+        self.0.lock().expect("nobody panicked").push(request.growth);
+        let chunks = [Ok(Chunk::Text("yes".into())), Ok(Chunk::Finish(Default::default()))];
+        futures_util::StreamExt::boxed(futures_util::stream::iter(chunks))
+    }
+
+    fn describe(&self) -> Description {
+        Description { kind: segue_models::Kind::Vendor, label: "attentive".into(), window_tokens: 10_000 }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_is_told_whether_its_prompt_will_grow() {
+    let model = Arc::new(Attentive::default());
+    for (scope, expected) in [(Scope::Fresh, Growth::Ends), (Scope::session(), Growth::Grows)] {
+        let flow = chat_of(Puppet::role("speaker", scope));
+        let (base, _calls) = setup(MemoryStore::open(&MemoryDisk::new()), flow);
+        let models = Arc::new(Models::only(model.clone()));
+        let engine = Engine::start(Setup { models, ..base }).await.expect("it starts");
+        let session = open(&engine).await;
+        ask(&engine, &session, "hello").await.expect("it lives").expect("it is answered");
+        assert_eq!(model.0.lock().expect("nobody panicked").last(), Some(&expected));
+    }
+}

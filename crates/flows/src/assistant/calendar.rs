@@ -1,0 +1,70 @@
+//! The day of a moment, without a clock: the journal says when something happened.
+
+use segue_core::ids::Millis;
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+const WEEKDAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+
+/// The day of a moment as `2026-01-31`, where clocks are so many minutes ahead of universal time.
+#[must_use]
+pub fn day(at: Millis, offset_minutes: i64) -> String {
+    date(days(at, offset_minutes))
+}
+
+/// Its weekday.
+#[must_use]
+pub fn weekday(at: Millis, offset_minutes: i64) -> &'static str {
+    let place = days(at, offset_minutes).rem_euclid(7);
+    WEEKDAYS[usize::try_from(place).unwrap_or(0)]
+}
+
+/// Days since 1970-01-01.
+#[must_use]
+pub fn days(at: Millis, offset_minutes: i64) -> i64 {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(offset_minutes.saturating_mul(60_000));
+    ms.div_euclid(DAY_MS)
+}
+
+/// A day that is so many days after 1970-01-01, within the years 1 to 9999.
+#[must_use]
+pub fn date(days: i64) -> String {
+    // Years are counted from March, so that the leap day is a year's last; 400 of them are a whole number of days.
+    let from_march = days.clamp(-719_162, 2_932_896) + 719_468;
+    let era = from_march.div_euclid(146_097);
+    let day_of_era = from_march.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assistant::domain::is_date;
+
+    #[test]
+    fn moments_have_the_days_of_the_calendar() {
+        assert_eq!(day(Millis(0), 0), "1970-01-01");
+        assert_eq!((day(Millis(0), -1), weekday(Millis(0), 0)), ("1969-12-31".to_owned(), "Thursday"));
+        assert_eq!(day(Millis(951_782_400_000), 0), "2000-02-29");
+        assert_eq!(day(Millis(1_768_262_400_000), 0), "2026-01-13");
+        assert_eq!(weekday(Millis(1_768_262_400_000), 0), "Tuesday");
+        assert_eq!(day(Millis(1_768_262_400_000), -60), "2026-01-12");
+    }
+
+    #[test]
+    fn every_day_is_a_day_and_follows_the_one_before() {
+        let mut before = String::new();
+        for number in (-719_162..2_932_896).step_by(97) {
+            let day = date(number);
+            assert!(is_date(&day) && day > before, "{before} {day}");
+            before = day;
+        }
+        assert_eq!(date(i64::MAX), "9999-12-31");
+        assert_eq!(date(i64::MIN), "0001-01-01");
+    }
+}

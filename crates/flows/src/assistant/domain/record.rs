@@ -1,0 +1,248 @@
+//! Whether values fit their fields. What can be meant in one way only is taken (`"25"` for a number); what cannot is
+//! refused by name.
+
+use serde_json::{Map, Value};
+
+use super::{Field, Kind, RecordType, listed};
+use crate::limits::{RECORD_LIST_ITEMS_MAX, RECORD_TEXT_CHARS_MAX};
+
+/// How complete a record must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A new record: with every required field.
+    All,
+    /// A change: only what is given counts, and nothing empties a field.
+    Given,
+}
+
+/// Turns what stands in a link into what is stored there: a reference into an id, an id into itself if it is there.
+pub type Link<'l> = dyn Fn(&Field, &str) -> Result<String, String> + 'l;
+
+/// The values of a record as they are stored.
+///
+/// # Errors
+/// What does not fit, field by field.
+pub fn check_record(
+    kind: &RecordType,
+    values: &Map<String, Value>,
+    need: Need,
+    link: &Link<'_>,
+) -> Result<Map<String, Value>, Vec<String>> {
+    let mut checked = Map::new();
+    let mut wrong = Vec::new();
+    for (name, value) in values {
+        match kind.expect_field(name).and_then(|field| check_value(field, value, link)) {
+            Ok(value) => {
+                checked.insert(name.clone(), value);
+            }
+            Err(why) => wrong.push(why),
+        }
+    }
+    for field in kind.fields.iter().filter(|field| field.required) {
+        let value = checked.get(&field.name);
+        let missing = match need {
+            Need::All => value.is_none_or(is_empty),
+            Need::Given => value.is_some_and(is_empty),
+        };
+        // What was given and did not fit is complained of already.
+        if missing && !(value.is_none() && values.contains_key(&field.name)) {
+            wrong.push(format!("`{}` is required", field.name));
+        }
+    }
+    if wrong.is_empty() { Ok(checked) } else { Err(wrong) }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+/// A value as it is stored in a field.
+///
+/// # Errors
+/// It does not fit, and why.
+pub fn check_value(field: &Field, value: &Value, link: &Link<'_>) -> Result<Value, String> {
+    let wrong = |expected: &str| Err(format!("`{}` must be {expected}, not {value}", field.name));
+    match (field.kind, value) {
+        (_, Value::Null) => Ok(Value::Null),
+        (Kind::Text, Value::String(text)) => text_value(field, text),
+        (Kind::Text, Value::Number(number)) => text_value(field, &number.to_string()),
+        (Kind::Text, _) => wrong("a text"),
+        (Kind::Integer | Kind::Number, _) => number_value(field, value),
+        (Kind::YesNo, Value::Bool(_)) => Ok(value.clone()),
+        (Kind::YesNo, Value::String(text)) => match text.trim().to_lowercase().as_str() {
+            "yes" | "true" => Ok(Value::Bool(true)),
+            "no" | "false" => Ok(Value::Bool(false)),
+            _ => wrong("true or false"),
+        },
+        (Kind::YesNo, _) => wrong("true or false"),
+        (Kind::Date, Value::String(text)) if is_date(text.trim()) => Ok(Value::String(text.trim().to_owned())),
+        (Kind::Date, _) => wrong("a day such as \"2026-01-31\""),
+        (Kind::List, Value::Array(items)) => {
+            capped(field, items.len())?;
+            let texts = items.iter().map(|item| match item {
+                Value::String(text) => text_value(field, text),
+                Value::Number(number) => text_value(field, &number.to_string()),
+                _ => Err(format!("`{}` must be a list of texts, not of {item}", field.name)),
+            });
+            texts.collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Kind::List, Value::String(text)) => Ok(Value::Array(vec![text_value(field, text)?])),
+        (Kind::List, _) => wrong("a list of texts"),
+        (Kind::Link, Value::String(to)) => link(field, to).map(Value::String),
+        (Kind::Link, _) => wrong("one reference"),
+        (Kind::Links, Value::Array(items)) => {
+            capped(field, items.len())?;
+            let ids = items.iter().map(|item| match item {
+                Value::String(to) => link(field, to).map(Value::String),
+                _ => Err(format!("`{}` must be a list of references, not of {item}", field.name)),
+            });
+            ids.collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Kind::Links, Value::String(to)) => Ok(Value::Array(vec![Value::String(link(field, to)?)])),
+        (Kind::Links, _) => wrong("a list of references"),
+    }
+}
+
+fn capped(field: &Field, items: usize) -> Result<(), String> {
+    if items > RECORD_LIST_ITEMS_MAX {
+        return Err(format!("`{}` has {items} items; at most {RECORD_LIST_ITEMS_MAX} are taken", field.name));
+    }
+    Ok(())
+}
+
+fn text_value(field: &Field, text: &str) -> Result<Value, String> {
+    let chars = text.chars().count();
+    if chars > RECORD_TEXT_CHARS_MAX {
+        return Err(format!("`{}` has {chars} characters; at most {RECORD_TEXT_CHARS_MAX} are taken", field.name));
+    }
+    if field.one_of.is_empty() {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let meant = field.one_of.iter().find(|known| known.eq_ignore_ascii_case(text.trim()));
+    let known = || listed(field.one_of.iter().map(String::as_str));
+    meant
+        .map(|known| Value::String(known.clone()))
+        .ok_or_else(|| format!("`{}` must be one of {}, not `{text}`", field.name, known()))
+}
+
+fn number_value(field: &Field, value: &Value) -> Result<Value, String> {
+    let expected = if field.kind == Kind::Integer { "a whole number" } else { "a number" };
+    let wrong = || format!("`{}` must be {expected}, not {value}", field.name);
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse::<f64>().ok(),
+        _ => None,
+    };
+    let number = number.filter(|number| number.is_finite()).ok_or_else(wrong)?;
+    if let Some(min) = field.min.filter(|min| number < *min) {
+        return Err(format!("`{}` must be at least {min}, not {number}", field.name));
+    }
+    if let Some(max) = field.max.filter(|max| number > *max) {
+        return Err(format!("`{}` must be at most {max}, not {number}", field.name));
+    }
+    if field.kind == Kind::Number {
+        return Ok(Value::from(number));
+    }
+    // Beyond this a float is no longer exact, and nobody counts that far.
+    if number.fract() != 0.0 || number.abs() > 9e15 {
+        return Err(wrong());
+    }
+    Ok(Value::from(number as i64))
+}
+
+/// Whether a text is a day of the calendar, as `2026-01-31`.
+#[must_use]
+pub fn is_date(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
+        return false;
+    }
+    let number = |from: usize, to: usize| {
+        let digits = text.get(from..to)?;
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<u32>().ok())?
+    };
+    let (Some(year), Some(month), Some(day)) = (number(0, 4), number(5, 7), number(8, 10)) else { return false };
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap => 29,
+        2 => 28,
+        1..=12 => 31,
+        _ => return false,
+    };
+    (1..=days).contains(&day)
+}
+
+/// How many days from today a sample's date is, written as `today`, `today+3` or `today-3`.
+#[must_use]
+pub fn days_from_today(text: &str) -> Option<i64> {
+    let rest = text.strip_prefix("today")?;
+    if rest.is_empty() { Some(0) } else { rest.parse().ok().filter(|_| rest.starts_with(['+', '-'])) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn field(kind: &str) -> Field {
+        serde_json::from_value(json!({"name": "f", "kind": kind, "to": null})).expect("a field")
+    }
+
+    fn checked(kind: &str, value: Value) -> Result<Value, String> {
+        check_value(&field(kind), &value, &|_, to| Ok(format!("id-of-{to}")))
+    }
+
+    #[test]
+    fn what_can_be_meant_in_one_way_only_is_taken() {
+        for (kind, value, stored) in [
+            ("integer", json!("25"), json!(25)),
+            ("integer", json!(25.0), json!(25)),
+            ("number", json!("2.5"), json!(2.5)),
+            ("yes_no", json!("Yes"), json!(true)),
+            ("list", json!("one"), json!(["one"])),
+            ("text", json!(7), json!("7")),
+            ("date", json!(" 2024-02-29 "), json!("2024-02-29")),
+            ("link", json!("a_1"), json!("id-of-a_1")),
+            ("links", json!(["a_1", "a_2"]), json!(["id-of-a_1", "id-of-a_2"])),
+            ("date", Value::Null, Value::Null),
+        ] {
+            assert_eq!(checked(kind, value), Ok(stored));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        for (kind, value) in [
+            ("integer", json!("many")),
+            ("integer", json!(1.5)),
+            ("number", json!("nan")),
+            ("yes_no", json!(1)),
+            ("date", json!("2023-02-29")),
+            ("date", json!("tomorrow")),
+            ("list", json!([["x"]])),
+            ("link", json!(["a_1"])),
+            ("text", json!({"a": 1})),
+        ] {
+            let why = checked(kind, value).expect_err("refused");
+            assert!(why.starts_with("`f` must be"), "{why}");
+        }
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for day in ["2000-02-29", "2026-12-31", "0001-01-01"] {
+            assert!(is_date(day), "{day}");
+        }
+        for day in
+            ["1900-02-29", "2026-13-01", "2026-04-31", "2026-1-1", "2026-01-00", "26-01-01", "2026/01/01", "२०२६-०१"]
+        {
+            assert!(!is_date(day), "{day}");
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The flow's own events. Whatever the flow reads from a text or decides is one of these, so that its state can be folded
+//! without reading a text again. Fields that came later have defaults: what was written once can be read for ever.
+
+use segue_core::body::Text;
+use segue_core::event::Event;
+use segue_core::flow::Step;
+use segue_core::ids::{CallId, MessageId, ToolRunId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::reasoning::TurnSummary;
+use super::registry::{Action, Draft, Known};
+
+/// A fact of this flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+pub enum Fact {
+    /// What in the session's settings was not understood.
+    Settings {
+        /// One by one.
+        complaints: Vec<String>,
+    },
+    /// What the user is taken to mean, and what that does to the references.
+    Understood(Understood),
+    /// What is to be done in this turn.
+    Planned(Plan),
+    /// No plan could be made.
+    NotPlanned {
+        /// Why.
+        why: String,
+    },
+    /// An answer that could not be used as it was.
+    Broken {
+        /// Whose.
+        node: String,
+        /// Which.
+        call: CallId,
+        /// In which step.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<u32>,
+        /// What is wrong with it.
+        complaints: Vec<String>,
+    },
+    /// What a tool brought, in references.
+    Records(Box<Records>),
+    /// A tool did not do what was asked.
+    ToolFailed {
+        /// Which run.
+        run: ToolRunId,
+        /// In which step.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<u32>,
+        /// Why.
+        why: String,
+    },
+    /// A step asked for records that are at hand; nothing was read.
+    AtHand {
+        /// Which.
+        step: u32,
+        /// The references.
+        refs: Vec<String>,
+    },
+    /// The result of an earlier step is fetched for a step.
+    Retrieved {
+        /// For which.
+        step: u32,
+        /// Of which turn.
+        of_turn: u32,
+        /// Of which step in it.
+        of_step: u32,
+    },
+    /// A step is over.
+    StepEnded(Box<StepEnd>),
+    /// A turn is over, in the words of Summarize: what was said, and what was done.
+    Summarized(Box<Summarized>),
+    /// Older summaries were folded into one text.
+    ReasoningFolded {
+        /// Up to this turn.
+        through: u32,
+        /// The text.
+        text: Text,
+    },
+    /// Older exchanges were folded into one text.
+    ConversationFolded {
+        /// Up to this turn.
+        through: u32,
+        /// The text.
+        text: Text,
+    },
+    /// Folding did not succeed; what stood stands on.
+    NotFolded {
+        /// What was to be folded.
+        what: Layer,
+        /// Why it was not.
+        why: String,
+    },
+    /// A write was taken back.
+    Undone {
+        /// The run that wrote.
+        of: ToolRunId,
+    },
+    /// A write could not be taken back.
+    NotUndone {
+        /// The run that wrote.
+        of: ToolRunId,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The layers that are folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// What was said.
+    Conversation,
+    /// What was decided.
+    Reasoning,
+}
+
+/// How an answer came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// As it was given.
+    #[default]
+    Given,
+    /// When it was asked for again.
+    Repaired,
+    /// What of it could be used, after it was asked for again.
+    Salvaged,
+}
+
+/// What the user is taken to mean.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Understood {
+    /// In which turn.
+    pub turn: u32,
+    /// What they expressed, in a few words.
+    pub expressed: String,
+    /// What they refer to.
+    pub references: Vec<String>,
+    /// What is to be kept near, and why.
+    pub retain: Vec<Reasoned>,
+    /// What is set aside, and why.
+    pub demote: Vec<Reasoned>,
+    /// What leaves the conversation.
+    pub drop: Vec<String>,
+    /// Whether everything that is saved leaves it.
+    pub clear: bool,
+    /// How they answer what was pending.
+    pub pending: Option<PendingAnswer>,
+    /// How this came about.
+    pub how: How,
+    /// What of the answer was not used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub complaints: Vec<String>,
+}
+
+/// A reference and a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasoned {
+    /// Which.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// How something pending is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PendingAnswer {
+    /// They agree.
+    Accepted,
+    /// They do not.
+    Declined,
+    /// They say what was asked.
+    Answered,
+    /// They speak of something else.
+    Ignored,
+}
+
+/// What Think decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// To act at once.
+    PlanDirect,
+    /// To propose something first.
+    Propose,
+    /// To ask first.
+    Clarify,
+}
+
+impl Decision {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::PlanDirect => "plan_direct",
+            Self::Propose => "propose",
+            Self::Clarify => "clarify",
+        }
+    }
+}
+
+/// What is to be done in a turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// In which turn.
+    pub turn: u32,
+    /// What was decided.
+    pub decision: Decision,
+    /// What for.
+    #[serde(default)]
+    pub goal: String,
+    /// The steps, in order.
+    #[serde(default)]
+    pub steps: Vec<PlannedStep>,
+    /// What to propose or ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub say: Option<String>,
+    /// Steps that were planned and are not needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
+    /// How this came about.
+    #[serde(default)]
+    pub how: How,
+}
+
+/// A step of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedStep {
+    /// Its number, from 1.
+    pub step: u32,
+    /// What is to be done.
+    pub description: String,
+    /// What sort of step it is.
+    #[serde(rename = "type")]
+    pub kind: StepKind,
+    /// The type of record it is about.
+    #[serde(default)]
+    pub subdomain: String,
+    /// Steps of one group do not wait for each other.
+    #[serde(default)]
+    pub group: u32,
+    /// The references it works with.
+    #[serde(default)]
+    pub refs: Vec<String>,
+}
+
+/// The sorts of step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// Records are read.
+    Read,
+    /// What is at hand is thought about.
+    Analyze,
+    /// Something new is written, and not saved.
+    Generate,
+    /// Records are changed. The only sort of step in which that happens.
+    Write,
+}
+
+impl StepKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Analyze, Self::Generate, Self::Write];
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Analyze => "analyze",
+            Self::Generate => "generate",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// What a tool brought, in references.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Records {
+    /// Which run.
+    pub run: ToolRunId,
+    /// In which turn.
+    #[serde(default)]
+    pub turn: u32,
+    /// For which step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// What was done.
+    pub did: Action,
+    /// What it was called for, as models name tools.
+    #[serde(default)]
+    pub tool: String,
+    /// The records.
+    #[serde(default)]
+    pub rows: Vec<Known>,
+    /// Records that are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// How many there are in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// What was read, if all of a type is at hand now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_of: Option<String>,
+    /// What tells this read from others, if it found nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty: Option<String>,
+    /// What was written, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrote: Vec<String>,
+    /// The whole result.
+    pub text: Text,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It is done.
+    Done,
+    /// The user must say something first.
+    Asked,
+    /// It cannot be done as things are.
+    Blocked,
+    /// It did not succeed.
+    Failed,
+}
+
+impl End {
+    /// How a step stands, in words for people and models.
+    #[must_use]
+    pub fn words(end: Option<Self>) -> &'static str {
+        match end {
+            Some(Self::Done) => "done",
+            Some(Self::Asked) => "waits for an answer",
+            Some(Self::Blocked) => "could not be done",
+            Some(Self::Failed) => "failed",
+            None => "not begun",
+        }
+    }
+}
+
+/// A step that is over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepEnd {
+    /// In which turn.
+    pub turn: u32,
+    /// Which.
+    pub step: u32,
+    /// How it ended.
+    pub end: End,
+    /// What came of it, in a sentence.
+    #[serde(default)]
+    pub outcome: String,
+    /// The references it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refs: Vec<String>,
+    /// What the next step should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What was written and is not saved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drafts: Vec<Draft>,
+    /// What the user is to be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// How far it had come when the question came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Value>,
+    /// What could be done next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The answer its result stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Text>,
+}
+
+/// A turn that is over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summarized {
+    /// Which.
+    pub turn: u32,
+    /// What the user said.
+    #[serde(default)]
+    pub said: Vec<(MessageId, Text)>,
+    /// What was replied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Text>,
+    /// What waits for the user's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Pending>,
+    /// What was done and why; absent where turns are not narrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<TurnSummary>,
+}
+
+/// What waits for the user's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Since which turn.
+    pub turn: u32,
+    /// What sort of thing.
+    pub what: PendingKind,
+    /// In words.
+    pub text: String,
+    /// What was found out before it came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Value>,
+}
+
+/// What can wait for the user's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PendingKind {
+    /// A proposal.
+    Proposal,
+    /// A question.
+    Question,
+}
+
+impl Fact {
+    /// The step that records it.
+    #[must_use]
+    pub fn note(self) -> Step {
+        let mut whole = serde_json::to_value(self).unwrap_or_default();
+        let kind = whole.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let value = whole.get_mut("value").map(Value::take).unwrap_or_default();
+        Step::Note { kind, value }
+    }
+
+    /// The fact an event is, if it is one of this flow's.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        let Event::Fact { kind, value } = event else { return None };
+        serde_json::from_value(json!({"kind": kind, "value": value})).ok()
+    }
+}

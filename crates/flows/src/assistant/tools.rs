@@ -1,0 +1,137 @@
+//! Between models and the host of the records: what a model asks for is checked against the declaration and put in the
+//! host's terms (ids for references), and what the host returns is put in the model's (references for ids). A write is
+//! asked for only in a step that was planned as one; the host looks at that too.
+
+mod ask;
+mod result;
+
+use segue_core::ids::ToolRunId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use ask::{Wanted, wanted};
+pub use result::{Change, Item, Reported, Row, line, shown_row, taken};
+
+/// The host of records in tables: runs are recognised when they are repeated, so a run whose end is not known is repeated.
+pub const RECORDS: &str = "records";
+/// The host of tools that a server brings: nobody knows what a repetition does there.
+pub const REMOTE: &str = "remote";
+
+/// What the host is told with every run, beside what the operation itself needs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Which domain.
+    pub domain: String,
+    /// What is to be done.
+    pub op: Operation,
+    /// What for.
+    #[serde(rename = "for")]
+    pub purpose: Purpose,
+    /// In which turn.
+    #[serde(default)]
+    pub turn: u32,
+    /// For which step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// What sort of step that is; a write is refused in any other than `write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_type: Option<super::facts::StepKind>,
+    /// Everything else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// What a host can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Find records.
+    Read,
+    /// Fetch records by their ids.
+    Get,
+    /// Make records.
+    Create,
+    /// Change records.
+    Update,
+    /// Delete records.
+    Delete,
+    /// Add links.
+    Link,
+    /// Take links away.
+    Unlink,
+    /// Take changes back.
+    Undo,
+    /// Say what became of a run, and see to it that nothing more becomes of it.
+    Settle,
+    /// Call a tool of the server.
+    Call,
+    /// Say which tools the server has.
+    Describe,
+}
+
+impl Operation {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Link => "link",
+            Self::Unlink => "unlink",
+            Self::Undo => "undo",
+            Self::Settle => "settle",
+            Self::Call => "call",
+            Self::Describe => "describe",
+        }
+    }
+
+    /// Whether it changes records.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        match self {
+            Self::Create | Self::Update | Self::Delete | Self::Link | Self::Unlink | Self::Undo => true,
+            Self::Read | Self::Get | Self::Settle | Self::Call | Self::Describe => false,
+        }
+    }
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A model asked for it.
+    Call,
+    /// A step needs records that are not at hand.
+    Load,
+    /// Nobody knows what became of a write.
+    Settle,
+    /// A person wants a write taken back.
+    Undo,
+    /// The flow wants to know the tools.
+    Describe,
+}
+
+impl Told {
+    /// Reads what a run was told.
+    #[must_use]
+    pub fn of(arguments: &Value) -> Option<Self> {
+        serde_json::from_value(arguments.clone()).ok()
+    }
+
+    /// As the journal keeps it.
+    #[must_use]
+    pub fn arguments(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// The run that a run for settling is about, and what that one was told.
+    #[must_use]
+    pub fn settles(&self) -> Option<(ToolRunId, Self)> {
+        let of = self.rest.get("of").and_then(Value::as_u64)?;
+        let was = Self::of(self.rest.get("was")?)?;
+        Some((ToolRunId(u32::try_from(of).ok()?), was))
+    }
+}

@@ -1,0 +1,72 @@
+//! Declarations of domains: what is sound, and what is complained of.
+
+use segue_flows::assistant::domain::Domain;
+
+const SOUND: &str = r#"
+name = "bees"
+about = "hives and what was done to them"
+
+[[type]]
+name = "hive"
+label = "name"
+fields = [
+  { name = "name", kind = "text", required = true },
+  { name = "queen", kind = "integer", min = 2020 },
+]
+
+[[type]]
+name = "visit"
+label = "on"
+fields = [
+  { name = "on", kind = "date", required = true },
+  { name = "hive", kind = "link", to = "hive", required = true },
+]
+
+[[samples.hive]]
+key = "old"
+name = "Old oak"
+
+[[samples.visit]]
+on = "today-3"
+hive = "old"
+"#;
+
+#[test]
+fn a_sound_declaration_is_read() {
+    let domain = Domain::parse(SOUND).expect("sound");
+    assert_eq!(domain.type_names().collect::<Vec<_>>(), ["hive", "visit"]);
+    assert_eq!(
+        domain.links_to("hive").map(|(kind, field)| (kind.name.as_str(), field.name.as_str())).collect::<Vec<_>>(),
+        [("visit", "hive")]
+    );
+    assert_eq!(Domain::shipped().len(), 2);
+}
+
+#[test]
+fn what_contradicts_itself_is_named() {
+    for (from, to, complaint) in [
+        ("name = \"bees\"", "name = \"Bees!\"", "`Bees!` cannot be its name"),
+        ("label = \"on\"", "label = \"day\"", "its label `day` is none of its fields"),
+        ("to = \"hive\"", "to = \"nest\"", "it leads to `nest`, and there is no such type"),
+        ("hive = \"old\"", "hive = \"new\"", "no sample of `hive` has the key `new`; there are `old`"),
+        ("on = \"today-3\"", "on = \"soon\"", "sample 1 of `visit`: `on` must be a day"),
+        ("name = \"visit\"", "name = \"hive\"", "the type `hive` is there twice"),
+        ("name = \"visit\"", "name = \"gen_visit\"", "names that begin with `gen_` are those of drafts"),
+        (
+            "name = \"queen\", kind = \"integer\", min = 2020",
+            "name = \"queen\", kind = \"text\", min = 2020",
+            "`min` and `max` are for numbers",
+        ),
+        ("name = \"queen\"", "name = \"id\"", "`id` and `key` are taken"),
+        ("kind = \"date\"", "kind = \"moment\"", "unknown variant `moment`"),
+        ("about = ", "abuot = ", "unknown field `abuot`"),
+        ("[[samples.hive]]", "[[samples.nest]]", "there is no type `nest`; there are `hive`, `visit`"),
+    ] {
+        let text = SOUND.replacen(from, to, 1);
+        assert_ne!(text, SOUND, "{from}");
+        let why = Domain::parse(&text).expect_err("it is not sound");
+        assert!(why.contains(complaint), "{complaint}: {why}");
+    }
+    assert!(Domain::parse("name = \"empty\"").expect_err("nothing in it").contains("it has no types"));
+    assert!(Domain::parse("name = ").expect_err("no TOML").contains("line 1"));
+}

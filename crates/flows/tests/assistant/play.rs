@@ -1,0 +1,200 @@
+//! An assistant held in the hand: the answers of its nodes, records as a host would return them, and the shortest way
+//! through a turn.
+
+use segue_core::event::{CallOpened, Event, ToolOpened};
+use segue_core::ids::CallId;
+use segue_core::session::State;
+use segue_flows::assistant::Assistant;
+use segue_flows::assistant::state::Memory;
+use segue_flows::assistant::tools::Told;
+use segue_testkit::Stage;
+use serde_json::{Value, json};
+
+pub const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
+
+pub fn open() -> Stage {
+    Stage::open(Assistant::new())
+}
+
+pub fn open_set(settings: Value) -> Stage {
+    Stage::open_set(Assistant::new(), settings)
+}
+
+/// The flow's own state, folded from the journal.
+pub fn memory(stage: &Stage) -> Memory {
+    let state = State::fold(&Assistant::new(), stage.journal());
+    state.flow.get::<Memory>().expect("it is this flow's").clone()
+}
+
+/// What Understand says where nothing matters.
+pub fn heard(expressed: &str) -> Value {
+    json!({"expressed": expressed, "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null})
+}
+
+/// The same with some parts of it said otherwise.
+pub fn heard_with(expressed: &str, more: Value) -> Value {
+    let mut heard = heard(expressed);
+    for (name, value) in more.as_object().expect("an object") {
+        heard[name] = value.clone();
+    }
+    heard
+}
+
+pub fn step(kind: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
+    json!({"description": format!("{kind} {subdomain}"), "type": kind, "subdomain": subdomain, "group": group, "refs": refs})
+}
+
+pub fn plan(steps: &[Value]) -> Value {
+    json!({"decision": "plan_direct", "goal": "help", "steps": steps, "say": null})
+}
+
+pub fn propose(say: &str) -> Value {
+    json!({"decision": "propose", "goal": "agree", "steps": [], "say": say})
+}
+
+pub fn done(outcome: &str) -> Value {
+    json!({"action": "step_complete", "outcome": outcome})
+}
+
+pub fn tool(name: &str, arguments: Value) -> Value {
+    json!({"action": "tool_call", "tool": name, "arguments": arguments})
+}
+
+/// An id as a host would make it.
+pub fn id(kind: &str, number: usize) -> String {
+    let tail: u32 = kind.bytes().map(u32::from).sum();
+    format!("0198c0de-{tail:04x}-7000-8000-{number:012x}")
+}
+
+pub fn recipe(number: usize, name: &str, ingredients: &[&str]) -> Value {
+    json!({"type": "recipe", "id": id("recipe", number), "label": name,
+        "fields": {"name": name, "minutes": 10 * number, "ingredients": ingredients, "tags": ["t"]}})
+}
+
+/// Three recipes, one of them with cod.
+pub fn recipes() -> Vec<Value> {
+    vec![
+        recipe(1, "Lemon Herb Chicken", &["chicken", "lemon"]),
+        recipe(2, "Garlic Pasta", &["spaghetti", "garlic"]),
+        recipe(3, "Baked Cod", &["cod", "tomatoes"]),
+    ]
+}
+
+pub fn found(rows: &[Value]) -> String {
+    json!({"rows": rows, "total": rows.len()}).to_string()
+}
+
+/// A meal that was created.
+pub fn created(number: usize, of: usize, label: &str) -> String {
+    let link = json!({"id": id("recipe", of), "label": label});
+    let fields = json!({"date": "2026-01-15", "slot": "dinner", "recipe": link});
+    let after = json!({"date": "2026-01-15", "slot": "dinner", "recipe": id("recipe", of)});
+    json!({"rows": [{"type": "meal", "id": id("meal", number), "label": label, "fields": fields}],
+        "changes": [{"type": "meal", "id": id("meal", number), "label": label, "before": null, "after": after}]})
+    .to_string()
+}
+
+/// A turn up to where Think has decided.
+pub fn decided(stage: &mut Stage, said: &str, heard: Value, plan: Value) {
+    stage.say(said).answer("understand", &heard.to_string()).answer("think", &plan.to_string());
+}
+
+pub fn act(stage: &mut Stage, action: Value) {
+    stage.answer("act", &action.to_string());
+}
+
+pub fn host(stage: &mut Stage, result: &str) {
+    stage.tool("records", Ok(result));
+}
+
+/// The reply, and whatever is folded after it.
+pub fn replied(stage: &mut Stage, text: &str) {
+    stage.answer("reply", text);
+    fold(stage);
+    assert!(stage.session().is_idle(), "{:?}", stage.open_roles());
+}
+
+pub fn fold(stage: &mut Stage) {
+    while stage.open_roles().iter().any(|role| role == "summarize") {
+        stage.answer("summarize", "in short: they want dinner");
+    }
+}
+
+/// A turn in which recipes are read.
+pub fn read_turn(stage: &mut Stage, said: &str) {
+    decided(stage, said, heard("wants recipes"), plan(&[step("read", "recipe", 1, &[])]));
+    act(stage, tool("read", json!({"type": "recipe", "full": true})));
+    host(stage, &found(&recipes()));
+    act(stage, done("found three recipes"));
+    replied(stage, "There are three.");
+}
+
+/// A turn in which something is only said.
+pub fn talk_turn(stage: &mut Stage, said: &str) {
+    decided(stage, said, heard("talks"), propose("Shall I?"));
+    replied(stage, "Shall I?");
+}
+
+/// The facts of a kind, as values.
+pub fn facts(stage: &Stage, wanted: &str) -> Vec<Value> {
+    let kinds = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::Fact { kind, value } if kind == wanted => Some(value.clone()),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// The calls of a role, in order.
+pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
+    let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+/// The tool runs, in order.
+pub fn runs(stage: &Stage) -> Vec<ToolOpened> {
+    let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::ToolOpened(opened) => Some(opened.clone()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+pub fn told(opened: &ToolOpened) -> Told {
+    Told::of(&opened.arguments).expect("the flow told it")
+}
+
+/// What the open call of a role is sent: everything, as one text.
+pub fn shown(stage: &Stage, role: &str) -> String {
+    let messages = stage.prompt(role).messages;
+    messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// The last part of what the open call of a role is sent: what is asked, without the standing instructions.
+pub fn asked(stage: &Stage, role: &str) -> String {
+    stage.prompt(role).messages.last().expect("there is a message").text()
+}
+
+/// What a past call was sent, as one text.
+pub fn sent(stage: &Stage, call: CallId) -> String {
+    let messages = stage.rebuilt(call).messages;
+    messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// The names of the fragments a call was shown, the opening before the bar.
+pub fn layout(opened: &CallOpened) -> String {
+    let names = |pieces: &[segue_core::context::Piece]| {
+        let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
+        shown.collect::<Vec<_>>().join(" ")
+    };
+    format!("{} | {}", names(&opened.receipt.opening), names(&opened.receipt.ask)).trim().to_owned()
+}
+
+/// The text of one fragment of a call.
+pub fn fragment(stage: &Stage, opened: &CallOpened, name: &str) -> Option<String> {
+    let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+    let piece = pieces.into_iter().find(|piece| piece.name == *name)?;
+    Some(stage.body(piece.text?.body).to_string())
+}

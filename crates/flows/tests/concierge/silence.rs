@@ -1,0 +1,80 @@
+//! Answers that hold nothing for the user: only a block, or nothing at all. The user is never left without a word.
+
+use segue_core::event::Outcome;
+
+use super::failures::outcome;
+use super::play::*;
+
+#[test]
+fn a_starter_who_only_hands_over_leaves_the_answer_to_the_explorer() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("I stay five years").answer("concierge", HANDOVER);
+    assert_eq!((phase(&stage).current.as_str(), stage.open_roles()), ("explorer", vec!["concierge".to_owned()]));
+    let call = calls(&stage, "concierge")[2].clone();
+    assert_eq!(layout(&call), "identity never part handover | message");
+    assert_eq!(concierge_prompt(&stage).1, "I stay five years", "it is told nothing of another's silence");
+    stage.answer("concierge", "Then buy.");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("Then buy.", Outcome::Done));
+}
+
+#[test]
+fn an_empty_answer_is_asked_for_once_more_and_then_fails_the_turn() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("where?").answer("concierge", "  \n");
+    let (_, last) = concierge_prompt(&stage);
+    assert!(last.contains("held nothing that the user can see") && last.ends_with("where?"), "{last}");
+    stage.answer("concierge", "In town.");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("In town.", Outcome::Done));
+
+    stage.say("why?").answer("concierge", "").answer("concierge", "");
+    let Outcome::Failed { reason } = outcome(&stage) else { panic!("the turn has failed") };
+    assert!(reason.contains("nothing to show"), "{reason}");
+    stage.say("retry");
+    assert!(concierge_prompt(&stage).1.ends_with("why?"), "the question is still open");
+    stage.answer("concierge", "Because.").say("and?");
+    assert_eq!(concierge_prompt(&stage).1, "and?");
+}
+
+#[test]
+fn an_executor_who_only_asks_for_help_gives_it_in_the_same_turn() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.say("the bank says no").answer("concierge", STEP_HELP);
+    experts(&mut stage, PLAN_MAP);
+    assert_eq!(layout(calls(&stage, "concierge").last().expect("it is asked")), "| findings message");
+    assert!(concierge_prompt(&stage).1.ends_with("the bank says no"));
+    stage.answer("concierge", "Try the other bank.").say("thanks");
+    assert_eq!(concierge_prompt(&stage).1, "thanks", "and it is told once");
+}
+
+#[test]
+fn a_step_that_is_marked_done_without_a_word_is_followed_by_one() {
+    let mut stage = open();
+    planned(&mut stage);
+    stage.say("I have the letter").answer("concierge", "<<<STEP_DONE>>>\nstep: 1\n<<<END>>>");
+    let call = calls(&stage, "concierge").last().expect("it is asked").clone();
+    assert_eq!(layout(&call), "| workflow notices message");
+    stage.answer("concierge", "Well done.").say("found one");
+    stage.answer("concierge", "<<<STEP_DONE>>>\nstep: 2\n<<<END>>>");
+    assert_eq!(phase(&stage).current, *"explorer");
+    let outcome = stage.session().handover("outcome").expect("it was built").clone();
+    assert_eq!(outcome.text("outcome"), Some("All 2 steps were done."));
+    let (system, last) = concierge_prompt(&stage);
+    assert!(system.contains("All 2 steps were done.") && last == "found one", "{system}\n{last}");
+    stage.answer("concierge", "Congratulations.");
+    assert_eq!(stage.said(), "Congratulations.");
+}
+
+#[test]
+fn a_plan_that_is_only_steps_is_put_into_words() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", &said(WORKFLOW));
+    experts(&mut stage, PLAN_MAP);
+    let steps = PLAN.split_once("\n\n").expect("words, then steps").1;
+    stage.answer("concierge", steps);
+    assert!(stage.session().is_idle(), "something was said in this turn already");
+    assert_eq!(facts(&stage, "workflow").len(), 1);
+}

@@ -1,0 +1,120 @@
+//! Traffic with vendors, written down and played again: below the adapters, so that a replay runs the very code a call runs. A cassette is
+//! JSON lines; the first says what it is and who was cast, every other holds one exchange. No key is ever on it.
+
+mod record;
+mod replay;
+
+use std::path::Path;
+
+use segue_core::prompt::Failure;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::limits::CASSETTE_BYTES_MAX;
+
+pub use record::Recorder;
+pub use replay::Player;
+
+/// The format we write.
+const FORMAT: u32 = 1;
+/// Headers of a response that are of use when it is played again; others may say who asked.
+const HEADERS_KEPT: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "date"];
+
+/// What is wrong with a cassette.
+#[derive(Debug, thiserror::Error)]
+pub enum CassetteError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// It is no cassette.
+    #[error("{path} is no cassette: line {line} {wrong}")]
+    NotOne {
+        /// Which file.
+        path: String,
+        /// Where.
+        line: usize,
+        /// What is there instead.
+        wrong: String,
+    },
+    /// It is too long.
+    #[error("{path} has {bytes} bytes; at most {CASSETTE_BYTES_MAX} are read")]
+    TooLong {
+        /// Which file.
+        path: String,
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Label {
+    segue_cassette: u32,
+    /// Whatever whoever recorded wants to know when it is played.
+    cast: Value,
+}
+
+/// One request and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Exchange {
+    method: String,
+    /// Without the host: the same answer comes from wherever it is played.
+    path: String,
+    body: Value,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Answered {
+        status: u16,
+        headers: Vec<(String, String)>,
+        /// As they came.
+        pieces: Vec<String>,
+        /// How it broke off, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        broke: Option<Failure>,
+    },
+    /// There was no answer at all.
+    Failed(Failure),
+}
+
+/// The path and query of an address.
+fn path_of(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or_else(|| "/".to_owned(), |start| rest[start..].to_owned())
+}
+
+fn body_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Reads a cassette.
+fn read(path: &Path) -> Result<(Label, Vec<Exchange>), CassetteError> {
+    let named = || path.display().to_string();
+    let io = |source| CassetteError::Io { path: named(), source };
+    let bytes = std::fs::metadata(path).map_err(io)?.len();
+    if bytes > CASSETTE_BYTES_MAX {
+        return Err(CassetteError::TooLong { path: named(), bytes });
+    }
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    let wrong = |line: usize, wrong: String| CassetteError::NotOne { path: named(), line, wrong };
+    let mut lines = text.lines().enumerate().map(|(place, line)| (place + 1, line));
+    let (_, first) = lines.next().ok_or_else(|| wrong(1, "is missing".to_owned()))?;
+    let label: Label = serde_json::from_str(first).map_err(|_| wrong(1, "does not say that it is one".to_owned()))?;
+    if label.segue_cassette != FORMAT {
+        return Err(wrong(1, format!("is of format {}, and {FORMAT} is what we know", label.segue_cassette)));
+    }
+    let mut exchanges = Vec::new();
+    for (place, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let exchange =
+            serde_json::from_str(line).map_err(|error| wrong(place, format!("holds no exchange: {error}")))?;
+        exchanges.push(exchange);
+    }
+    Ok((label, exchanges))
+}

@@ -1,0 +1,131 @@
+//! A transport that answers from a cassette: to each request what was answered to it then, and to the same request again what was answered
+//! the next time. What was never asked is refused, and said what it differs in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, future, stream};
+use segue_core::prompt::{Failure, FailureKind};
+use segue_core::signal::json::canonical;
+use serde_json::Value;
+
+use super::{CassetteError, Exchange, Outcome, body_of, path_of, read};
+use crate::http::{Request, Response, Transport};
+use crate::limits::QUOTED_CHARS_MAX;
+
+/// Plays a cassette.
+#[derive(Debug)]
+pub struct Player {
+    name: String,
+    cast: Value,
+    shelf: Mutex<Shelf>,
+}
+
+/// What is left to be played.
+#[derive(Debug, Default)]
+struct Shelf {
+    answers: BTreeMap<(String, String, String), VecDeque<Outcome>>,
+    /// For saying what a request differs in: every path with every body.
+    asked: Vec<(String, Value)>,
+}
+
+impl Player {
+    /// Plays a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no cassette.
+    pub fn new(path: &Path) -> Result<Self, CassetteError> {
+        let (label, exchanges) = read(path)?;
+        let mut shelf = Shelf::default();
+        for Exchange { method, path, body, outcome } in exchanges {
+            let place = (method, path.clone(), canonical(&body));
+            shelf.answers.entry(place).or_default().push_back(outcome);
+            shelf.asked.push((path, body));
+        }
+        Ok(Self { name: path.display().to_string(), cast: label.cast, shelf: Mutex::new(shelf) })
+    }
+
+    /// What whoever recorded it wanted to know now.
+    #[must_use]
+    pub fn cast(&self) -> &Value {
+        &self.cast
+    }
+
+    /// How many answers nobody has asked for yet.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner).answers.values().map(VecDeque::len).sum()
+    }
+
+    fn answer(&self, request: &Request) -> Result<Response, Failure> {
+        let (path, body) = (path_of(&request.url), body_of(&request.body));
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (request.method.word().to_owned(), path, canonical(&body));
+        let outcome = shelf.answers.get_mut(&place).and_then(VecDeque::pop_front);
+        match outcome {
+            Some(Outcome::Failed(failure)) => Err(failure),
+            Some(Outcome::Answered { status, headers, pieces, broke }) => {
+                let pieces = pieces.into_iter().map(|piece| Ok(piece.into_bytes())).chain(broke.map(Err));
+                Ok(Response { status, headers, body: stream::iter(pieces).boxed() })
+            }
+            None => {
+                let why = shelf.why_not(&place, &body);
+                let message = format!("the cassette {} holds no answer to this request: {why}", self.name);
+                Err(Failure::new(FailureKind::BadRequest, message))
+            }
+        }
+    }
+}
+
+impl Transport for Player {
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Response, Failure>> {
+        future::ready(self.answer(&request)).boxed()
+    }
+}
+
+impl Shelf {
+    fn why_not(&self, place: &(String, String, String), body: &Value) -> String {
+        if self.answers.contains_key(place) {
+            return "it was asked as often as it was recorded".to_owned();
+        }
+        let there: Vec<&Value> = self.asked.iter().filter(|(path, _)| *path == place.1).map(|(_, body)| body).collect();
+        let mut differences: Vec<String> = there.iter().filter_map(|known| difference("", known, body)).collect();
+        // The one that agrees the longest says most.
+        differences.sort_by_key(String::len);
+        match differences.pop() {
+            Some(difference) => format!("the nearest that was recorded differs at {difference}"),
+            None => format!("nothing was recorded for {}", place.1),
+        }
+    }
+}
+
+/// Where two values part, and how.
+fn difference(place: &str, known: &Value, asked: &Value) -> Option<String> {
+    match (known, asked) {
+        _ if known == asked => None,
+        (Value::Object(known), Value::Object(asked)) => {
+            let keys = known.keys().chain(asked.keys());
+            keys.filter_map(|key| {
+                let at = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
+                difference(&format!("{place}/{key}"), &at(known), &at(asked))
+            })
+            .max_by_key(String::len)
+        }
+        (Value::Array(known), Value::Array(asked)) => {
+            let apart = known.iter().zip(asked).enumerate().find(|(_, (known, asked))| known != asked);
+            match apart {
+                Some((index, (known, asked))) => difference(&format!("{place}/{index}"), known, asked),
+                None => Some(format!("{place}: {} recorded, {} asked", known.len(), asked.len())),
+            }
+        }
+        _ => Some(format!("{place}: recorded {}, asked {}", quoted(known), quoted(asked))),
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    let text = value.to_string();
+    let start: String = text.chars().take(QUOTED_CHARS_MAX).collect();
+    if start.len() < text.len() { format!("{start}…") } else { start }
+}

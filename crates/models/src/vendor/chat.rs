@@ -1,0 +1,239 @@
+//! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
+//! speak them: each a little differently, so the reader takes what it can get.
+
+use segue_core::prompt::{Failure, Image, Message, PART_SEPARATOR, Speaker, Stop, Usage};
+use serde_json::{Value, json};
+
+use super::pieces::Pieces;
+use super::sse::Event;
+use super::think::Think;
+use super::wire::{Asked, Desk, finish, text, tokens};
+use super::{Json, schema};
+use crate::model::Chunk;
+
+/// What ends a stream.
+const DONE: &str = "[DONE]";
+/// The one provider whose newer models take nothing but `max_completion_tokens`.
+const OPENAI: &str = "openai";
+
+pub(super) fn body(asked: &Asked<'_>) -> Value {
+    let connection = asked.connection;
+    let most = if connection.provider == OPENAI { "max_completion_tokens" } else { "max_tokens" };
+    let mut body = json!({
+        "model": connection.model,
+        "stream": true,
+        "stream_options": { "include_usage": true },
+        most: connection.output_tokens(asked.prompt),
+    });
+    let system = asked.openai_system("text", &mut body);
+    body["messages"] = json!(messages(asked, system));
+    if !asked.prompt.tools.is_empty() {
+        let tools = asked.prompt.tools.iter().map(|tool| {
+            json!({ "type": "function", "function": {
+                "name": asked.names.sent(&tool.name),
+                "description": tool.description,
+                "parameters": tool.parameters,
+            }})
+        });
+        body["tools"] = tools.collect();
+    }
+    match (asked.schema(), asked.json) {
+        (Some(schema), Json::Schema) => body["response_format"] = response_format(schema),
+        (Some(_), Json::Object) => body["response_format"] = json!({ "type": "json_object" }),
+        (Some(_), Json::Told) | (None, _) => {}
+    }
+    if let Some(temperature) = connection.temperature() {
+        body["temperature"] = json!(temperature);
+    }
+    if let Some(effort) = connection.manner.effort {
+        body["reasoning_effort"] = json!(effort.word_for(connection.skills.thinking));
+    }
+    body
+}
+
+fn response_format(schema: &Value) -> Value {
+    let strict = schema::is_strict(schema);
+    json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema, "strict": strict } })
+}
+
+fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
+    let mut messages: Vec<Value> = system.into_iter().collect();
+    for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
+        let next = one(asked, message);
+        // Many a model's template insists that user and assistant take turns.
+        match messages.last_mut() {
+            Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
+                let joined = format!("{}{PART_SEPARATOR}{}", words(last), words(&next));
+                last["content"] = json!(joined);
+            }
+            _ => messages.push(next),
+        }
+    }
+    messages
+}
+
+fn is_plain(message: &Value) -> bool {
+    message["content"].is_string() && message["role"] != "tool" && message.get("tool_calls").is_none()
+}
+
+fn words(message: &Value) -> &str {
+    message["content"].as_str().unwrap_or_default()
+}
+
+fn one(asked: &Asked<'_>, message: &Message) -> Value {
+    let said = message.text();
+    match message.speaker {
+        Speaker::System | Speaker::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
+        Speaker::System | Speaker::User => {
+            let words = (!said.is_empty()).then(|| json!({ "type": "text", "text": said }));
+            let images = message
+                .images
+                .iter()
+                .map(|image| json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
+            json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })
+        }
+        Speaker::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
+        Speaker::Assistant => {
+            let calls = message.tool_calls.iter().map(|call| {
+                let arguments = call.arguments.to_string();
+                let function = json!({ "name": asked.names.sent(&call.name), "arguments": arguments });
+                json!({ "id": call.id, "type": "function", "function": function })
+            });
+            let content = if said.is_empty() { Value::Null } else { json!(said) };
+            json!({ "role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>() })
+        }
+        Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
+    }
+}
+
+/// An image within an address.
+pub(super) fn data_url(image: &Image) -> String {
+    format!("data:{};base64,{}", image.media.name(), image.data)
+}
+
+/// Reads the stream.
+pub(super) struct Reader {
+    pub desk: Desk,
+    pieces: Pieces,
+    think: Think,
+    stop: Option<Stop>,
+    usage: Option<Usage>,
+    is_over: bool,
+}
+
+impl Reader {
+    pub fn new(desk: Desk) -> Self {
+        Self { desk, pieces: Pieces::default(), think: Think::default(), stop: None, usage: None, is_over: false }
+    }
+
+    pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+        if event.data.trim() == DONE {
+            // Whoever says so is done, even without a reason.
+            self.stop.get_or_insert(Stop::Done);
+            self.end(out);
+            return Ok(());
+        }
+        let body = self.desk.json(event)?;
+        self.read(&body, "/choices/0/delta", out)
+    }
+
+    /// The stream is over; it was whole if a reason to stop was given.
+    pub fn end(&mut self, out: &mut Vec<Chunk>) {
+        let Some(stop) = self.stop.filter(|_| !self.is_over) else { return };
+        self.is_over = true;
+        self.think.finish(out);
+        let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
+        out.extend(self.pieces.finish(&self.desk.names));
+        out.push(finish(stop, self.usage));
+    }
+
+    pub fn whole(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+        if body.get("error").is_none_or(Value::is_null) && body.pointer("/choices/0/message").is_none() {
+            return Err(self.desk.strange());
+        }
+        self.read(body, "/choices/0/message", out)?;
+        self.stop.get_or_insert(Stop::Done);
+        self.end(out);
+        Ok(())
+    }
+
+    fn read(&mut self, body: &Value, place: &str, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+        if body.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(self.desk.failure(body));
+        }
+        self.usage = usage(body).or(self.usage);
+        if let Some(said) = body.pointer(place) {
+            self.said(said, out)?;
+        }
+        if let Some(reason) = text(body, "/choices/0/finish_reason") {
+            let refused = self.stop == Some(Stop::Filtered);
+            self.stop = Some(if refused { Stop::Filtered } else { stop(reason) });
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, said: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+        for key in ["/reasoning_content", "/reasoning"] {
+            if let Some(thought) = text(said, key) {
+                out.push(Chunk::Reasoning(thought.to_owned()));
+                break;
+            }
+        }
+        match said.get("content") {
+            Some(Value::String(words)) => self.think.push(words, out),
+            // Mistral's way of telling thoughts from words.
+            Some(Value::Array(parts)) => parts.iter().for_each(|part| self.part(part, out)),
+            _ => {}
+        }
+        if let Some(refusal) = text(said, "/refusal") {
+            self.think.push(refusal, out);
+            self.stop = Some(Stop::Filtered);
+        }
+        let calls = said.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for (place, call) in calls.iter().enumerate() {
+            let place = call.get("index").and_then(Value::as_u64).unwrap_or(place as u64);
+            // Some servers send the arguments as an object after all.
+            let whole = call.pointer("/function/arguments").filter(|arguments| arguments.is_object());
+            let whole = whole.map(ToString::to_string);
+            let arguments = whole.as_deref().or_else(|| text(call, "/function/arguments")).unwrap_or_default();
+            self.pieces.add(place, text(call, "/id"), text(call, "/function/name"), arguments)?;
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: &Value, out: &mut Vec<Chunk>) {
+        if let Some(words) = text(part, "/text") {
+            self.think.push(words, out);
+        }
+        for thought in part.get("thinking").and_then(Value::as_array).into_iter().flatten() {
+            out.extend(text(thought, "/text").map(|thought| Chunk::Reasoning(thought.to_owned())));
+        }
+    }
+}
+
+fn stop(reason: &str) -> Stop {
+    match reason {
+        "length" | "max_tokens" => Stop::Length,
+        "tool_calls" | "function_call" => Stop::Tools,
+        "content_filter" => Stop::Filtered,
+        _ => Stop::Done,
+    }
+}
+
+/// The figures of a body, wherever this server puts them.
+fn usage(body: &Value) -> Option<Usage> {
+    let usage =
+        [body.get("usage"), body.pointer("/x_groq/usage")].into_iter().flatten().find(|usage| usage.is_object())?;
+    let input = tokens(usage, "/prompt_tokens")?;
+    let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage, place)).unwrap_or(0);
+    let output = first(&["/completion_tokens"]);
+    let cached = first(&["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"]);
+    // llama.cpp tells it among its timings.
+    let cached = cached.max(tokens(body, "/timings/cache_n").unwrap_or(0)).min(input);
+    let reasoning = first(&["/completion_tokens_details/reasoning_tokens"]);
+    // Where thoughts are not counted as part of the answer, only the sum tells.
+    let apart = tokens(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
+    let output = if apart { output.saturating_add(reasoning) } else { output };
+    let written = first(&["/prompt_tokens_details/cache_write_tokens"]).min(input - cached);
+    Some(Usage { input, output, cached, written, reasoning })
+}

@@ -1,0 +1,210 @@
+//! Drives one exchange with a vendor: sends the request, tells refusals from answers, feeds the stream to its reader, and hands on
+//! what comes of it. Nothing here grows without bound, however the other side behaves.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use segue_core::prompt::{Failure, FailureKind, Stop};
+
+use super::names::Names;
+use super::sse::{Decoder, Event};
+use super::wire::{Asked, Reader, malformed};
+use super::{Connection, Json, Vendor, Wire, failure, schema};
+use crate::http::{Body, Response, beginning, whole};
+use crate::limits::{REFUSAL_BYTES_MAX, RESPONSE_BYTES_MAX};
+use crate::model::{Chunk, ChunkStream, Request};
+
+/// One exchange.
+pub(super) struct Drive {
+    vendor: Vendor,
+    request: Request,
+    phase: Phase,
+    ready: VecDeque<Result<Chunk, Failure>>,
+    /// Whether there were words or tool calls.
+    has_said: bool,
+    is_finished: bool,
+}
+
+enum Phase {
+    Begin,
+    Stream(Box<Reading>),
+    Over,
+}
+
+struct Reading {
+    body: Body,
+    decoder: Decoder,
+    reader: Reader,
+    bytes: usize,
+}
+
+impl Drive {
+    pub fn stream(vendor: Vendor, request: Request) -> ChunkStream {
+        let (phase, ready) = (Phase::Begin, VecDeque::new());
+        let drive = Self { vendor, request, phase, ready, has_said: false, is_finished: false };
+        stream::unfold(drive, |mut drive| async move {
+            let item = drive.next().await?;
+            Some((item, drive))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Option<Result<Chunk, Failure>> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(item);
+            }
+            let outcome = match &mut self.phase {
+                Phase::Begin => self.begin().await,
+                Phase::Stream(reading) => match reading.body.next().await {
+                    Some(Ok(bytes)) => self.take(&bytes),
+                    Some(Err(failure)) => Err(failure),
+                    None => self.end(),
+                },
+                Phase::Over => return None,
+            };
+            if let Err(failure) = outcome {
+                self.phase = Phase::Over;
+                self.ready.push_back(Err(self.vendor.connection.clean(failure)));
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), Failure> {
+        let connection = self.vendor.connection.clone();
+        if let Some(failure) = connection.objection(&self.request.prompt) {
+            return Err(failure);
+        }
+        let names = Names::of(&self.request.prompt.tools);
+        let mut json = self.json();
+        let response = loop {
+            let response = self.send(&names, json).await?;
+            if response.is_ok() {
+                break response;
+            }
+            let failure = refusal(&connection, response).await;
+            if json != Json::Schema || !is_about_schema(&failure) {
+                return Err(failure);
+            }
+            // The model may still do it if it is told; and it need not be tried again with every call.
+            self.vendor.refuses_schemas.store(true, Ordering::Relaxed);
+            json = Json::Told;
+        };
+        let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let mut reader = Reader::new(&connection, names);
+        if kind.starts_with("application/json") {
+            let text = whole(response.body, RESPONSE_BYTES_MAX).await?;
+            let body = serde_json::from_str(&text)
+                .map_err(|_| malformed(format!("{} answered with broken JSON", connection.provider)))?;
+            let mut out = Vec::new();
+            reader.whole(&body, &mut out)?;
+            self.hand_on(out)?;
+            return self.must_be_finished();
+        }
+        if kind.starts_with("text/html") {
+            let message = format!("{} answered with a web page; is the `base_url` right?", connection.base_url);
+            return Err(Failure::new(FailureKind::BadRequest, message));
+        }
+        let reading = Reading { body: response.body, decoder: Decoder::default(), reader, bytes: 0 };
+        self.phase = Phase::Stream(Box::new(reading));
+        Ok(())
+    }
+
+    /// How the model is held to its schema in this call.
+    fn json(&self) -> Json {
+        let json = self.vendor.json();
+        let segue_core::prompt::Output::Json(wanted) = &self.request.prompt.output else { return json };
+        let cannot = self.vendor.connection.wire == Wire::Anthropic && schema::for_anthropic(wanted).is_none();
+        if cannot { Json::Told } else { json }
+    }
+
+    fn send(&self, names: &Names, json: Json) -> BoxFuture<'static, Result<Response, Failure>> {
+        let Request { prompt, growth, .. } = &self.request;
+        let asked = Asked { connection: &self.vendor.connection, prompt, growth: *growth, names, json };
+        self.vendor.transport.send(asked.request())
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let Phase::Stream(reading) = &mut self.phase else { return Ok(()) };
+        reading.bytes = reading.bytes.saturating_add(bytes.len());
+        if reading.bytes > RESPONSE_BYTES_MAX {
+            return Err(malformed(format!("the answer took more than {RESPONSE_BYTES_MAX} bytes to send")));
+        }
+        let mut events = Vec::new();
+        // What came whole before the stream went wrong was said.
+        let decoded = reading.decoder.push(bytes, &mut events);
+        self.read(&events)?;
+        if self.ready.is_empty() {
+            self.ready.push_back(Ok(Chunk::Alive));
+        }
+        decoded
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let Phase::Stream(reading) = &mut self.phase else { return Ok(()) };
+        let mut events = Vec::new();
+        reading.decoder.finish(&mut events)?;
+        self.read(&events)?;
+        let Phase::Stream(reading) = &mut self.phase else { return Ok(()) };
+        let mut out = Vec::new();
+        reading.reader.end(&mut out);
+        self.hand_on(out)?;
+        self.must_be_finished()
+    }
+
+    fn read(&mut self, events: &[Event]) -> Result<(), Failure> {
+        for event in events {
+            let Phase::Stream(reading) = &mut self.phase else { return Ok(()) };
+            let mut out = Vec::new();
+            let read = reading.reader.event(event, &mut out);
+            self.hand_on(out)?;
+            read?;
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, chunks: Vec<Chunk>) -> Result<(), Failure> {
+        for chunk in chunks {
+            self.has_said |= matches!(chunk, Chunk::Text(_) | Chunk::ToolCall(_));
+            if let Chunk::Finish(finish) = &chunk {
+                self.phase = Phase::Over;
+                self.is_finished = true;
+                if finish.stop == Stop::Filtered && !self.has_said {
+                    let provider = &self.vendor.connection.provider;
+                    return Err(Failure::new(FailureKind::Refused, format!("{provider}'s filter let nothing through")));
+                }
+            }
+            self.ready.push_back(Ok(chunk));
+        }
+        Ok(())
+    }
+
+    fn must_be_finished(&self) -> Result<(), Failure> {
+        let provider = &self.vendor.connection.provider;
+        let broken_off = || malformed(format!("{provider} broke off before the answer was whole"));
+        if self.is_finished { Ok(()) } else { Err(broken_off()) }
+    }
+}
+
+async fn refusal(connection: &Connection, response: Response) -> Failure {
+    let Response { status, headers, body } = response;
+    let body = beginning(body, REFUSAL_BYTES_MAX).await;
+    failure::of_status(connection.refuser(), status, &headers, &body)
+}
+
+/// Whether a refusal speaks of the form the answer was to have.
+fn is_about_schema(failure: &Failure) -> bool {
+    const WORDS: [&str; 7] = [
+        "schema",
+        "response_format",
+        "response format",
+        "output_config",
+        "output format",
+        "response mime",
+        "text.format",
+    ];
+    let message = failure.message.to_lowercase();
+    failure.kind == FailureKind::BadRequest && WORDS.iter().any(|word| message.contains(word))
+}

@@ -1,0 +1,318 @@
+//! What a vendor's refusal means: one of our kinds of failure, in words a user can read. Vendors agree on little beyond the
+//! status code, so the code of the error comes first, then its words, then the status.
+
+use segue_core::prompt::{Failure, FailureKind};
+use serde_json::Value;
+
+use super::retry_after::retry_after_ms;
+use crate::limits::FAILURE_CHARS_MAX;
+
+/// What is known of whoever refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refuser<'r> {
+    /// For people.
+    pub provider: &'r str,
+    /// The model that was asked.
+    pub model: &'r str,
+    /// Where the key is taken from.
+    pub key_env: Option<&'r str>,
+}
+
+/// Words in the code or type of an error, and what they mean. The first that is found counts.
+const CODES: [(&str, FailureKind); 26] = [
+    ("context_length", FailureKind::ContextTooLong),
+    ("exceed_context", FailureKind::ContextTooLong),
+    ("request_too_large", FailureKind::ContextTooLong),
+    ("insufficient_quota", FailureKind::BadKey),
+    ("billing", FailureKind::BadKey),
+    ("invalid_api_key", FailureKind::BadKey),
+    ("api_key_invalid", FailureKind::BadKey),
+    ("authentication", FailureKind::BadKey),
+    ("unauthenticated", FailureKind::BadKey),
+    ("permission_denied", FailureKind::BadKey),
+    ("permission_error", FailureKind::BadKey),
+    ("model_not_found", FailureKind::NoSuchModel),
+    ("content_filter", FailureKind::Refused),
+    ("content_policy", FailureKind::Refused),
+    ("moderation", FailureKind::Refused),
+    ("rate_limit", FailureKind::RateLimit),
+    ("resource_exhausted", FailureKind::RateLimit),
+    ("too_many_requests", FailureKind::RateLimit),
+    ("overloaded", FailureKind::Overload),
+    ("unavailable", FailureKind::Overload),
+    ("server_error", FailureKind::Overload),
+    ("api_error", FailureKind::Overload),
+    ("internal", FailureKind::Overload),
+    ("deadline_exceeded", FailureKind::Timeout),
+    ("timeout", FailureKind::Timeout),
+    ("not_found_error", FailureKind::NoSuchModel),
+];
+
+/// Words in the message of an error that the request is to blame for.
+const MESSAGES: [(&str, FailureKind); 16] = [
+    ("maximum context length", FailureKind::ContextTooLong),
+    ("context length", FailureKind::ContextTooLong),
+    ("context window", FailureKind::ContextTooLong),
+    ("context size", FailureKind::ContextTooLong),
+    ("context limit", FailureKind::ContextTooLong),
+    ("prompt is too long", FailureKind::ContextTooLong),
+    ("input is too long", FailureKind::ContextTooLong),
+    ("input token count", FailureKind::ContextTooLong),
+    ("too many tokens", FailureKind::ContextTooLong),
+    ("api key not valid", FailureKind::BadKey),
+    ("invalid api key", FailureKind::BadKey),
+    ("model not found", FailureKind::NoSuchModel),
+    ("no such model", FailureKind::NoSuchModel),
+    ("content management policy", FailureKind::Refused),
+    ("flagged", FailureKind::Refused),
+    ("credit balance", FailureKind::BadKey),
+];
+
+/// What an answer with a status that is no success means.
+pub(crate) fn of_status(refuser: Refuser<'_>, status: u16, headers: &[(String, String)], body: &str) -> Failure {
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
+    let mut failure = of_error(refuser, Some(status), &body);
+    failure.retry_after_ms = retry_after_ms(headers, &body);
+    failure
+}
+
+/// What an error in the middle of a stream, or in a body that came with a success, means.
+pub(crate) fn of_event(refuser: Refuser<'_>, body: &Value) -> Failure {
+    let mut failure = of_error(refuser, None, body);
+    failure.retry_after_ms = retry_after_ms(&[], body);
+    failure
+}
+
+fn of_error(refuser: Refuser<'_>, status: Option<u16>, body: &Value) -> Failure {
+    // Gemini puts the error of a stream into a list.
+    let body = body.get(0).unwrap_or(body);
+    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+    let code_status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let status = status.or(code_status.filter(|code| *code >= 400));
+    let codes = codes(error);
+    let message = message(error);
+    let kind = kind(status, &codes, &message.to_lowercase());
+    Failure::new(kind, words(refuser, status, kind, &message))
+}
+
+/// Everything in an error that names it for machines, in lower case.
+fn codes(error: &Value) -> String {
+    let own = ["code", "type", "status", "reason"].iter().filter_map(|key| error.get(key)?.as_str());
+    let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+    let details = details.filter_map(|detail| detail.get("reason")?.as_str());
+    own.chain(details).collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// What the error says for people; the whole of it if it says nothing.
+fn message(error: &Value) -> String {
+    let words = ["message", "detail", "error", "msg"].iter().find_map(|key| error.get(key)?.as_str());
+    match (words, error) {
+        (Some(words), _) => words.to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, Value::Null) => String::new(),
+        (None, other) => other.to_string(),
+    }
+}
+
+fn kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
+    let by_code = || CODES.iter().find(|(word, _)| codes.contains(word)).map(|(_, kind)| *kind);
+    let by_message = || MESSAGES.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
+    let names_model = message.contains("model");
+    match status {
+        // These two speak for themselves, whatever else the body calls itself.
+        Some(429) => by_code().filter(|kind| *kind == FailureKind::BadKey).unwrap_or(FailureKind::RateLimit),
+        Some(413) => FailureKind::ContextTooLong,
+        Some(401 | 402) => FailureKind::BadKey,
+        Some(403) => {
+            by_code().filter(|kind| *kind == FailureKind::Refused).or_else(by_message).unwrap_or(FailureKind::BadKey)
+        }
+        Some(404) if names_model => FailureKind::NoSuchModel,
+        Some(404 | 405) => FailureKind::BadRequest,
+        Some(408) => FailureKind::Timeout,
+        Some(400..500) => by_message().or_else(by_code).filter(|kind| !kind.is_passing()).unwrap_or(
+            if names_model && message.contains("not found") {
+                FailureKind::NoSuchModel
+            } else {
+                FailureKind::BadRequest
+            },
+        ),
+        // A server that breaks down over a prompt it cannot hold says so in words only.
+        Some(500..) => {
+            by_message().filter(|kind| *kind == FailureKind::ContextTooLong).unwrap_or(FailureKind::Overload)
+        }
+        Some(_) => FailureKind::BadRequest,
+        None => by_code().or_else(by_message).unwrap_or(FailureKind::Overload),
+    }
+}
+
+fn words(refuser: Refuser<'_>, status: Option<u16>, kind: FailureKind, message: &str) -> String {
+    let Refuser { provider, model, key_env } = refuser;
+    let said: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: String = said.chars().filter(|c| !c.is_control()).take(FAILURE_CHARS_MAX).collect();
+    let code = status.map(|status| format!(" ({status})")).unwrap_or_default();
+    let mut words = match said.is_empty() {
+        true => format!("{provider} refused without a word{code}"),
+        false => format!("{provider}: {said}{code}"),
+    };
+    match (kind, status) {
+        (FailureKind::BadKey, _) => {
+            if let Some(env) = key_env {
+                words.push_str(&format!("; the key is taken from {env}"));
+            }
+        }
+        (FailureKind::NoSuchModel, _) if !words.contains(model) => words.push_str(&format!("; asked for `{model}`")),
+        (FailureKind::BadRequest, Some(404 | 405)) => words.push_str("; is the `base_url` right?"),
+        (FailureKind::BadRequest, Some(300..400)) => words.push_str("; it points elsewhere, so set `base_url` to that"),
+        _ => {}
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSER: Refuser<'_> = Refuser { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY") };
+
+    fn kind_of(status: u16, body: &str) -> FailureKind {
+        of_status(REFUSER, status, &[], body).kind
+    }
+
+    #[test]
+    fn refusals_of_every_vendor_are_sorted() {
+        use FailureKind::*;
+        let cases = [
+            (
+                401,
+                r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#,
+                BadKey,
+            ),
+            (
+                404,
+                r#"{"error":{"message":"The model `m-1` does not exist","type":"invalid_request_error","code":"model_not_found"}}"#,
+                NoSuchModel,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 8192 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}"#,
+                ContextTooLong,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#,
+                RateLimit,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+                BadKey,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"flagged as potentially violating our usage policy","code":"content_policy_violation"}}"#,
+                Refused,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Invalid value: 'x'.","type":"invalid_request_error","param":"messages"}}"#,
+                BadRequest,
+            ),
+            (500, r#"{"error":{"message":"The server had an error","type":"server_error"}}"#, Overload),
+            (503, "upstream connect error", Overload),
+            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, Overload),
+            (401, r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, BadKey),
+            (404, r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-x"}}"#, NoSuchModel),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 215000 tokens > 200000 maximum"}}"#,
+                ContextTooLong,
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#,
+                BadKey,
+            ),
+            (
+                413,
+                r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                ContextTooLong,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
+                BadKey,
+            ),
+            (
+                404,
+                r#"{"error":{"code":404,"message":"models/m-1 is not found for API version v1beta","status":"NOT_FOUND"}}"#,
+                NoSuchModel,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum","status":"INVALID_ARGUMENT"}}"#,
+                ContextTooLong,
+            ),
+            (429, r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}]"#, RateLimit),
+            (503, r#"{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}"#, Overload),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error","n_ctx":2048}}"#,
+                ContextTooLong,
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"message":"the request exceeds the available context size","type":"server_error"}}"#,
+                ContextTooLong,
+            ),
+            (503, r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#, Overload),
+            (
+                400,
+                r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}"#,
+                ContextTooLong,
+            ),
+            (404, r#"{"error":"model 'm-1' not found"}"#, NoSuchModel),
+            (402, r#"{"error":{"message":"Insufficient credits","code":402}}"#, BadKey),
+            (403, r#"{"error":{"message":"Your input was flagged","code":403,"metadata":{}}}"#, Refused),
+            (404, "<html>404</html>", BadRequest),
+            (302, "", BadRequest),
+            (408, "", Timeout),
+        ];
+        for (status, body, expected) in cases {
+            assert_eq!(kind_of(status, body), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn errors_within_a_stream_are_sorted_by_what_they_call_themselves() {
+        let kind = |body: &str| of_event(REFUSER, &serde_json::from_str(body).expect("JSON")).kind;
+        assert_eq!(
+            kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
+            FailureKind::Overload
+        );
+        assert_eq!(kind(r#"{"error":{"message":"slow down","code":429}}"#), FailureKind::RateLimit);
+        assert_eq!(
+            kind(r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#),
+            FailureKind::ContextTooLong
+        );
+        assert_eq!(kind(r#"{"error":{"message":"something"}}"#), FailureKind::Overload);
+    }
+
+    #[test]
+    fn the_words_say_what_to_do() {
+        let words = |status, body: &str| of_status(REFUSER, status, &[], body).message;
+        assert_eq!(words(401, r#"{"error":"nope"}"#), "acme: nope (401); the key is taken from ACME_API_KEY");
+        assert_eq!(
+            words(404, r#"{"error":"no model of that name"}"#),
+            "acme: no model of that name (404); asked for `m-1`"
+        );
+        assert_eq!(words(404, ""), "acme refused without a word (404); is the `base_url` right?");
+        let long = words(500, &"very long\u{1b} ".repeat(10_000));
+        assert!(long.chars().count() < FAILURE_CHARS_MAX + 40 && !long.contains('\u{1b}'), "{long}");
+    }
+
+    #[test]
+    fn a_wish_for_patience_is_kept() {
+        let headers = [("retry-after".to_owned(), "3".to_owned())];
+        assert_eq!(of_status(REFUSER, 429, &headers, "{}").retry_after_ms, Some(3_000));
+    }
+}

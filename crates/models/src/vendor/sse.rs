@@ -1,0 +1,173 @@
+//! Server-sent events from bytes, however the bytes are cut into chunks. Each byte is looked at once, and no line or event
+//! grows beyond its limit. Knows nothing of what the events say.
+
+use segue_core::prompt::{Failure, FailureKind};
+
+use crate::limits::SSE_EVENT_BYTES_MAX;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// What kind; `message` if the server did not say.
+    pub name: String,
+    /// Its lines, joined.
+    pub data: String,
+}
+
+/// Reads events from chunks of bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    line: Vec<u8>,
+    name: String,
+    data: Option<String>,
+    /// The last byte was a carriage return: a line feed right behind it belongs to it.
+    after_return: bool,
+    begun: bool,
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+impl Decoder {
+    /// Takes in a chunk and adds the events that it completes.
+    ///
+    /// # Errors
+    /// `Malformed` if an event is too long or no UTF-8.
+    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        if self.after_return && bytes.first() == Some(&b'\n') {
+            bytes = &bytes[1..];
+        }
+        if !bytes.is_empty() {
+            self.after_return = false;
+        }
+        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.grow(&bytes[..end])?;
+            let is_return = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+            self.after_return = is_return && bytes.is_empty();
+            if is_return && bytes.first() == Some(&b'\n') {
+                bytes = &bytes[1..];
+            }
+            self.end_line(events)?;
+        }
+        self.grow(bytes)
+    }
+
+    /// The stream is over: an event that lacks only its blank line counts.
+    pub fn finish(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if !self.line.is_empty() {
+            self.end_line(events)?;
+        }
+        self.end_event(events);
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
+        if held + bytes.len() > SSE_EVENT_BYTES_MAX {
+            return Err(malformed(format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes")));
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn end_line(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let mut line = std::mem::take(&mut self.line);
+        if !std::mem::replace(&mut self.begun, true) && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
+        let line = String::from_utf8(line).map_err(|_| malformed("the stream is no UTF-8 text".to_owned()))?;
+        if line.is_empty() {
+            self.end_event(events);
+            return Ok(());
+        }
+        let (field, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_owned()),
+            },
+            "event" => value.clone_into(&mut self.name),
+            // Comments (no field), ids and reconnection times.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self, events: &mut Vec<Event>) {
+        let name = std::mem::take(&mut self.name);
+        if let Some(data) = self.data.take() {
+            let name = if name.is_empty() { "message".to_owned() } else { name };
+            events.push(Event { name, data });
+        }
+    }
+}
+
+fn malformed(message: String) -> Failure {
+    Failure::new(FailureKind::Malformed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<Event>, Failure> {
+        let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+        for chunk in chunks {
+            decoder.push(chunk, &mut events)?;
+        }
+        decoder.finish(&mut events)?;
+        Ok(events)
+    }
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { name: name.into(), data: data.into() }
+    }
+
+    #[test]
+    fn fields_comments_and_line_ends_are_read_as_the_standard_says() {
+        let text = "\u{feff}: hello\r\nevent: start\r\ndata: {\"a\":1}\r\n\r\nid: 4\ndata:x\ndata: y\n\nretry: 5\n\ndata: last";
+        let expected = [event("start", "{\"a\":1}"), event("message", "x\ny"), event("message", "last")];
+        assert_eq!(decode([text.as_bytes()]), Ok(expected.to_vec()));
+        assert_eq!(
+            decode([b"data: a\r\rdata: b\r\r".as_slice()]),
+            Ok(vec![event("message", "a"), event("message", "b")])
+        );
+        assert_eq!(decode([b"data\n\n".as_slice()]), Ok(vec![event("message", "")]));
+    }
+
+    #[test]
+    fn an_endless_line_is_given_up_and_nonsense_is_no_text() {
+        let piece = vec![b'x'; 1 << 16];
+        let endless = std::iter::repeat_n(piece.as_slice(), SSE_EVENT_BYTES_MAX / piece.len() + 1);
+        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::Malformed);
+        let many_lines = "data: y\n".repeat(SSE_EVENT_BYTES_MAX / 2);
+        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::Malformed);
+        assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, FailureKind::Malformed);
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_where_the_chunks_are_cut(
+            text in "(data: |event: |: |[äß€a-c:]{0,4}|\n|\r\n|\r){0,40}",
+            cuts in proptest::collection::vec(0usize..200, 0..8),
+        ) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.sort_unstable();
+            let mut chunks = Vec::new();
+            let mut start = 0;
+            for cut in cuts {
+                chunks.push(&bytes[start..cut]);
+                start = cut;
+            }
+            chunks.push(&bytes[start..]);
+            prop_assert_eq!(decode(chunks), decode([bytes]));
+        }
+    }
+}

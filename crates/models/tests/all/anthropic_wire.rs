@@ -1,0 +1,221 @@
+//! Anthropic's messages: the request as it is sent, with the marks for its cache, and the stream as it is read.
+
+use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
+use segue_models::Growth;
+use segue_models::vendor::{Effort, Manner, Thinking, Wire};
+use serde_json::{Value, json};
+
+use crate::server::{KEY, Server, events, of, stream};
+use crate::support::{Asking, ask, nothing};
+
+const HELLO: &str = r#"event: message_start
+data: {"type":"message_start","message":{"usage":{"input_tokens":25,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":1}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+
+event: ping
+data: {"type":"ping"}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+"#;
+
+fn conversation() -> Asking {
+    let look = ToolCall { id: "toolu_1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
+    let mut asking = nothing().system("Be brief.").user("What is up?");
+    let seal = r#"{"anthropic":[{"type":"thinking","thinking":"hm","signature":"sig"}]}"#;
+    let called = Message { tool_calls: vec![look], seal: Some(seal.into()), ..Message::of(Speaker::Assistant) };
+    asking.prompt.messages.push(called);
+    asking.prompt.messages.push(Message { answers: Some("toolu_1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    let mut asking = asking.assistant("The sky.").assistant("  ");
+    let images = vec![Image { media: Media::Webp, data: "aWk=".into() }];
+    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    asking.tool("look", "Looks.", json!({"type": "object"}))
+}
+
+const MARK: &str = r#"{"type":"ephemeral"}"#;
+
+fn mark() -> Value {
+    serde_json::from_str(MARK).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let reply = conversation().of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));
+    let usage = Usage { input: 2125, output: 15, cached: 2000, written: 100, reasoning: 0 };
+    assert_eq!(reply.usage, Some(usage), "cached tokens are part of what was sent");
+    let seen = server.only();
+    assert_eq!(seen.line, "POST /v1/messages HTTP/1.1");
+    assert_eq!((seen.header("x-api-key"), seen.header("authorization")), (Some(KEY), None));
+    assert_eq!(seen.header("anthropic-version"), Some("2023-06-01"));
+    assert_eq!(
+        seen.body,
+        json!({
+            "model": "m-1",
+            "stream": true,
+            "max_tokens": 4096,
+            "system": [{ "type": "text", "text": "Be brief.", "cache_control": mark() }],
+            "tools": [{ "name": "look", "description": "Looks.", "input_schema": { "type": "object" } }],
+            "messages": [
+                { "role": "user", "content": [{ "type": "text", "text": "What is up?" }] },
+                { "role": "assistant", "content": [
+                    { "type": "tool_use", "id": "toolu_1", "name": "look", "input": { "at": "sky" } },
+                ]},
+                { "role": "user", "content": [
+                    { "type": "tool_result", "tool_use_id": "toolu_1", "content": "blue", "cache_control": mark() },
+                ]},
+                { "role": "assistant", "content": [{ "type": "text", "text": "The sky." }] },
+                { "role": "user", "content": [
+                    { "type": "image", "source": { "type": "base64", "media_type": "image/webp", "data": "aWk=" } },
+                    { "type": "text", "text": "And here?", "cache_control": mark() },
+                ]},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn thoughts_go_back_while_the_round_they_began_is_open() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut asking = conversation();
+    asking.prompt.messages.truncate(4);
+    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    let said = &server.only().body["messages"][1]["content"];
+    assert_eq!(said[0], json!({ "type": "thinking", "thinking": "hm", "signature": "sig" }));
+    assert_eq!(said[1]["type"], json!("tool_use"));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut connection = server.connection(Wire::Anthropic);
+    connection.skills.thinking = Thinking::Levels;
+    connection.manner = Manner { effort: Some(Effort::High), temperature: Some(0.1) };
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    let body = server.only().body;
+    assert_eq!(body["thinking"], json!({ "type": "adaptive", "display": "summarized" }));
+    assert_eq!(body["output_config"], json!({ "effort": "high" }));
+    assert!(body.get("temperature").is_none(), "it takes no wish of that kind");
+}
+
+#[tokio::test]
+async fn a_prompt_that_never_comes_again_is_not_put_into_the_cache() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut asking = nothing().system("Be brief.").user("Map this.");
+    asking.growth = Growth::Ends;
+    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    let body = server.only().body;
+    assert_eq!(body["system"][0]["cache_control"], mark(), "its instructions do come again");
+    assert!(!body["messages"].to_string().contains("cache_control"));
+}
+
+#[tokio::test]
+async fn what_is_marked_for_one_prompt_is_the_beginning_of_the_next() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let vendor = server.vendor(Wire::Anthropic);
+    let first = nothing().system("S").user("one");
+    first.of(&vendor).await.expect("an answer");
+    first.assistant("Hello").user("two").of(&vendor).await.expect("an answer");
+    let seen = server.seen();
+    let last_marked = &seen[0].body["messages"][0];
+    assert_eq!(last_marked["content"][0]["cache_control"], mark());
+    assert_eq!(&seen[1].body["messages"][0], last_marked, "the mark stands where the last prompt ended");
+    assert_eq!(seen[0].body["system"], seen[1].body["system"]);
+}
+
+#[tokio::test]
+async fn instructions_alone_are_said_by_the_user() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    nothing().system("Say hello.").of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    let body = server.only().body;
+    assert!(body.get("system").is_none());
+    assert_eq!(body["messages"][0]["content"][0]["text"], json!("Say hello."));
+}
+
+#[tokio::test]
+async fn thoughts_are_kept_apart_and_sealed_with_the_tool_calls_they_led_to() {
+    let server = Server::new(vec![events(&[
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm, "}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"so"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"abc"}}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"redacted_thinking","data":"xyz"}}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"t1","name":"look","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"at\":"}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"\"sky\"}"}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":9}}"#,
+        r#"{"type":"message_stop"}"#,
+    ])])
+    .await;
+    let mut connection = server.connection(Wire::Anthropic);
+    connection.skills.thinking = Thinking::Budget;
+    connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.1) };
+    let reply = ask("hi").of(&of(connection)).await.expect("an answer");
+    assert_eq!((reply.reasoning.as_str(), reply.text.as_str(), reply.stop), ("hm, so", "", Stop::Tools));
+    assert_eq!(reply.tool_calls[0].arguments, json!({"at": "sky"}));
+    let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
+    let thoughts = json!([
+        { "type": "thinking", "thinking": "hm, so", "signature": "abc" },
+        { "type": "redacted_thinking", "data": "xyz" },
+    ]);
+    assert_eq!(seal, json!({ "anthropic": thoughts }));
+    let body = server.only().body;
+    assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": 1024 }));
+    assert_eq!((&body["max_tokens"], body.get("temperature")), (&json!(4096 + 1024), None));
+}
+
+#[tokio::test]
+async fn a_schema_is_sent_closed_and_what_cannot_be_sent_is_told() {
+    let say = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"{\"n\":1}"}}"#;
+    let server = Server::new(vec![events(&[say, r#"{"type":"message_stop"}"#])]).await;
+    let vendor = server.vendor(Wire::Anthropic);
+    let narrow = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 1}}});
+    ask("hi").json(narrow).of(&vendor).await.expect("an answer");
+    let open = json!({"type": "object"});
+    ask("hi").json(open).of(&vendor).await.expect("an answer");
+    let seen = server.seen();
+    let sent = json!({"type": "object", "required": ["n"], "additionalProperties": false, "properties": {"n": {"type": "integer"}}});
+    assert_eq!(seen[0].body["output_config"], json!({ "format": { "type": "json_schema", "schema": sent } }));
+    assert!(seen[1].body.get("output_config").is_none());
+    assert!(seen[1].body["system"][0]["text"].as_str().expect("told").ends_with(r#"{"type":"object"}"#));
+}
+
+#[tokio::test]
+async fn ends_and_errors_within_the_stream_are_sorted() {
+    let end = async |event: &str| {
+        let server = Server::new(vec![events(&[
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"so far"}}"#,
+            event,
+            r#"{"type":"message_stop"}"#,
+        ])])
+        .await;
+        ask("hi").of(&server.vendor(Wire::Anthropic)).await
+    };
+    let delta = |reason: &str| format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}}}}"#);
+    for (reason, stop) in [
+        ("max_tokens", Stop::Length),
+        ("model_context_window_exceeded", Stop::Length),
+        ("stop_sequence", Stop::Done),
+        ("refusal", Stop::Filtered),
+    ] {
+        assert_eq!(end(&delta(reason)).await.expect("an answer").stop, stop, "{reason}");
+    }
+    let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    assert_eq!(end(overloaded).await.expect_err("it failed").to_string(), "overloaded: acme: Overloaded");
+    let server = Server::new(vec![events(&[&delta("refusal"), r#"{"type":"message_stop"}"#])]).await;
+    let refused = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect_err("nothing was said");
+    assert_eq!(refused.kind, FailureKind::Refused);
+}

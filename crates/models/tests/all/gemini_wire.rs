@@ -1,0 +1,141 @@
+//! Google's Gemini: the request as it is sent, the stream as it is read.
+
+use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
+use segue_models::vendor::{Effort, Manner, Thinking, Wire};
+use serde_json::{Value, json};
+
+use crate::server::{KEY, Server, answer, events, of};
+use crate::support::{ask, nothing};
+
+const HELLO: [&str; 2] = [
+    r#"{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"text":"Hel"}],"role":"model"}}]}"#,
+    r#"{"candidates":[{"content":{"parts":[{"text":"lo"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":50,"cachedContentTokenCount":32,"candidatesTokenCount":2,"thoughtsTokenCount":7}}"#,
+];
+
+#[tokio::test]
+async fn a_conversation_is_sent_as_the_format_wants_it() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Gemini);
+    connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.5) };
+    let call = |name: &str, id: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": "sky"}) };
+    let mut asking = nothing().system("Be brief.").user("What is up?");
+    let seal = Some(r#"{"gemini":{"0":"sig"}}"#.into());
+    let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
+    asking.prompt.messages.push(Message { tool_calls, seal, ..Message::of(Speaker::Assistant) });
+    for (id, said) in [("call_1", "blue"), ("call_2", "birds")] {
+        asking.prompt.messages.push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, said) });
+    }
+    asking.prompt.messages.push(Message { tool_calls: vec![call("look", "x")], ..Message::of(Speaker::Assistant) });
+    let images = vec![Image { media: Media::Gif, data: "aWk=".into() }];
+    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
+    let reply = asking.of(&of(connection)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Done));
+    assert_eq!(reply.usage, Some(Usage { input: 50, output: 9, cached: 32, reasoning: 7, ..Usage::default() }));
+    let seen = server.only();
+    assert_eq!(seen.line, "POST /v1/models/m-1:streamGenerateContent?alt=sse HTTP/1.1");
+    assert_eq!(seen.header("x-goog-api-key"), Some(KEY));
+    assert_eq!(
+        seen.body,
+        json!({
+            "systemInstruction": { "parts": [{ "text": "Be brief." }] },
+            "contents": [
+                { "role": "user", "parts": [{ "text": "What is up?" }] },
+                { "role": "model", "parts": [
+                    { "functionCall": { "name": "look", "args": { "at": "sky" } }, "thoughtSignature": "sig" },
+                    { "functionCall": { "name": "hear", "args": { "at": "sky" } } },
+                ]},
+                { "role": "user", "parts": [
+                    { "functionResponse": { "name": "look", "response": { "result": "blue" } } },
+                    { "functionResponse": { "name": "hear", "response": { "result": "birds" } } },
+                ]},
+                { "role": "model", "parts": [
+                    { "functionCall": { "name": "look", "args": { "at": "sky" } }, "thoughtSignature": "skip_thought_signature_validator" },
+                ]},
+                { "role": "user", "parts": [
+                    { "text": "And here?" },
+                    { "inlineData": { "mimeType": "image/gif", "data": "aWk=" } },
+                ]},
+            ],
+            "tools": [{ "functionDeclarations": [
+                { "name": "look", "description": "Looks.", "parametersJsonSchema": { "type": "object" } },
+            ]}],
+            "generationConfig": {
+                "maxOutputTokens": 4096 + 1024,
+                "temperature": 0.5,
+                "thinkingConfig": { "thinkingBudget": 1024, "includeThoughts": true },
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_schema_is_sent_as_json_schema() {
+    let schema = json!({"type": "object"});
+    let say = r#"{"candidates":[{"content":{"parts":[{"text":"{}"}]},"finishReason":"STOP"}]}"#;
+    let server = Server::new(vec![events(&[say])]).await;
+    ask("hi").json(schema.clone()).of(&server.vendor(Wire::Gemini)).await.expect("an answer");
+    let settings = &server.only().body["generationConfig"];
+    assert_eq!(settings["responseMimeType"], json!("application/json"));
+    assert_eq!(settings["responseJsonSchema"], schema);
+}
+
+#[tokio::test]
+async fn function_calls_get_ids_and_their_signatures_are_sealed() {
+    let server = Server::new(vec![events(&[
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"look","args":{"at":"sky"}},"thoughtSignature":"s1"},{"functionCall":{"name":"hear"}}]},"finishReason":"STOP"}]}"#,
+    ])])
+    .await;
+    let reply = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect("an answer");
+    let calls: Vec<_> = reply.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.clone())).collect();
+    assert_eq!(calls, [("call_1", json!({"at": "sky"})), ("call_2", json!({}))]);
+    assert_eq!(reply.stop, Stop::Tools);
+    let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
+    assert_eq!(seal, json!({ "gemini": { "0": "s1" } }));
+}
+
+#[tokio::test]
+async fn blocked_prompts_and_answers_are_told_apart() {
+    let end = async |event: &str| {
+        let server = Server::new(vec![events(&[event])]).await;
+        ask("hi").of(&server.vendor(Wire::Gemini)).await
+    };
+    let blocked = end(r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).await.expect_err("blocked");
+    assert_eq!(blocked.to_string(), "refused: acme: the prompt was blocked (SAFETY)");
+    let silenced = end(r#"{"candidates":[{"finishReason":"SAFETY"}]}"#).await.expect_err("nothing was said");
+    assert_eq!(silenced.kind, FailureKind::Refused);
+    let cut = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"RECITATION"}]}"#).await;
+    assert_eq!(cut.expect("an answer").stop, Stop::Filtered);
+    let long = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"MAX_TOKENS"}]}"#).await;
+    assert_eq!(long.expect("an answer").stop, Stop::Length);
+    let broken = end(r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#).await;
+    assert_eq!(broken.expect_err("unreadable").kind, FailureKind::Malformed);
+    let error = end(r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#).await;
+    assert_eq!(error.expect_err("it failed").kind, FailureKind::Overload);
+}
+
+#[tokio::test]
+async fn a_stream_without_a_reason_to_stop_broke_off() {
+    let server = Server::new(vec![events(&HELLO[..1])]).await;
+    let failure = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect_err("it is not whole");
+    assert_eq!(failure.to_string(), "unreadable answer: acme broke off before the answer was whole");
+}
+
+#[tokio::test]
+async fn a_delay_asked_for_in_the_body_is_kept() {
+    let body = r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}]"#;
+    let server = Server::new(vec![answer(429, "application/json", body)]).await;
+    let failure = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect_err("too fast");
+    assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(34_000)));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Gemini);
+    connection.skills.thinking = Thinking::Levels;
+    connection.manner.effort = Some(Effort::None);
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    let settings = &server.only().body["generationConfig"];
+    assert_eq!(settings["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
+}

@@ -1,0 +1,141 @@
+//! OpenAI's responses: the request as it is sent, the stream as it is read.
+
+use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
+use segue_models::Growth;
+use segue_models::vendor::{Effort, Manner, Wire};
+use serde_json::json;
+
+use crate::server::{Server, answer, events, of};
+use crate::support::{ask, nothing};
+
+const HELLO: [&str; 3] = [
+    r#"{"type":"response.created","response":{"id":"r","status":"in_progress"}}"#,
+    r#"{"type":"response.output_text.delta","item_id":"m","delta":"Hello"}"#,
+    r#"{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":90,"input_tokens_details":{"cached_tokens":64,"cache_write_tokens":9},"output_tokens":12,"output_tokens_details":{"reasoning_tokens":8}}}}"#,
+];
+
+#[tokio::test]
+async fn a_conversation_is_sent_as_the_format_wants_it() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Responses);
+    connection.manner = Manner { effort: Some(Effort::High), ..Manner::default() };
+    let look = ToolCall { id: "c1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
+    let mut asking = nothing().system("Be brief.").user("What is up?");
+    asking
+        .prompt
+        .messages
+        .push(Message { tool_calls: vec![look], ..Message::plain(Speaker::Assistant, "Let me see.") });
+    asking.prompt.messages.push(Message { answers: Some("c1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    let images = vec![Image { media: Media::Jpeg, data: "aWk=".into() }];
+    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
+    let reply = asking.of(&of(connection)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));
+    assert_eq!(reply.usage, Some(Usage { input: 90, output: 12, cached: 64, written: 9, reasoning: 8 }));
+    let seen = server.only();
+    assert_eq!(seen.line, "POST /v1/responses HTTP/1.1");
+    assert_eq!(
+        seen.body,
+        json!({
+            "model": "m-1",
+            "stream": true,
+            "store": false,
+            "max_output_tokens": 4096 + 16_384,
+            "reasoning": { "effort": "high", "summary": "auto" },
+            "input": [
+                { "role": "system", "content": "Be brief." },
+                { "role": "user", "content": [{ "type": "input_text", "text": "What is up?" }] },
+                { "role": "assistant", "content": [{ "type": "output_text", "text": "Let me see." }] },
+                { "type": "function_call", "call_id": "c1", "name": "look", "arguments": "{\"at\":\"sky\"}" },
+                { "type": "function_call_output", "call_id": "c1", "output": "blue" },
+                { "role": "user", "content": [
+                    { "type": "input_text", "text": "And here?" },
+                    { "type": "input_image", "image_url": "data:image/jpeg;base64,aWk=" },
+                ]},
+            ],
+            "tools": [{ "type": "function", "name": "look", "description": "Looks.", "parameters": { "type": "object" }, "strict": false }],
+        })
+    );
+}
+
+#[tokio::test]
+async fn thoughts_and_tool_calls_are_read() {
+    let server = Server::new(vec![events(&[
+        r#"{"type":"response.reasoning_summary_part.added","summary_index":0}"#,
+        r#"{"type":"response.reasoning_summary_text.delta","delta":"hm"}"#,
+        r#"{"type":"response.reasoning_summary_part.added","summary_index":1}"#,
+        r#"{"type":"response.reasoning_summary_text.delta","delta":"so"}"#,
+        r#"{"type":"response.output_item.done","item":{"type":"reasoning","id":"rs"}}"#,
+        r#"{"type":"response.function_call_arguments.delta","delta":"{\"at\""}"#,
+        r#"{"type":"response.output_item.done","item":{"type":"function_call","id":"fc","call_id":"c9","name":"look","arguments":"{\"at\":\"sky\"}"}}"#,
+        r#"{"type":"response.completed","response":{"status":"completed"}}"#,
+    ])])
+    .await;
+    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    assert_eq!((reply.reasoning.as_str(), reply.stop, reply.usage), ("hm\n\nso", Stop::Tools, None));
+    assert_eq!((reply.tool_calls[0].id.as_str(), &reply.tool_calls[0].arguments), ("c9", &json!({"at": "sky"})));
+}
+
+#[tokio::test]
+async fn a_schema_is_sent_with_the_text() {
+    let schema = json!({"type": "object", "additionalProperties": false, "required": [], "properties": {}});
+    let server = Server::new(vec![events(&[
+        r#"{"type":"response.output_text.delta","delta":"{}"}"#,
+        r#"{"type":"response.completed","response":{}}"#,
+    ])])
+    .await;
+    ask("hi").json(schema.clone()).of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    let format = json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": true });
+    assert_eq!(server.only().body["text"], json!({ "format": format }));
+}
+
+#[tokio::test]
+async fn ends_are_told_apart() {
+    let end = async |event: &str| {
+        let server = Server::new(vec![events(&[HELLO[1], event])]).await;
+        ask("hi").of(&server.vendor(Wire::Responses)).await
+    };
+    let incomplete = |reason: &str| {
+        format!(r#"{{"type":"response.incomplete","response":{{"incomplete_details":{{"reason":"{reason}"}}}}}}"#)
+    };
+    assert_eq!(end(&incomplete("max_output_tokens")).await.expect("an answer").stop, Stop::Length);
+    assert_eq!(end(&incomplete("content_filter")).await.expect("an answer").stop, Stop::Filtered);
+    let failed =
+        r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#;
+    assert_eq!(end(failed).await.expect_err("it failed").kind, FailureKind::RateLimit);
+    let error = r#"{"type":"error","code":"server_error","message":"oh"}"#;
+    assert_eq!(end(error).await.expect_err("it failed").kind, FailureKind::Overload);
+    assert_eq!(end(": nothing more").await.expect_err("no end").kind, FailureKind::Malformed);
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_taken_too() {
+    let body = r#"{"output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":3,"output_tokens":1},"error":null}"#;
+    let server = Server::new(vec![answer(200, "application/json", body)]).await;
+    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.usage.map(|usage| usage.input)), ("Hello", Some(3)));
+}
+
+#[tokio::test]
+async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Responses);
+    connection.skills.marks = true;
+    let vendor = of(connection);
+    let mut asking = nothing().system("Be brief.").user("one");
+    asking.of(&vendor).await.expect("an answer");
+    asking.clone().assistant("Hello").user("two").of(&vendor).await.expect("an answer");
+    asking.growth = Growth::Ends;
+    asking.of(&vendor).await.expect("an answer");
+    nothing().system("Be brief.").user("other").of(&vendor).await.expect("an answer");
+    let seen = server.seen();
+    let marked = json!({ "role": "system", "content": [
+        { "type": "input_text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } },
+    ]});
+    assert!(seen.iter().all(|seen| seen.body["input"][0] == marked));
+    let options = |place: usize| seen[place].body.get("prompt_cache_options").cloned();
+    assert_eq!((options(0), options(2)), (None, Some(json!({ "mode": "explicit" }))), "nothing else is worth keeping");
+    let key = |place: usize| seen[place].body["prompt_cache_key"].as_str().expect("a key").to_owned();
+    assert_eq!(key(0), key(1), "one conversation, one key");
+    assert_ne!(key(0), key(3));
+}

@@ -1,0 +1,266 @@
+//! Real models through the program: configured, found, recorded, replayed, refused, and stepped in for. No key is left behind anywhere.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::{Place, Run};
+use crate::vendor::Vendor;
+
+const KEY: &str = "sk-only-for-this-test-42";
+
+/// A home with a model at the server, whose key is in the environment.
+struct Home {
+    place: Place,
+    vendor: Vendor,
+}
+
+impl Home {
+    fn new() -> Self {
+        let (place, vendor) = (Place::new(), Vendor::new(KEY));
+        place.write(
+            "segue.toml",
+            &format!(
+                "[models.echo]\nprovider = \"openai-compatible\"\nbase_url = \"{}\"\nkey_env = \"ECHO_KEY\"\n\
+                 window_tokens = 9000\nprice = {{ input = 1, output = 2, cached = 0.1 }}\n",
+                vendor.url()
+            ),
+        );
+        Self { place, vendor }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.place.command(arguments);
+        command.env("ECHO_KEY", KEY);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(&self.command(arguments).output().expect("it runs"))
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments:?}: {}", run.out);
+        run.out
+    }
+
+    /// Every file in the home, to look for what must not be there.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let mut folders = vec![self.place.path().to_owned()];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("readable").flatten() {
+                if entry.path().is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    files.push((entry.path().display().to_string(), std::fs::read(entry.path()).expect("readable")));
+                }
+            }
+        }
+        files
+    }
+
+    fn assert_no_key_anywhere(&self) {
+        for (name, bytes) in self.files() {
+            let holds = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
+            assert!(!holds, "{name} holds the key");
+        }
+    }
+}
+
+#[test]
+fn a_configured_model_answers_with_its_price_and_what_it_had_cached() {
+    let home = Home::new();
+    assert_eq!(home.ok(&["send", "--session", "a", "hello"]), "You said: hello\n");
+    assert_eq!(home.ok(&["send", "--session", "a", "again"]), "You said: again\n");
+    let asked = home.vendor.asked();
+    assert_eq!(asked[1]["messages"].as_array().map(Vec::len), Some(4), "the conversation is resent");
+    assert_eq!(asked[0]["model"], json!("echo"));
+    let explained = home.ok(&["explain", "a", "c2"]);
+    assert!(explained.contains("by the vendor's count") && explained.contains(" of them cached ("), "{explained}");
+    assert!(home.ok(&["show", "a"]).contains(" cached ("));
+    home.assert_no_key_anywhere();
+    home.ok(&["export", "a", "-o", "a.jsonl"]);
+    home.assert_no_key_anywhere();
+}
+
+#[test]
+fn a_refused_key_is_said_to_be_and_not_shown() {
+    let home = Home::new();
+    let run = Run::of(
+        &home
+            .command(&["send", "--session", "a", "hi"])
+            .env("ECHO_KEY", "sk-wrong-9876543210")
+            .output()
+            .expect("it runs"),
+    );
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("the key is taken from ECHO_KEY") && run.err.contains("[key]"), "{}", run.err);
+    let everything = format!("{}{}{}", run.out, run.err, home.ok(&["show", "a", "--events"]));
+    assert!(!everything.contains("sk-wrong-9876543210"), "{everything}");
+    let run = home.place.run(&["send", "--session", "b", "hi"]);
+    assert!(run.err.contains("wants a key, and ECHO_KEY is not set"), "{}", run.err);
+}
+
+#[test]
+fn an_ollama_on_this_machine_is_found_and_used_without_a_word() {
+    let (place, vendor) = (Place::new(), Vendor::new(""));
+    let run = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        let run =
+            Run::of(&command.env_remove("SEGUE_DISCOVER").env("OLLAMA_HOST", vendor.host()).output().expect("it runs"));
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments:?}: {}", run.out);
+        run.out
+    };
+    assert_eq!(run(&["send", "hello"]), "You said: hello\n");
+    assert!(run(&["doctor"]).contains("ok     found     ollama "));
+    assert!(run(&["models"]).contains("echo:latest"));
+    assert!(run(&["config"]).contains("models.default") && run(&["config"]).contains("found here"));
+}
+
+#[test]
+fn a_key_in_the_environment_finds_its_provider() {
+    let place = Place::new();
+    let mut command = place.command(&["doctor", "--json"]);
+    command.env_remove("SEGUE_DISCOVER").env("ANTHROPIC_API_KEY", KEY).env("OLLAMA_HOST", "127.0.0.1:1");
+    let run = Run::of(&command.output().expect("it runs"));
+    assert!(run.out.contains("claude-") && run.out.contains("key from ANTHROPIC_API_KEY"), "{}", run.out);
+    assert!(!run.out.contains(KEY) && !run.out.contains("only pretends"));
+}
+
+#[test]
+fn without_a_key_or_a_server_the_rehearsal_says_what_it_is() {
+    let place = Place::new();
+    let mut command = place.command(&["send", "hello"]);
+    command.env_remove("SEGUE_DISCOVER").env("OLLAMA_HOST", "127.0.0.1:1");
+    let run = Run::of(&command.output().expect("it runs"));
+    assert_eq!(run.code, 0);
+    assert!(run.err.contains("a rehearsal model answers, and only pretends"), "{}", run.err);
+}
+
+#[test]
+fn what_was_recorded_is_played_again_without_server_key_or_configuration() {
+    let home = Home::new();
+    for (turn, message) in ["hello", "again"].iter().enumerate() {
+        let reply = home.ok(&["send", "--session", &format!("s{turn}"), "--record", "tape.jsonl", message]);
+        assert_eq!(reply, format!("You said: {message}\n"));
+    }
+    home.assert_no_key_anywhere();
+    let elsewhere = Place::new();
+    elsewhere.write("tape.jsonl", &home.place.read("tape.jsonl"));
+    let requests = home.vendor.seen().len();
+    let reply = elsewhere.ok(&["send", "--session", "x", "--replay", "tape.jsonl", "again"]);
+    assert_eq!(reply, "You said: again\n");
+    assert_eq!(home.vendor.seen().len(), requests, "nobody was asked");
+    let error = elsewhere.fails(&["send", "--session", "x", "--replay", "tape.jsonl", "something else"]);
+    assert!(error.contains("the cassette tape.jsonl holds no answer to this request"), "{error}");
+    assert!(elsewhere.fails(&["send", "--replay", "nowhere.jsonl", "x"]).contains("nowhere.jsonl"));
+    let error = elsewhere.fails(&["send", "--record", "new.jsonl", "x"]);
+    assert!(error.contains("there is nothing to record"), "{error}");
+    let run = elsewhere.run(&["send", "--record", "a", "--replay", "b", "x"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+}
+
+#[test]
+fn another_model_steps_in_and_the_record_says_so() {
+    let home = Home::new();
+    let config = home.place.read("segue.toml").replace("[models.echo]", "[models.spare]");
+    let broken = format!(
+        "[models]\ndefault = \"main\"\nfallback = \"spare\"\n[models.main]\nprovider = \"openai-compatible\"\n\
+         base_url = \"{}\"\nkey_env = \"OTHER_KEY\"\n{config}",
+        home.vendor.url()
+    );
+    home.place.write("segue.toml", &broken);
+    let run = Run::of(
+        &home
+            .command(&["send", "--session", "a", "--json", "hello"])
+            .env("OTHER_KEY", "wrong-key")
+            .output()
+            .expect("it runs"),
+    );
+    let report: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!((&report["reply"], &report["calls"][0]["model"]), (&json!("You said: hello"), &json!("spare")));
+    let shown = home.ok(&["show", "a", "--events"]);
+    assert!(shown.contains("c1 goes on on spare, since main cannot answer"), "{shown}");
+    assert!(home.ok(&["explain", "a", "c1"]).contains("c1 goes on on spare, since main cannot answer"));
+    let doctor = home.run(&["doctor"]).out;
+    assert!(doctor.contains("role      chat/assistant: main, or else spare\n"), "{doctor}");
+}
+
+#[test]
+fn the_doctor_tries_each_model_that_plays_somebody_on_request() {
+    let home = Home::new();
+    let quiet = home.ok(&["doctor"]);
+    assert!(home.vendor.asked().is_empty() && quiet.contains("9,000 tokens, key from ECHO_KEY"), "{quiet}");
+    let tried = home.ok(&["doctor", "--try"]);
+    assert!(tried.contains("ok     try       echo answered in ") && tried.contains("“You said: "), "{tried}");
+    assert_eq!(home.vendor.asked().len(), 1);
+    let run =
+        Run::of(&home.command(&["doctor", "--try"]).env("ECHO_KEY", "sk-wrong-9876543210").output().expect("it runs"));
+    assert_eq!(run.code, 1);
+    assert!(run.out.contains("broken try       echo: key not accepted"), "{}", run.out);
+    let run = home.place.run(&["doctor"]);
+    assert!(
+        run.code == 1 && run.out.contains("broken model     echo: ") && run.out.contains("ECHO_KEY is not set"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
+fn models_are_listed_with_what_they_cost() {
+    let home = Home::new();
+    let listed = home.ok(&["models"]);
+    let row = listed.lines().find(|line| line.starts_with("echo ")).expect("a row");
+    for part in ["openai-compatible", "9,000", " 1 ", " 0.1 ", " 2 ", "for everybody"] {
+        assert!(row.contains(part), "{part}: {listed}");
+    }
+    assert!(listed.contains("only pretends"), "{listed}");
+    let rows: serde_json::Value = serde_json::from_str(&home.ok(&["models", "--json"])).expect("JSON");
+    assert_eq!(rows["models"][0]["price"]["input"], json!(1_000_000));
+    let error = home.run(&["models", "anthropic"]);
+    assert_eq!(error.code, 1, "there is no key for it");
+    let error = home.run(&["models", "antropic"]);
+    assert!(error.err.contains("did you mean `anthropic`?"), "{}", error.err);
+    home.place.write(
+        "prices.toml",
+        &format!("[providers.mine]\nwire = \"chat\"\nbase_url = \"{}\"\nkeys = [\"ECHO_KEY\"]", home.vendor.url()),
+    );
+    home.place.write("segue.toml", "[catalog]\nfile = \"prices.toml\"\n");
+    let served = home.ok(&["models", "mine"]);
+    assert!(served.contains("mine/big") && served.contains("mine/echo"), "{served}");
+    assert_eq!(home.ok(&["send", "--model", "mine/big", "hello"]), "You said: hello\n");
+    assert_eq!(home.vendor.asked().last().expect("asked")["model"], json!("big"));
+    let error = home.run(&["send", "--model", "nine/big", "hello"]);
+    assert!(
+        error.err.contains("there is no model `nine/big`") && error.err.contains("write provider/model"),
+        "{}",
+        error.err
+    );
+}
+
+#[test]
+fn an_image_is_shown_with_the_message() {
+    let home = Home::new();
+    let png = b"\x89PNG\r\n\x1a\n rest";
+    std::fs::write(home.place.path().join("cat.png"), png).expect("written");
+    home.ok(&["send", "--session", "a", "--image", "cat.png", "what is this?"]);
+    home.ok(&["send", "--session", "a", "are you sure?"]);
+    for asked in home.vendor.asked() {
+        let content = &asked["messages"][1]["content"];
+        assert_eq!(content[0]["text"], json!("what is this?"));
+        assert_eq!(content[1]["image_url"]["url"], json!("data:image/png;base64,iVBORw0KGgogcmVzdA=="));
+    }
+    assert!(home.ok(&["show", "a", "--events"]).contains("m1 user: what is this? [an image]"));
+    home.ok(&["export", "a", "-o", "a.jsonl"]);
+    home.ok(&["import", "a.jsonl", "--name", "b"]);
+    home.ok(&["send", "--session", "b", "still there?"]);
+    assert!(
+        home.vendor.asked().last().expect("asked").to_string().contains("iVBORw0KGgog"),
+        "an export takes it along"
+    );
+    home.place.write("cat.txt", "meow");
+    assert!(home.run(&["send", "--image", "cat.txt", "x"]).err.contains("PNG, JPEG, GIF and WebP are taken"));
+    assert!(home.run(&["send", "--image", "gone.png", "x"]).err.contains("cannot read the image gone.png"));
+}

@@ -1,0 +1,127 @@
+//! A model server on this machine: it speaks like OpenAI's chat completions and Ollama, repeats what it is told, and remembers every request.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+/// The server.
+pub struct Vendor {
+    port: u16,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub line: String,
+    pub head: String,
+    pub body: Value,
+}
+
+impl Vendor {
+    /// A server that takes this key, or any if it is empty.
+    pub fn new(key: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let log = log.clone();
+                // Whoever hangs up early is no concern of ours.
+                std::thread::spawn(move || drop(serve(socket, key, &log)));
+            }
+        });
+        Self { port, seen }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("nobody panicked").clone()
+    }
+
+    /// What it was asked to answer, in order.
+    pub fn asked(&self) -> Vec<Value> {
+        self.seen().into_iter().filter(|seen| seen.line.starts_with("POST ")).map(|seen| seen.body).collect()
+    }
+}
+
+fn serve(mut socket: TcpStream, key: &str, log: &Mutex<Vec<Seen>>) -> std::io::Result<()> {
+    let Some(seen) = read(&mut socket)? else { return Ok(()) };
+    log.lock().expect("nobody panicked").push(seen.clone());
+    let (status, kind, body) = answer(&seen, key);
+    let head = format!("HTTP/1.1 {status} As Told\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", body.len());
+    socket.write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes())
+}
+
+fn answer(seen: &Seen, key: &str) -> (u16, &'static str, String) {
+    let is_known = key.is_empty() || seen.head.to_lowercase().contains(&format!("authorization: bearer {key}"));
+    let json = "application/json";
+    match seen.line.split(' ').nth(1).unwrap_or_default() {
+        "/api/tags" => (200, json, json!({ "models": [{ "name": "echo:latest" }, { "name": "embed:1" }] }).to_string()),
+        _ if !is_known => {
+            let sent =
+                seen.head.lines().find(|line| line.to_lowercase().starts_with("authorization")).unwrap_or("no key");
+            (401, json, json!({ "error": { "message": format!("what is this? {sent}") } }).to_string())
+        }
+        "/v1/models" => (200, json, json!({ "data": [{ "id": "echo" }, { "id": "big" }] }).to_string()),
+        "/v1/chat/completions" => (200, "text/event-stream", echoed(&seen.body)),
+        _ => (404, "text/plain", "not here".to_owned()),
+    }
+}
+
+/// An answer that repeats the last words, with figures: everything but the last message was cached.
+fn echoed(body: &Value) -> String {
+    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let said = |message: &Value| match &message["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts[0]["text"].as_str().unwrap_or_default().to_owned(),
+    };
+    let last = messages.last().map(said).unwrap_or_default();
+    let tokens = |messages: &[Value]| messages.iter().map(|message| said(message).len() as u64 / 4 + 1).sum::<u64>();
+    let cached = if messages.len() > 2 { tokens(&messages[..messages.len() - 1]) } else { 0 };
+    let usage = json!({
+        "prompt_tokens": tokens(messages),
+        "completion_tokens": 5,
+        "prompt_tokens_details": { "cached_tokens": cached },
+    });
+    let chunk =
+        json!({ "choices": [{ "delta": { "content": format!("You said: {last}") }, "finish_reason": "stop" }] });
+    let end = json!({ "choices": [], "usage": usage });
+    format!("data: {chunk}\n\ndata: {end}\n\ndata: [DONE]\n\n")
+}
+
+fn read(socket: &mut TcpStream) -> std::io::Result<Option<Seen>> {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut more = |bytes: &mut Vec<u8>| {
+        let count = socket.read(&mut buffer)?;
+        bytes.extend_from_slice(&buffer[..count]);
+        Ok::<_, std::io::Error>(count > 0)
+    };
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end;
+        }
+        if !more(&mut bytes)? {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    while bytes.len() < end + 4 + length.unwrap_or(0) {
+        if !more(&mut bytes)? {
+            return Ok(None);
+        }
+    }
+    let body = serde_json::from_slice(&bytes[end + 4..]).unwrap_or(Value::Null);
+    Ok(Some(Seen { line: head.lines().next().unwrap_or_default().to_owned(), head, body }))
+}

@@ -1,0 +1,89 @@
+// Markdown from models, made harmless. A model's text is never executed: HTML in it is shown as the text it is, links lead only to the web, pictures become
+// links, and what is left passes a sanitiser with a short list of what may stand in it.
+
+import DOMPurify from 'dompurify';
+import { Marked, type Token, type Tokens } from 'marked';
+
+/** A piece of a text that can be drawn on its own; while a text grows, all but the last stay as they are. */
+export type Block = { is: 'code'; key: string; code: string; language: string } | { is: 'html'; key: string; html: string };
+
+/** Longer texts are shown as they are. */
+const MARKDOWN_CHARS_MAX = 400_000;
+
+const escapes: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+
+export function escapeHtml(text: string): string {
+  return text.replace(/[&<>"']/g, (char) => escapes[char] ?? char);
+}
+
+/** Where a link may lead. */
+export function safeHref(href: string): string | null {
+  try {
+    const to = new URL(href);
+    return ['http:', 'https:', 'mailto:'].includes(to.protocol) ? to.href : null;
+  } catch {
+    return null;
+  }
+}
+
+const marked = new Marked({
+  gfm: true,
+  renderer: {
+    html: ({ text }: Tokens.HTML | Tokens.Tag) => escapeHtml(text),
+    heading({ tokens, depth }: Tokens.Heading) {
+      // The page has headings of its own above these.
+      const level = Math.min(6, depth + 2);
+      return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>\n`;
+    },
+    link({ href, title, tokens }: Tokens.Link) {
+      const inner = this.parser.parseInline(tokens);
+      const to = safeHref(href);
+      if (to === null) return inner;
+      const hint = title ? ` title="${escapeHtml(title)}"` : '';
+      return `<a href="${escapeHtml(to)}"${hint} target="_blank" rel="noopener noreferrer nofollow">${inner}</a>`;
+    },
+    image({ href, text }: Tokens.Image) {
+      const to = safeHref(href);
+      const name = escapeHtml(text || 'picture');
+      return to === null ? name : `<a href="${escapeHtml(to)}" target="_blank" rel="noopener noreferrer nofollow">${name}</a>`;
+    },
+    checkbox: ({ checked }: Tokens.Checkbox) => (checked ? '☑ ' : '☐ '),
+  },
+});
+
+const ALLOWED_TAGS = ['p', 'br', 'strong', 'em', 'del', 'code', 'pre', 'blockquote', 'ul', 'ol', 'li', 'h3', 'h4', 'h5', 'h6', 'hr', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td'];
+const ALLOWED_ATTR = ['href', 'title', 'target', 'rel', 'align', 'start'];
+
+export function sanitise(html: string): string {
+  return DOMPurify.sanitize(html, { ALLOWED_TAGS, ALLOWED_ATTR, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false });
+}
+
+const cache = new Map<string, string>();
+const CACHE_MAX = 2_000;
+
+/** The same block is drawn again at every piece that comes, and in every visit: it is made once. */
+function blockHtml(token: Token): string {
+  const known = cache.get(token.raw);
+  if (known !== undefined) return known;
+  const html = sanitise(marked.parser([token]));
+  if (cache.size >= CACHE_MAX) cache.clear();
+  cache.set(token.raw, html);
+  return html;
+}
+
+export function blocks(text: string): Block[] {
+  if (text.length > MARKDOWN_CHARS_MAX) return [{ is: 'code', key: '0', code: text, language: '' }];
+  const tokens = marked.lexer(text);
+  const linked = Object.keys((tokens as { links?: object }).links ?? {}).length > 0;
+  if (linked) return [{ is: 'html', key: '0', html: sanitise(marked.parser(tokens)) }];
+  return tokens
+    .filter((token) => token.type !== 'space')
+    .map((token, index) => {
+      const key = String(index);
+      if (token.type === 'code') {
+        const code = token as Tokens.Code;
+        return { is: 'code', key, code: code.text, language: (code.lang ?? '').split(/\s/)[0] ?? '' };
+      }
+      return { is: 'html', key, html: blockHtml(token) };
+    });
+}

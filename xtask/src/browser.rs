@@ -1,0 +1,81 @@
+//! The studio in a real browser: builds the program, finds Chromium (or has Debian's installed), and runs `web/browser`. What
+//! is tested there is decided there.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::stages::Outcome;
+use crate::{checkout, studio};
+
+/// A browser of one's own choice.
+const CHOSEN: &str = "SEGUE_CHROMIUM";
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// Runs the tests in the browser.
+pub fn check() -> Result<Outcome> {
+    if !studio::node_fits()? {
+        return Ok(Outcome::Skipped("Node is not installed; the tests in the browser are run with it".to_owned()));
+    }
+    let Some(browser) = find_or_install()? else {
+        return Ok(Outcome::Skipped(format!(
+            "there is no Chromium; install it (Debian: `apt-get install chromium`), or name one in {CHOSEN}"
+        )));
+    };
+    studio::install()?;
+    let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
+    if !built.context("cargo could not be started")?.success() {
+        return Ok(Outcome::Failed);
+    }
+    let status = Command::new("npm")
+        .current_dir(checkout::root().join("web"))
+        .args(["run", "--silent", "browser"])
+        .env(CHOSEN, &browser)
+        .env("SEGUE_PROGRAM", program()?)
+        .stdin(Stdio::null())
+        .status()
+        .context("npm could not be started")?;
+    Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// The program that was just built: beside this one.
+fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let name = format!("segue{}", std::env::consts::EXE_SUFFIX);
+    Ok(own.parent().unwrap_or(Path::new(".")).join(name))
+}
+
+fn find_or_install() -> Result<Option<PathBuf>> {
+    if let Some(chosen) = std::env::var_os(CHOSEN) {
+        return Ok(Some(PathBuf::from(chosen)));
+    }
+    if let Some(found) = find() {
+        return Ok(Some(found));
+    }
+    if !may_install() {
+        return Ok(None);
+    }
+    println!("installing Chromium (apt-get install chromium), once");
+    for arguments in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"][..]] {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
+        if !command.status().context("apt-get could not be started")?.success() {
+            return Ok(None);
+        }
+    }
+    Ok(find())
+}
+
+fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| file.is_file())
+}
+
+/// Whether this is a Debian on which we may install packages.
+fn may_install() -> bool {
+    let root = Command::new("id").arg("-u").stdin(Stdio::null()).output();
+    let is_root = root.is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    is_root && Path::new("/usr/bin/apt-get").is_file()
+}
