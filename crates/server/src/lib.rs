@@ -43,9 +43,6 @@ use problem::Problem;
 pub use options::Options;
 pub use serve::{Error, Server};
 
-/// Answers shorter than this are not worth packing.
-const PACKED_BYTES_MIN: u64 = 860;
-
 /// Every route that has a description, and the description.
 fn described() -> (Router<App>, OpenApi) {
     let (router, api) = OpenApiRouter::<App>::new().merge(api::router()).merge(door::router()).split_for_parts();
@@ -66,7 +63,7 @@ pub fn router(app: App) -> Router {
     let json = move || async move {
         ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], description).into_response()
     };
-    let packed = SizeAbove::new(PACKED_BYTES_MIN).and(NotForContentType::SSE);
+    let packed = SizeAbove::new(limits::PACKED_BYTES_MIN).and(NotForContentType::SSE);
     router
         .route("/openapi.json", get(json))
         .route("/docs", get(move || async move { pages::respond(reference) }))

@@ -66,7 +66,7 @@ pub const CHANGES_POLL_MS: u64 = 500;
 pub const CHANGES_SESSIONS_MAX: usize = 500;
 /// Changes kept for a listener that reads slowly.
 pub const CHANGES_BUFFERED_MAX: usize = 256;
-/// Items of a list or of an answer a title may have, in characters.
+/// Longest title, in characters; the engine keeps fewer.
 pub const TITLE_CHARS_MAX: usize = 200;
 /// Conversations of the OpenAI-compatible door that are remembered by what was said in them; others are searched for.
 pub const CONVERSATIONS_MAX: usize = 10_000;
@@ -96,3 +96,7 @@ pub const WEBHOOK_TRIES_SHOWN_MAX: usize = 50;
 pub const WEBHOOK_WAITS_MS: [u64; 6] = [5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000];
 /// How long a session that is quiet is remembered by webhooks.
 pub const WEBHOOK_QUIET_MS_MAX: u64 = 3_600_000;
+/// Sessions remembered for one conversation.
+pub const SESSIONS_OF_CONVERSATION_MAX: usize = 8;
+/// Answers shorter than this are not worth packing.
+pub const PACKED_BYTES_MIN: u64 = 860;

@@ -89,6 +89,8 @@ pub struct Bounds {
     pub stalled_ms_max: u64,
     /// How often a stream says that it is still there.
     pub heartbeat_ms: u64,
+    /// Waits before each further try to tell a webhook.
+    pub webhook_waits_ms: [u64; limits::WEBHOOK_WAITS_MS.len()],
 }
 
 impl Default for Bounds {
@@ -102,6 +104,7 @@ impl Default for Bounds {
             headers_ms_max: limits::HEADERS_MS_MAX,
             stalled_ms_max: limits::STALLED_MS_MAX,
             heartbeat_ms: limits::HEARTBEAT_MS,
+            webhook_waits_ms: limits::WEBHOOK_WAITS_MS,
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Problem {
     /// What was refused, why, and what to do.
     pub detail: String,
     /// Further members of the problem.
-    pub more: Map<String, Value>,
+    pub more: Box<Map<String, Value>>,
     /// When to come back, in seconds.
     pub retry_after: Option<u64>,
 }
@@ -87,7 +87,7 @@ impl Problem {
             status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             code,
             detail: detail.into(),
-            more: Map::new(),
+            more: Box::default(),
             retry_after: None,
         }
     }
@@ -127,7 +127,7 @@ impl Problem {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
             _ => None,
         };
-        Self { status, code: error.code(), detail, more: Map::new(), retry_after }
+        Self { status, code: error.code(), detail, more: Box::default(), retry_after }
     }
 
     /// The problem as it is written down.
@@ -139,7 +139,7 @@ impl Problem {
             status: self.status.as_u16(),
             detail: self.detail.clone(),
             code: self.code.to_owned(),
-            more: self.more.clone(),
+            more: (*self.more).clone(),
         }
     }
 }

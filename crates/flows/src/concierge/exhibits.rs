@@ -72,7 +72,7 @@ fn measures(analysis: &Analysis) -> Vec<Measure> {
         Measure { name: "confidence".to_owned(), value: analysis.confidence.into() },
         Measure { name: "answers".to_owned(), value: analysis.answers.into() },
     ];
-    if let Ok(Value::Object(ratios)) = serde_json::to_value(&analysis.ratios) {
+    if let Ok(Value::Object(ratios)) = serde_json::to_value(analysis.ratios) {
         measures.extend(ratios.into_iter().map(|(name, value)| Measure { name, value }));
     }
     measures

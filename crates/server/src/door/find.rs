@@ -100,7 +100,7 @@ async fn named(
         return Err(Problem::bad_request(detail).with("field", "model"));
     }
     let text = history.new_text().to_owned();
-    let known = if told.is_retry && told.key.is_none() { last_if_unheard(&held, &text).await? } else { None };
+    let known = if told.is_retry && told.key.is_none() { last_if_it_says(&held, &text).await? } else { None };
     Ok(Landing { held, text, key: told.key.clone(), known, so_far: None })
 }
 
@@ -109,13 +109,12 @@ async fn open(app: &App, caller: &Caller, flow: &FlowName, name: Option<&str>) -
     begin(app, caller.clone(), flow, name, opening).await
 }
 
-/// The last message of a session, if it says this and nobody heard its answer.
-async fn last_if_unheard(held: &Held, text: &str) -> Result<Option<MessageId>, Problem> {
+/// The last message of a session, if it says this.
+async fn last_if_it_says(held: &Held, text: &str) -> Result<Option<MessageId>, Problem> {
     let last = chronicle(held, None, |chronicle| chronicle.messages.values().next_back().cloned()).await?;
     let Some(last) = last else { return Ok(None) };
     let says = says(held, &[last.text], text).await?;
-    let is_heard = held.app.heard.was_heard(&held.session, last.message);
-    Ok(Some(last.message).filter(|_| says && !is_heard))
+    Ok(Some(last.message).filter(|_| says))
 }
 
 /// Looks for sessions in which the last reply was given.
@@ -138,7 +137,7 @@ async fn search(
     Ok(None)
 }
 
-/// The session that an earlier try of the same request began, if nobody heard its answer.
+/// The session that an earlier try of the same request began. That its answer was sent does not mean that it arrived.
 async fn repeated_opening(
     app: &App,
     caller: &Caller,
@@ -154,7 +153,7 @@ async fn repeated_opening(
             first.filter(|_| chronicle.messages.len() == 1)
         });
         let Some(first) = first.await? else { continue };
-        if says(&held, &[first.text], &text).await? && !app.heard.was_heard(&held.session, first.message) {
+        if says(&held, &[first.text], &text).await? {
             let so_far = Some(beginning(caller, flow));
             return Ok(Some(Landing { held, text, key: told.key.clone(), known: Some(first.message), so_far }));
         }
@@ -228,7 +227,8 @@ async fn go_on(
     let mut is_elsewhere = false;
     for turn in later {
         let is_same = says(&held, &turn.asked, &text).await?;
-        let is_heard = turn.message.is_some_and(|message| held.app.heard.was_heard(&held.session, message));
+        let is_heard =
+            !told.is_retry && turn.message.is_some_and(|message| held.app.heard.was_heard(&held.session, message));
         if turn.is_over() && turn.said.is_empty() {
             failed += usize::from(is_same);
         } else if !is_same || is_heard || later.len() > failed + 1 {

@@ -7,10 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use segue_core::body::BodyId;
 use segue_core::ids::{MessageId, SessionId};
 
-use crate::limits::CONVERSATIONS_MAX;
-
-/// Sessions remembered for one conversation.
-const SESSIONS_MAX: usize = 8;
+use crate::limits::{CONVERSATIONS_MAX, SESSIONS_OF_CONVERSATION_MAX};
 
 /// What the door remembers.
 #[derive(Debug, Default)]
@@ -63,7 +60,7 @@ impl Inner {
         let sessions = self.held_in.entry(conversation).or_default();
         sessions.retain(|known| known != session);
         sessions.insert(0, session.clone());
-        sessions.truncate(SESSIONS_MAX);
+        sessions.truncate(SESSIONS_OF_CONVERSATION_MAX);
         if is_new {
             self.held_order.push_back(conversation);
         }

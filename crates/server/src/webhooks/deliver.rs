@@ -19,7 +19,6 @@ use crate::caller::{Caller, owner_of};
 use crate::extract::Held;
 use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_CLAIM_MS, WEBHOOK_DELIVERIES_MAX, WEBHOOK_EVENTS_MAX, WEBHOOK_POLL_MS,
-    WEBHOOK_WAITS_MS,
 };
 use crate::options::Secret;
 use crate::teller::{Teller, TextsWanted};
@@ -34,9 +33,6 @@ pub async fn deliver(app: App) {
     let folder = app.options.folder.clone();
     let Some(_lock) = claim(&app, &folder).await else { return };
     let mut lanes = Lanes::read(&folder);
-    if lanes.since == 0 {
-        lanes.since = app.engine.now().0;
-    }
     while !app.is_closing() {
         let round = tokio::select! {
             () = app.closed() => return,
@@ -170,7 +166,7 @@ async fn tell_one(
     let body = send::body(&kind.name(), event.at, &data);
     let result = send::send(webhook, master, &id, now, body).await;
     let attempt = lane.attempts + 1;
-    let wait = WEBHOOK_WAITS_MS.get(lane.attempts).copied();
+    let wait = app.options.bounds.webhook_waits_ms.get(lane.attempts).copied();
     let (status, problem) = match &result {
         Ok(status) => (Some(*status), None),
         Err((status, problem)) => (*status, Some(problem.clone())),

@@ -77,8 +77,8 @@ fn fits(example: &Value, found: &Value, path: &str) -> Result<(), String> {
             if found.len() < example.len() {
                 return Err(format!("`{path}` has {} items, and the example {}", found.len(), example.len()));
             }
-            let items = example.iter().zip(found).enumerate();
-            items.map(|(place, (example, found))| fits(example, found, &format!("{path}[{place}]"))).collect()
+            let mut items = example.iter().zip(found).enumerate();
+            items.try_for_each(|(place, (example, found))| fits(example, found, &format!("{path}[{place}]")))
         }
         (Value::Object(example), Value::Object(found)) => {
             for (key, example) in example {
