@@ -28,12 +28,13 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 5] = [
+const FORMAT_1: [Golden; 6] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
     Golden { name: "team", rules: || Box::new(Team::new()), play: team },
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
+    Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
 ];
 
 fn concierge() -> Stage {
@@ -45,6 +46,15 @@ fn concierge() -> Stage {
     stage.say("why left?").answer("speaker", "It is short.");
     stage.cast("speaker", "dog");
     stage.say("and now?").answer("speaker", "Go.");
+    stage
+}
+
+/// A turn that failed and was tried again.
+fn again() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.say("which way?").answer("expert", "left").answer("expert", "right").answer("expert", "straight");
+    stage.answer("mapper", "three ways").fail("speaker", FailureKind::Refused).command(Command::Retry);
+    stage.answer("speaker", "Left.");
     stage
 }
 
