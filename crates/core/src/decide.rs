@@ -95,6 +95,8 @@ pub enum Input {
 pub enum Command {
     /// Stop the turn that runs.
     Cancel,
+    /// Try the last turn again, which failed. What was answered in it is not asked again where the flow can go on from it.
+    Retry,
     /// Decide about a call whose end is not known.
     Resolve {
         /// Which.
@@ -323,6 +325,9 @@ pub enum Refusal {
     /// No turn runs.
     #[error("no turn is running, so there is nothing to cancel")]
     NothingRuns,
+    /// The last turn did not fail.
+    #[error("the last turn did not fail, so there is nothing to try again")]
+    NothingFailed,
     /// A command about phases was refused.
     #[error("{0}")]
     Phase(String),

@@ -77,6 +77,9 @@ pub enum Event {
         turn: TurnId,
         /// What it answers.
         messages: Vec<MessageId>,
+        /// The turn that failed and is tried again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        again: Option<TurnId>,
     },
     /// Something was said to the user.
     Said(Said),

@@ -93,6 +93,8 @@ pub struct Session {
     pub queue: VecDeque<Waiting>,
     /// The turn that runs.
     pub turn: Option<Turn>,
+    /// The last turn, if it failed: it can be tried again.
+    pub failed: Option<Turn>,
     /// Messages agents left for each other.
     pub inboxes: BTreeMap<AgentName, Vec<MessagePosted>>,
     /// Calls that are owed.

@@ -206,6 +206,7 @@ fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::NotHeld { .. } => "not-held",
         Refusal::TooManyCalls { .. } => "too-many-calls",
         Refusal::NothingRuns => "nothing-runs",
+        Refusal::NothingFailed => "nothing-failed",
         Refusal::Phase(_) => "phase",
         Refusal::NoSuchRole { .. } => "no-such-role",
         Refusal::NoSuchCommand { .. } => "no-such-command",

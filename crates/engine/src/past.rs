@@ -63,7 +63,7 @@ impl Shared {
             for event in &events {
                 state.apply(&*rules, event);
                 match &event.event {
-                    Event::TurnStarted { turn: id, messages } if messages.contains(&message) => turn = Some(*id),
+                    Event::TurnStarted { turn: id, messages, .. } if messages.contains(&message) => turn = Some(*id),
                     Event::Said(words) if turn.is_some() => said.push(words.text.body),
                     Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
                         let texts = self.store.bodies(session, &said).await;

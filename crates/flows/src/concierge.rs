@@ -100,7 +100,7 @@ impl Flow for Concierge {
         let settings = &settings;
         match (&event.event, view.about.call.as_deref()) {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => vec![Fact::Settings { complaints }.note()],
-            (Event::TurnStarted { .. }, _) => turn::began(view, settings),
+            (Event::TurnStarted { again, .. }, _) => turn::began(view, settings, again.is_some()),
             (Event::CallOpened(opened), _) if opened.role == *EXPERT => batch::opened(view, settings, opened),
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {
                 EXPERT => batch::came(view, settings, call, true),

@@ -57,6 +57,8 @@ pub enum Command {
     Rename(Rename),
     /// Stop the turn that a session is in.
     Cancel(Cancel),
+    /// Try the last turn of a session again, which failed.
+    Retry(Retry),
     /// Decide about a call whose end is not known.
     Resolve(Resolve),
     /// Show where a session's phase graphs stand, or move them.
@@ -305,6 +307,16 @@ pub struct Rename {
 pub struct Cancel {
     /// The session.
     pub session: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Retry {
+    /// The session.
+    #[arg(default_value = "last")]
+    pub session: String,
+    /// Answer from this scenario file instead of a model.
+    #[arg(long, value_name = "SCENARIO")]
+    pub script: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

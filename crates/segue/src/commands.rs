@@ -41,6 +41,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Delete(arguments) => delete::run(global, arguments).await,
         Command::Rename(arguments) => operate::rename(global, arguments).await,
         Command::Cancel(arguments) => operate::cancel(global, arguments).await,
+        Command::Retry(arguments) => operate::retry(global, arguments).await,
         Command::Resolve(arguments) => operate::resolve(global, arguments).await,
         Command::Phase(arguments) => phase::run(global, arguments).await,
         Command::Flows(arguments) => flows::run(global, arguments),

@@ -117,7 +117,7 @@ impl<'e> Follower<'e> {
                 Update::Event(event) => {
                     self.note(&event);
                     match &event.event {
-                        Event::TurnStarted { turn, messages } if messages.contains(&message) => ours = Some(*turn),
+                        Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => ours = Some(*turn),
                         Event::Said(said) if said.turn.is_some() && said.turn == ours => {
                             self.hear(said.call, said.text.body).await?;
                         }

@@ -38,3 +38,5 @@ pub const RECAP_COLUMNS_MAX: usize = 240;
 pub const SESSIONS_LISTED_MAX: usize = 20;
 /// Columns of the narrowest terminal a conversation is fitted to.
 pub const COLUMNS_MIN: usize = 20;
+/// The narrowest column that a text beside another is put into.
+pub const COLUMN_WIDTH_MIN: usize = 36;

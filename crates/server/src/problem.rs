@@ -202,6 +202,7 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::NotHeld { .. }
         | Refusal::TooManyCalls { .. }
         | Refusal::NothingRuns
+        | Refusal::NothingFailed
         | Refusal::Command(_)
         | Refusal::Phase(_) => StatusCode::CONFLICT,
     }

@@ -159,7 +159,7 @@ impl Following {
     async fn end_if_answered(&mut self, event: &Event) {
         let Until::Answered(message) = self.until else { return };
         match event {
-            Event::TurnStarted { turn, messages } if messages.contains(&message) => self.turn = Some(*turn),
+            Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => self.turn = Some(*turn),
             Event::TurnEnded { turn, .. } if self.turn == Some(*turn) => {
                 match report(&self.held, message, None).await {
                     Ok(report) => self.send("done", None, &report),

@@ -118,7 +118,7 @@ impl Draft<'_> {
         let together = session.queue.iter().enumerate().take_while(|(place, next)| joins(*place, next));
         let messages: Vec<MessageId> = together.map(|(_, waiting)| waiting.message).collect();
         let turn = TurnId(session.last.turn.0 + 1);
-        self.record(Event::TurnStarted { turn, messages });
+        self.record(Event::TurnStarted { turn, messages, again: None });
         true
     }
 
@@ -391,6 +391,20 @@ impl Draft<'_> {
                     return Err(Refusal::NothingRuns);
                 }
                 self.stop_turn("stopped by hand", Outcome::Cancelled);
+                Ok(())
+            }
+            Command::Retry => {
+                if self.session().turn.is_some() {
+                    return Err(Refusal::Busy);
+                }
+                if let Some(reason) = &self.session().closed {
+                    return Err(Refusal::Closed { reason: reason.clone() });
+                }
+                let failed = self.session().failed.as_ref().ok_or(Refusal::NothingFailed)?;
+                let messages = failed.messages.iter().map(|waiting| waiting.message).collect();
+                let turn = TurnId(self.session().last.turn.0 + 1);
+                let again = Some(failed.id);
+                self.record(Event::TurnStarted { turn, messages, again });
                 Ok(())
             }
             Command::Resolve { call, how } => {

@@ -35,9 +35,10 @@ impl Event {
                 )
             }
             Self::MessageTaken { message } => format!("{message} taken"),
-            Self::TurnStarted { turn, messages } => {
+            Self::TurnStarted { turn, messages, again } => {
                 let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
-                format!("{turn} begins with {}", messages.join(", "))
+                let again = again.map(|again| format!(", trying {again} again")).unwrap_or_default();
+                format!("{turn} begins with {}{again}", messages.join(", "))
             }
             Self::Said(said) => {
                 let by = said.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
 use crate::context::{Asked, Layer, Mark, ThreadUse};
 use crate::event::{
-    Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Owner, PhaseEntered, PhaseKey, Recorded,
-    SessionOpened, ThreadCompacted,
+    Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered, PhaseKey,
+    Recorded, SessionOpened, ThreadCompacted,
 };
 use crate::flow::FlowSpec;
-use crate::ids::{CallId, Millis, ModelName, ThreadId, TurnId};
+use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
@@ -52,9 +52,9 @@ impl Session {
                 self.inboxes.values_mut().for_each(|inbox| inbox.retain(|mail| mail.message != *message));
                 self.inboxes.retain(|_, inbox| !inbox.is_empty());
             }
-            Event::TurnStarted { turn, messages } => self.turn_started(*turn, messages, at),
+            Event::TurnStarted { turn, messages, again } => self.turn_started(*turn, messages, *again, at),
             Event::Said(said) => self.last_said = Some(said.text),
-            Event::TurnEnded { turn, .. } => self.turn_ended(*turn),
+            Event::TurnEnded { turn, outcome } => self.turn_ended(*turn, outcome),
             Event::CallOpened(opened) => self.call_opened(spec, opened, at),
             Event::CallDeferred(deferred) => {
                 self.last.deferred = self.last.deferred.max(deferred.deferred);
@@ -140,17 +140,20 @@ impl Session {
         }
     }
 
-    fn turn_started(&mut self, turn: TurnId, messages: &[crate::ids::MessageId], at: Millis) {
+    fn turn_started(&mut self, turn: TurnId, messages: &[MessageId], again: Option<TurnId>, at: Millis) {
         self.last.turn = self.last.turn.max(turn);
-        let (taken, left): (Vec<_>, Vec<_>) =
+        let failed = self.failed.take().filter(|failed| Some(failed.id) == again);
+        let (mut taken, left): (Vec<_>, Vec<_>) =
             self.queue.drain(..).partition(|waiting| messages.contains(&waiting.message));
         self.queue = left.into();
+        taken.extend(failed.into_iter().flat_map(|failed| failed.messages));
         self.turn = Some(Turn { id: turn, messages: taken, started: at, calls: 0 });
         self.ledger.start_turn(turn);
     }
 
-    fn turn_ended(&mut self, turn: TurnId) {
-        self.turn = None;
+    fn turn_ended(&mut self, turn: TurnId, outcome: &Outcome) {
+        let ended = self.turn.take();
+        self.failed = ended.filter(|_| matches!(outcome, Outcome::Failed { .. }));
         let rounds: Vec<CallId> =
             self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
         rounds.into_iter().for_each(|call| self.end_round(call));

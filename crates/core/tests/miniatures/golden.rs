@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 7] = [
+const FORMAT_1: [Golden; 8] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -36,6 +36,7 @@ const FORMAT_1: [Golden; 7] = [
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
     Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
     Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
+    Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
 ];
 
 fn concierge() -> Stage {
@@ -47,6 +48,15 @@ fn concierge() -> Stage {
     stage.say("why left?").answer("speaker", "It is short.");
     stage.cast("speaker", "dog");
     stage.say("and now?").answer("speaker", "Go.");
+    stage
+}
+
+/// A turn that failed and was tried again.
+fn again() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.say("which way?").answer("expert", "left").answer("expert", "right").answer("expert", "straight");
+    stage.answer("mapper", "three ways").fail("speaker", FailureKind::Refused).command(Command::Retry);
+    stage.answer("speaker", "Left.");
     stage
 }
 

@@ -5,6 +5,7 @@ use segue_core::event::{CallWish, Event, Lane, Outcome};
 use segue_core::flow::{FlowSpec, Runs, Step, ToolDef, UnknownPolicy};
 use segue_core::ids::TurnId;
 use segue_core::limits::{CALLS_PER_TURN_MAX, STEPS_PER_INPUT_MAX};
+use segue_core::prompt::FailureKind;
 use segue_core::scope::Scope;
 use segue_core::session::Act;
 use segue_testkit::{Puppet, Stage};
@@ -254,4 +255,39 @@ fn an_interrupted_turn_leaves_the_next_one_alone() {
     stage.command(Command::Cancel);
     let said = events(&stage, |event| matches!(event, Event::Said(_)).then_some(()));
     assert!(said.is_empty());
+}
+
+#[test]
+fn a_failed_turn_is_tried_again_with_what_was_said_in_it() {
+    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
+    let nothing = |stage: &mut Stage| stage.try_give(Input::Operator(Command::Retry)).err();
+    assert_eq!(nothing(&mut stage), Some(Refusal::NothingFailed));
+    stage.say("hello");
+    assert_eq!(nothing(&mut stage), Some(Refusal::Busy), "it runs");
+    stage.fail("speaker", FailureKind::BadKey).crash().command(Command::Retry);
+    let turn = stage.session().turn.clone().expect("a turn runs");
+    assert_eq!((turn.id, turn.messages.len()), (TurnId(2), 1));
+    assert_eq!(stage.prompt("speaker").messages.last().map(|message| message.text()).as_deref(), Some("hello"));
+    let started = events(&stage, |event| match event {
+        Event::TurnStarted { messages, again, .. } => Some((messages.clone(), *again)),
+        _ => None,
+    });
+    let message = turn.messages[0].message;
+    assert_eq!(started, [(vec![message], None), (vec![message], Some(TurnId(1)))]);
+    stage.fail("speaker", FailureKind::BadKey).command(Command::Retry).answer("speaker", "hi");
+    assert_eq!(outcomes(&stage), ["failed", "failed", "done"]);
+    assert_eq!(nothing(&mut stage), Some(Refusal::NothingFailed));
+}
+
+#[test]
+fn a_failed_turn_is_over_once_something_else_is_said() {
+    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
+    stage.say("hello").fail("speaker", FailureKind::BadKey).say("never mind").answer("speaker", "ok");
+    assert_eq!(stage.try_give(Input::Operator(Command::Retry)).err(), Some(Refusal::NothingFailed));
+    stage.say("again").command(Command::Cancel);
+    assert_eq!(
+        stage.try_give(Input::Operator(Command::Retry)).err(),
+        Some(Refusal::NothingFailed),
+        "stopped, not failed"
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::Text;
 use segue_core::codec;
-use segue_core::event::{Event, Next, Recorded};
+use segue_core::event::{Event, Next, Outcome, Recorded};
 use segue_core::flow::Rules;
 use segue_core::ids::{CallId, MessageId, Millis, Seq, SessionId, ToolRunId, TurnId};
 use segue_core::ledger::Tally;
@@ -129,19 +129,27 @@ fn it_rests(journal: &Journal) {
 }
 
 fn turns_end(journal: &Journal) {
-    let mut running: Option<TurnId> = None;
+    let (mut running, mut failed): (Option<TurnId>, Option<TurnId>) = (None, None);
     let mut taken: BTreeSet<MessageId> = BTreeSet::new();
     let mut received: BTreeSet<MessageId> = BTreeSet::new();
     for recorded in &journal.events {
         match &recorded.event {
             Event::MessageReceived(message) => assert!(received.insert(message.message), "a message is recorded once"),
-            Event::TurnStarted { turn, messages } => {
+            Event::TurnStarted { turn, messages, again } => {
                 assert_eq!(running.replace(*turn), None, "turns do not interleave");
+                assert!(
+                    again.is_none() || *again == failed.take(),
+                    "only the last turn is tried again, and only if it failed"
+                );
                 for message in messages {
-                    assert!(received.contains(message) && taken.insert(*message), "{message} gets one turn");
+                    let is_new = received.contains(message) && taken.insert(*message);
+                    assert_eq!(is_new, again.is_none(), "{message} gets one turn, and another only to try again");
                 }
             }
-            Event::TurnEnded { turn, .. } => assert_eq!(running.take(), Some(*turn), "the turn that runs ends"),
+            Event::TurnEnded { turn, outcome } => {
+                assert_eq!(running.take(), Some(*turn), "the turn that runs ends");
+                failed = matches!(outcome, Outcome::Failed { .. }).then_some(*turn);
+            }
             _ => {}
         }
     }
@@ -339,7 +347,7 @@ fn came_to(journal: &Journal, message: MessageId) -> TurnReport {
     for recorded in &journal.events {
         state.apply(&*journal.rules, recorded);
         match &recorded.event {
-            Event::TurnStarted { turn: id, messages } if messages.contains(&message) => turn = Some(*id),
+            Event::TurnStarted { turn: id, messages, .. } if messages.contains(&message) => turn = Some(*id),
             Event::Said(words) if turn.is_some() => said.push(journal.words(words.text).to_owned()),
             Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
                 let (phase, spent) = (state.session.phase_label(), state.session.ledger.turn);

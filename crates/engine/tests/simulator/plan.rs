@@ -212,7 +212,8 @@ fn command(dice: &mut Dice, flow: &str) -> Command {
     let to = (*dice.pick(&["explorer", "starter", "execute", "verify", "end", "waiting"])).into();
     let role = (*dice.pick(&["assistant", "speaker", "expert", "worker", "coder", "architect"])).into();
     match dice.below(12) {
-        0..=4 => Command::Cancel,
+        0..=2 => Command::Cancel,
+        3..=4 => Command::Retry,
         5..=6 => Command::Forget { role, agent: None, peer: None },
         7 => Command::Rename { title: "another\u{7} title".to_owned() },
         8 => Command::Grant { phase, to },

@@ -43,6 +43,8 @@ pub struct Memory {
     pub running: Option<Running>,
     /// Messages that have no turn yet.
     pub waiting: BTreeMap<MessageId, Text>,
+    /// What the newest turn answers: if it fails, it may be tried again.
+    pub said: Vec<(MessageId, Text)>,
 }
 
 /// The result of a step that is over.
@@ -134,10 +136,12 @@ impl Memory {
             Event::MessageReceived(received) => {
                 self.waiting.insert(received.message, received.text);
             }
-            Event::TurnStarted { turn, messages } => {
-                let said =
-                    messages.iter().filter_map(|message| self.waiting.remove(message).map(|text| (*message, text)));
-                self.running = Some(Running { turn: turn.0, said: said.collect(), ..Running::default() });
+            Event::TurnStarted { turn, messages, again } => {
+                if again.is_none() {
+                    let new = messages.iter().filter_map(|message| Some((*message, self.waiting.remove(message)?)));
+                    self.said = new.collect();
+                }
+                self.running = Some(Running { turn: turn.0, said: self.said.clone(), ..Running::default() });
                 self.entities.age(turn.0);
             }
             Event::Said(said) if said.turn.is_some() => {

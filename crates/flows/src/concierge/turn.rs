@@ -17,7 +17,7 @@ use super::{batch, consent, documents, map};
 type Sight<'a> = View<'a, Memory>;
 
 /// A turn begins.
-pub(super) fn began(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+pub(super) fn began(view: &Sight<'_>, settings: &Settings, is_again: bool) -> Vec<Step> {
     let state = view.state;
     let message = words_of::newest(view);
     if let Some(begun) = &state.confirm {
@@ -31,7 +31,7 @@ pub(super) fn began(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
         return steps;
     }
     if let Some(left) = &state.batch {
-        if consent::is_retry(&message) {
+        if is_again || consent::is_retry(&message) {
             return batch::resume(view, settings, left);
         }
         let why = "the user went on with something else".to_owned();

@@ -263,6 +263,9 @@ fn a_model_that_cannot_be_reached_fails_the_turn_with_the_reason() {
     assert!(
         facts(&stage, "summarized")[0]["summary"]["blocked_reason"].as_str().is_some_and(|why| why.contains("key"))
     );
+    stage.command(segue_core::decide::Command::Retry);
+    assert!(asked(&stage, "understand").contains("look"), "what was said is asked about again");
+    stage.fail("understand", FailureKind::BadKey);
     talk_turn(&mut stage, "again");
 }
 

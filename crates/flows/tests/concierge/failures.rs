@@ -212,6 +212,26 @@ fn all_fail_and_trying_again_asks_the_same_question() {
 }
 
 #[test]
+fn a_failed_turn_is_tried_again_by_hand_at_the_price_of_what_failed() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("give me a plan").answer("concierge", &format!("Good.\n{WORKFLOW}"));
+    for _ in 0..3 {
+        stage.fail("expert", FailureKind::BadKey);
+    }
+    stage.command(Command::Retry);
+    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"], "the explorer is not asked again");
+    experts(&mut stage, PLAN_MAP);
+    assert_eq!(concierge_prompt(&stage).1, "give me a plan");
+    stage.fail("concierge", FailureKind::BadKey).command(Command::Retry);
+    assert_eq!(stage.open_roles(), ["concierge"], "nor are the experts and the mapper");
+    assert_eq!(concierge_prompt(&stage).1, "give me a plan");
+    stage.answer("concierge", PLAN);
+    assert_eq!((outcome(&stage), phase(&stage).current.as_str()), (Outcome::Done, "executor"));
+    assert_eq!([calls(&stage, "expert").len(), calls(&stage, "mapper").len()], [9, 2]);
+}
+
+#[test]
 fn another_message_after_a_failed_turn_brings_what_was_not_answered_along() {
     let mut stage = open();
     stage.say("rent or buy?");

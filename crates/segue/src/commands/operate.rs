@@ -7,21 +7,21 @@ use serde_json::json;
 
 use super::send::{INTERRUPTED, conclude, held, report};
 use crate::Quiet;
-use crate::cli::{Cancel, Global, Rename, Resolution, Resolve};
+use crate::cli::{Cancel, Global, Rename, Resolution, Resolve, Retry};
 use crate::follow::{End, Follower, Live, Turned};
 use crate::print::{self, Screen};
-use crate::setup::{Running, Start, start_with};
+use crate::setup::{Running, Start, Tape, start_with};
 use crate::{lookup, setup};
 
 /// An engine that records what it is told and does nothing else, on a store that is there.
 async fn by_hand(global: &Global) -> anyhow::Result<Engine> {
-    Ok(on_store(global, Recovery::Never).await?.engine)
+    Ok(on_store(global, Start { recovery: Recovery::Never, ..Start::default() }).await?.engine)
 }
 
-pub async fn on_store(global: &Global, recovery: Recovery) -> anyhow::Result<Running> {
+pub async fn on_store(global: &Global, start: Start<'_>) -> anyhow::Result<Running> {
     // A store is not made for the sake of a session that cannot be in it.
     setup::look_into(global).await?.shutdown().await;
-    start_with(global, Start { recovery, ..Start::default() }).await
+    start_with(global, start).await
 }
 
 pub async fn rename(global: &Global, arguments: Rename) -> anyhow::Result<()> {
@@ -50,8 +50,16 @@ pub async fn cancel(global: &Global, arguments: Cancel) -> anyhow::Result<()> {
     print::out(&format!("{turn} of {session} is cancelled\n"))
 }
 
+pub async fn retry(global: &Global, arguments: Retry) -> anyhow::Result<()> {
+    let tape = Tape::of(arguments.script.as_deref(), None, None);
+    let start = Start { tape, recovery: Recovery::OnUse, ..Start::default() };
+    let running = on_store(global, start).await?;
+    let session = lookup::session(&running.engine, &arguments.session).await?;
+    carry_out(global, &running, &session, decide::Command::Retry).await
+}
+
 pub async fn resolve(global: &Global, arguments: Resolve) -> anyhow::Result<()> {
-    let running = on_store(global, Recovery::OnUse).await?;
+    let running = on_store(global, Start { recovery: Recovery::OnUse, ..Start::default() }).await?;
     let session = lookup::session(&running.engine, &arguments.session).await?;
     let call: CallId = lookup::number(&arguments.call)?;
     let how = match arguments.how {

@@ -21,6 +21,7 @@ use crate::cli::{Global, GraphChoice, Phase, PhaseChange};
 use crate::follow::Live;
 use crate::journal::Journal;
 use crate::print::{self, Screen, amount, paint::Paint};
+use crate::setup::Start;
 use crate::{lookup, setup};
 use graphs::meant;
 
@@ -130,7 +131,7 @@ fn stand_json(standing: &Standing<'_>) -> Value {
 }
 
 async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> anyhow::Result<()> {
-    let running = on_store(global, Recovery::OnUse).await?;
+    let running = on_store(global, Start { recovery: Recovery::OnUse, ..Start::default() }).await?;
     let engine = &running.engine;
     let session = lookup::session(engine, session).await?;
     let (rules, state) = engine.state(&session).await?;

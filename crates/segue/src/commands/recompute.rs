@@ -73,7 +73,7 @@ fn spent(made: &Made) -> String {
     let Ok(Version { usage, cost_microusd, ms, .. }) = &made.answer else { return String::new() };
     let count = |tokens: u32| amount::count(u64::from(tokens));
     let cost = amount::cost(*cost_microusd);
-    format!(" · {} in, {} out · {cost} · {}", count(usage.input), count(usage.output), amount::duration(*ms))
+    format!("\n{} in, {} out · {cost} · {}", count(usage.input), count(usage.output), amount::duration(*ms))
 }
 
 /// What an answer comes to, or what it says where that is for people anyway.

@@ -1,15 +1,14 @@
 //! Two texts side by side, or one below the other where there is no room.
 
 use super::text::{harmless, width, wrapped};
+use crate::limits::COLUMN_WIDTH_MIN;
 
 const GAP: &str = "  │ ";
-/// Narrower than this, a column is no pleasure to read.
-const COLUMN_MIN: usize = 36;
 
 /// Two texts with a heading each, in lines of at most so many columns.
 pub fn side_by_side(left: (&str, &str), right: (&str, &str), columns: usize) -> String {
     let wide = columns.saturating_sub(width(GAP)) / 2;
-    if wide < COLUMN_MIN {
+    if wide < COLUMN_WIDTH_MIN {
         return format!("{}\n\n{}\n\n{}\n\n{}\n", left.0, harmless(left.1), right.0, harmless(right.1));
     }
     let lines = |(heading, text): (&str, &str)| {

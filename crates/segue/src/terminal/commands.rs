@@ -56,6 +56,9 @@ impl Talk<'_> {
                 self.screen.note(&format!("— now in {}, a copy of {from} —", self.session))?;
             }
             Slash::Cancel => return self.command(Command::Cancel).await,
+            Slash::Retry(None) if self.state.session.held().next().is_none() => {
+                return self.command(Command::Retry).await;
+            }
             Slash::Retry(call) => return self.resolve(call, Resolution::Retry).await,
             Slash::Fail(call) => return self.resolve(call, Resolution::Fail).await,
             Slash::Forget(role) => return self.command(Command::Forget { role, agent: None, peer: None }).await,

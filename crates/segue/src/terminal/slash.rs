@@ -59,7 +59,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("recompute", "[CALL] [NAME=VALUE]", "make a past call once more, with another model=… or setting, and compare"),
     ("fork", "[NAME]", "go on in a copy of this session"),
     ("cancel", "", "stop the turn that runs or waits"),
-    ("retry", "[CALL]", "make a call again that was cut off"),
+    ("retry", "[CALL]", "try the last turn again, which failed; or make a call again that was cut off"),
     ("fail", "[CALL]", "give a call up that was cut off"),
     ("forget", "ROLE", "have a role forget, from its next call on"),
     ("title", "TEXT", "give the session a title"),

@@ -186,14 +186,13 @@ fn s32_one_past_call_once_more_stands_beside_the_first_and_nothing_moves() {
     };
     let before = place.json(&["phase", "b", "--json"]);
     expect![[r#"
-        then: c5 concierge on scripted · 933 in, 8 out ·  │ now: c13 concierge on dog · 933 in, 5 out · ? ·
-        ? · N ms                                          │ N ms
+        then: c5 concierge on scripted                    │ now: c13 concierge on dog
         ────────────────────────────────────────────────  │ ────────────────────────────────────────────────
         Rent, unless you stay for long.                   │ Buy, I say.
 
         the conversation did not move · `segue explain c13` shows the prompt
     "#]]
-    .assert_eq(&tokens_alike(&again(&["c5", "--model", "dog"])));
+    .assert_eq(&without_figures(&again(&["c5", "--model", "dog"])));
     let stance = again(&["c5", "--set", "stance=challenge"]);
     assert!(stance.contains("Why buy at all?") && stance.contains("its prompt differs in: guidance"), "{stance}");
     let map = again(&["c4", "--model", "owl"]);
@@ -213,13 +212,7 @@ fn s32_one_past_call_once_more_stands_beside_the_first_and_nothing_moves() {
     );
 }
 
-/// How long a prompt is depends on its wording, which is not what the test is about.
-fn tokens_alike(text: &str) -> String {
-    let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
-    let words = text.split(' ').collect::<Vec<_>>();
-    let alike = words.iter().enumerate().map(|(place, word)| match words.get(place + 1) {
-        Some(&"in,") if is_number(word) && word.len() == 3 => "933",
-        _ => word,
-    });
-    alike.collect::<Vec<_>>().join(" ")
+/// How long a prompt is and how long an answer takes is not what the test is about.
+fn without_figures(text: &str) -> String {
+    text.lines().filter(|line| !line.contains(" ms")).map(|line| format!("{line}\n")).collect()
 }

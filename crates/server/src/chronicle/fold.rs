@@ -36,7 +36,7 @@ impl Chronicle {
                 self.messages.insert(received.message, note);
             }
             Event::MessagePosted(_) => self.has_mail = true,
-            Event::TurnStarted { turn, messages } => self.turn_started(*turn, messages, place),
+            Event::TurnStarted { turn, messages, .. } => self.turn_started(*turn, messages, place),
             Event::TurnEnded { turn, outcome } => {
                 if let Some(note) = self.turns.get_mut(turn) {
                     (note.ended, note.outcome) = (Some(place), Some(outcome.clone()));

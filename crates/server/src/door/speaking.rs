@@ -104,7 +104,7 @@ impl Speaking {
 
     async fn event(&mut self, event: &Event) -> Result<Option<Heard>, Problem> {
         match event {
-            Event::TurnStarted { turn, messages } if messages.contains(&self.message) => self.turn = Some(*turn),
+            Event::TurnStarted { turn, messages, .. } if messages.contains(&self.message) => self.turn = Some(*turn),
             Event::Said(said) if self.turn.is_some() && self.words => {
                 let engine = &self.held.app.engine;
                 let texts = engine.texts(&self.held.session, &[said.text.body]).await;

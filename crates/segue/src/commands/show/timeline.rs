@@ -68,9 +68,10 @@ impl Timeline {
                 let name = said.by.as_ref().map_or("segue", |by| by.as_str());
                 self.speech(&paint.name(pad(name)), said.text, words, out);
             }
-            Event::TurnStarted { turn, messages } => {
+            Event::TurnStarted { turn, messages, again } => {
                 let at = amount::time_of_day(event.at);
-                out.push_str(&format!("\n{} {}\n", paint.bold(turn), paint.dim(format!("· {at}"))));
+                let again = again.map(|again| format!(", trying {again} again")).unwrap_or_default();
+                out.push_str(&format!("\n{} {}\n", paint.bold(turn), paint.dim(format!("· {at}{again}"))));
                 messages
                     .iter()
                     .filter_map(|message| self.waiting.remove(message))
