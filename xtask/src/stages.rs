@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{browser, checkout, studio, tidy};
+use crate::{browser, checkout, local_model, studio, tidy};
 
 /// In the order they run: what fails fastest comes first.
 const STAGES: &[Stage] = &[
@@ -18,6 +18,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "tests", work: Work::Tests, needs: None, pace: Pace::Quick },
     Stage { name: "studio", work: Work::Studio, needs: None, pace: Pace::Quick },
     Stage { name: "browser", work: Work::Browser, needs: None, pace: Pace::Slow },
+    // It shares the machine with nothing else: beside a compiler, the model takes ten times as long.
+    Stage { name: "model", work: Work::LocalModel, needs: None, pace: Pace::Slow },
     Stage { name: "docs", work: Work::Docs, needs: None, pace: Pace::Slow },
 ];
 
@@ -48,6 +50,8 @@ enum Work {
     Studio,
     /// The studio in a real browser.
     Browser,
+    /// A conversation with a small real model.
+    LocalModel,
     /// The documentation, in which a warning is an error.
     Docs,
 }
@@ -169,6 +173,7 @@ fn perform(stage: &Stage, options: &Options) -> Result<Outcome> {
         },
         Work::Studio => studio::check(),
         Work::Browser => browser::check(),
+        Work::LocalModel => local_model::check(),
         Work::Docs => succeeds(checkout::cargo().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings")),
     }
 }
@@ -223,6 +228,7 @@ fn command_line(stage: &Stage, options: &Options) -> String {
         }
         Work::Studio => "npm run check, test and build in web/".to_owned(),
         Work::Browser => "npm run browser in web/".to_owned(),
+        Work::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
         Work::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
     }
 }
@@ -276,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn quick_leaves_out_the_browser_and_the_docs() {
-        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "docs"]);
+    fn quick_leaves_out_the_browser_the_model_and_the_docs() {
+        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "model", "docs"]);
         assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests", "studio"]);
     }
 

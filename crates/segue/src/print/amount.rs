@@ -10,7 +10,9 @@ pub fn cost(microusd: Option<u64>) -> String {
     let Some(micro) = microusd else { return "?".to_owned() };
     match micro {
         0 => "$0".to_owned(),
-        1..1_000_000 => format!("${:.4}", micro as f64 / 1e6),
+        // Less than the last digit shows is not nothing.
+        1..50 => "<$0.0001".to_owned(),
+        50..1_000_000 => format!("${:.4}", micro as f64 / 1e6),
         _ => format!("${}.{:02}", count(micro / 1_000_000), micro % 1_000_000 / 10_000),
     }
 }
@@ -105,7 +107,7 @@ mod tests {
     fn costs_are_dollars_and_unknown_ones_say_so() {
         let shown: Vec<String> =
             [0, 1, 1_234, 250_000, 3_456_789, 12_345_000_000].map(|micro| cost(Some(micro))).into();
-        assert_eq!(shown, ["$0", "$0.0000", "$0.0012", "$0.2500", "$3.45", "$12,345.00"]);
+        assert_eq!(shown, ["$0", "<$0.0001", "$0.0012", "$0.2500", "$3.45", "$12,345.00"]);
         assert_eq!(cost(None), "?");
     }
 

@@ -1,0 +1,131 @@
+//! The conversation with the local model: what is said, and what must come of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::seconds;
+
+/// Answers longer than this tell nothing more about a model of this size.
+const ANSWER_TOKENS: u32 = 160;
+const SESSION: &str = "local";
+
+/// What is said before a plan is asked for.
+const OPENING: [&str; 3] = [
+    "Should we rent a flat or buy one?",
+    "We will stay in this town for five years, and we have a small child.",
+    "Money is tight, and a garden matters to us.",
+];
+/// What asks for a plan, in the words the explorer listens for.
+const DECISION: &str = "We have decided: we buy a flat by May. Let's do this. Give us a plan: what are the steps?";
+/// How often it is asked before the user takes it into their own hands.
+const DECISIONS: usize = 3;
+
+/// A configuration that has the local model play everybody.
+pub fn config(url: &str) -> String {
+    format!(
+        "[models.smollm2]\nprovider = \"openai-compatible\"\nbase_url = \"{url}\"\ntemperature = 0\n\
+         output_tokens_max = {ANSWER_TOKENS}\nprice = {{ input = 0, output = 0 }}\n\n\
+         [limits.smollm2]\ncalls_max = 1\nsilence_s_max = 600\n"
+    )
+}
+
+/// Holds the conversation; an error says where it stuck.
+pub fn hold(program: &Path, url: &str, folder: &Path) -> Result<()> {
+    let home = folder.join("home");
+    // What an earlier run left behind is not ours to go on with.
+    let _ = std::fs::remove_dir_all(&home);
+    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    std::fs::write(home.join("segue.toml"), config(url)).context("cannot write the configuration")?;
+    let talk = Talk { program: program.to_owned(), home };
+    let mut phases = Vec::new();
+    for message in OPENING {
+        phases.push(talk.say(message)?);
+    }
+    ensure!(phases[0] == "starter", "it begins in `{}`", phases[0]);
+    ensure!(phases[2] == "explorer", "after three turns it is still in `{}`", phases[2]);
+    let mut by = "a block of its own";
+    for asked in 0..=DECISIONS {
+        if asked == DECISIONS {
+            // It never wrote the block that asks for a plan. The user may always go on.
+            talk.run(&["phase", SESSION, "grant", "executor"])?;
+            talk.run(&["phase", SESSION, "propose", "executor"])?;
+            by = "the user's leave";
+        }
+        if talk.say(DECISION)? == "executor" {
+            break;
+        }
+        ensure!(asked < DECISIONS, "even with the user's leave it is not in the executor phase");
+    }
+    println!("the executor phase was reached by {by}");
+    talk.look_back()
+}
+
+struct Talk {
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl Talk {
+    fn run(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        let output = command
+            .args(arguments)
+            .current_dir(&self.home)
+            .env("HOME", &self.home)
+            .env("SEGUE_DISCOVER", "off")
+            .env_remove("SEGUE_CONFIG")
+            .env_remove("SEGUE_STORE")
+            .env_remove("XDG_DATA_HOME")
+            .env_remove("XDG_CONFIG_HOME")
+            .stdin(Stdio::null())
+            .output()
+            .context("the program could not be started")?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            bail!("`segue {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(said)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Result<Value> {
+        let said = self.run(arguments)?;
+        serde_json::from_str(&said).with_context(|| format!("`segue {}` printed no JSON", arguments.join(" ")))
+    }
+
+    /// Says something, and gives the phase that it leads to.
+    fn say(&self, message: &str) -> Result<String> {
+        let start = Instant::now();
+        let report = self.json(&["send", "--json", "--flow", "concierge", "--session", SESSION, message])?;
+        let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
+        let calls = report["calls"].as_array().map_or(0, Vec::len);
+        println!("{} in {}: {calls} calls, phase {}", text("turn"), seconds(start), text("phase"));
+        ensure!(text("outcome") == "done", "the turn ended as {}: {}", text("outcome"), report["reason"]);
+        ensure!(!text("reply").trim().is_empty(), "nothing was said to the user");
+        ensure!(!text("reply").contains("<<<"), "a marker was shown to the user: {}", text("reply"));
+        Ok(text("phase"))
+    }
+
+    /// What the record of it all must show.
+    fn look_back(&self) -> Result<()> {
+        let shown = self.json(&["show", SESSION, "--json"])?;
+        let spent = &shown["spent"];
+        println!(
+            "{} calls, {} tokens in, of which {} were cached, {} out",
+            spent["calls"], spent["tokens_in"], spent["tokens_cached"], spent["tokens_out"]
+        );
+        ensure!(
+            spent["tokens_cached"].as_u64().unwrap_or(0) > 0,
+            "the server found nothing of our prompts in its cache"
+        );
+        ensure!(spent["cost_microusd"] == 0, "a local model costs nothing, and its price is known");
+        let events = shown["events"].as_array().context("a session has events")?;
+        let answers = events.iter().filter(|event| event["event"]["is"] == "call_answered");
+        let by_vendor = answers.clone().filter(|event| event["event"]["counted_by"] == "vendor").count();
+        ensure!(by_vendor > 0 && by_vendor == answers.count(), "every answer comes with the server's own figures");
+        Ok(())
+    }
+}
