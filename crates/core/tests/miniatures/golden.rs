@@ -273,7 +273,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 37;
+const KINDS: usize = 38;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

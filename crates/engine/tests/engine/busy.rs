@@ -43,7 +43,9 @@ async fn coalesced_messages_share_the_next_turn_and_its_report() {
     both.answer("to both");
     assert_eq!(first.await.expect("it lives").expect("answered").said, ["to one"]);
     let (two, three) = (two.await.expect("it lives"), three.await.expect("it lives"));
-    assert_eq!(two.expect("answered"), three.expect("answered"));
+    let (two, three) = (two.expect("answered"), three.expect("answered"));
+    assert_ne!(two.message, three.message);
+    assert_eq!((two.turn, &two.said, two.seq), (three.turn, &three.said, three.seq));
 }
 
 #[tokio::test(start_paused = true)]

@@ -204,7 +204,7 @@ fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
     for (lines, ending) in [
         ("hello\n/retry\n", "you said are you there?\nyou said hello"),
         ("/fail c1\n", "the turn failed: given up by hand"),
-        ("/cancel\n/retry\n", "— cancelled —\nno call waits for a decision"),
+        ("/cancel\n/retry\n", "— cancelled —\nthe last turn did not fail, so there is nothing to try again"),
     ] {
         let disk = MemoryDisk::new();
         die_in_the_middle(&disk);
