@@ -25,5 +25,5 @@ pub fn all() -> Vec<Arc<dyn Rules>> {
 /// Every flow there is, with these domains.
 #[must_use]
 pub fn with(domains: Domains) -> Vec<Arc<dyn Rules>> {
-    vec![Arc::new(Assistant::with(domains)), Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new())]
+    vec![Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new()), Arc::new(Assistant::with(domains))]
 }
