@@ -38,6 +38,11 @@ pub trait Flow: Send + Sync + 'static {
     /// Roles, graphs, handovers and tools, as data.
     fn spec(&self) -> &FlowSpec;
 
+    /// What is wrong with a session's settings beyond what each of them takes. A session with such settings is not opened.
+    fn unfit(&self, _settings: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Folds an event into the flow's state.
     fn apply(&self, _state: &mut Self::State, _event: &Recorded) {}
 
@@ -188,6 +193,8 @@ impl FlowState {
 pub trait Rules: Send + Sync {
     /// The flow's data.
     fn spec(&self) -> &FlowSpec;
+    /// What is wrong with settings beyond what each takes.
+    fn unfit(&self, settings: &Value) -> Vec<String>;
     /// The state before any event.
     fn fresh(&self) -> FlowState;
     /// Folds an event.
@@ -220,6 +227,10 @@ pub trait Rules: Send + Sync {
 impl<F: Flow> Rules for F {
     fn spec(&self) -> &FlowSpec {
         Flow::spec(self)
+    }
+
+    fn unfit(&self, settings: &Value) -> Vec<String> {
+        Flow::unfit(self, settings)
     }
 
     fn fresh(&self) -> FlowState {

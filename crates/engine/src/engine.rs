@@ -10,8 +10,8 @@ use segue_core::codec;
 use segue_core::context::Count;
 use segue_core::decide::{Command, Env, Input, Undecided, decide};
 use segue_core::event::{Busy, Recorded, SessionOpened};
+use segue_core::flow::Rules;
 use segue_core::flow::settings::models_named;
-use segue_core::flow::{FlowSpec, Rules};
 use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, Seq, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
 use segue_core::prompt::Image;
@@ -286,7 +286,7 @@ impl Engine {
             None => SessionId::from(self.shared.chance.name()),
         };
         let settings = merged(self.shared.settings.get(flow), opening.settings);
-        self.check_settings(rules.spec(), &settings)?;
+        self.check_settings(&*rules, &settings)?;
         let opened = SessionOpened {
             format: codec::FORMAT,
             session: session.clone(),
@@ -325,8 +325,12 @@ impl Engine {
     }
 
     /// Whether settings fit a flow, and the models they name are there.
-    pub(crate) fn check_settings(&self, spec: &FlowSpec, settings: &Value) -> Result<(), Error> {
+    pub(crate) fn check_settings(&self, rules: &dyn Rules, settings: &Value) -> Result<(), Error> {
+        let spec = rules.spec();
         let mut why: Vec<String> = spec.misfits(settings).iter().map(ToString::to_string).collect();
+        if why.is_empty() {
+            why = rules.unfit(settings);
+        }
         for (at, model) in models_named(&spec.settings, settings) {
             why.extend(self.models().get(&model).err().map(|failure| format!("`{at}`: {}", failure.message)));
         }

@@ -70,7 +70,7 @@ impl Engine {
     /// There is no such call or model, a setting does not fit or would change nothing, or the call cannot be made now.
     pub async fn recompute(&self, session: &SessionId, call: CallId, change: &Change) -> Result<Recomputed, Error> {
         let (rules, state) = self.state(session).await?;
-        self.check_settings(rules.spec(), &change.settings)?;
+        self.check_settings(&*rules, &change.settings)?;
         if let Some(model) = &change.model {
             self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
         }

@@ -86,6 +86,10 @@ impl Flow for Assistant {
         &self.spec
     }
 
+    fn unfit(&self, settings: &Value) -> Vec<String> {
+        Settings::read(settings, &self.domains).1
+    }
+
     fn apply(&self, state: &mut Memory, event: &Recorded) {
         state.fold(event);
     }

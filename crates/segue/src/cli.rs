@@ -61,6 +61,10 @@ pub enum Command {
     Retry(Retry),
     /// Decide about a call whose end is not known.
     Resolve(Resolve),
+    /// Do what a session's flow offers; `segue flows FLOW` lists it.
+    Do(Do),
+    /// Take back what a session wrote last.
+    Undo(Undo),
     /// Show where a session's phase graphs stand, or move them.
     Phase(Phase),
     /// List the kinds of conversation, or show one.
@@ -327,6 +331,26 @@ pub struct Resolve {
     pub call: String,
     /// Make the call again, though it may be billed twice, or take it as failed.
     pub how: Resolution,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Do {
+    /// The session.
+    pub session: String,
+    /// What to do.
+    pub command: String,
+    /// How.
+    #[arg(value_name = "NAME=VALUE")]
+    pub arguments: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Undo {
+    /// The session.
+    #[arg(default_value = "last")]
+    pub session: String,
+    /// The run that wrote it, such as `x3`, as `segue show` lists it; the last one if not given.
+    pub run: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

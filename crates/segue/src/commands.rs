@@ -9,7 +9,7 @@ pub mod explain;
 mod flows;
 mod keys;
 mod models;
-mod operate;
+pub mod operate;
 pub mod phase;
 pub mod recompute;
 mod send;
@@ -43,6 +43,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Cancel(arguments) => operate::cancel(global, arguments).await,
         Command::Retry(arguments) => operate::retry(global, arguments).await,
         Command::Resolve(arguments) => operate::resolve(global, arguments).await,
+        Command::Do(arguments) => operate::do_as_asked(global, arguments).await,
+        Command::Undo(arguments) => operate::undo(global, arguments).await,
         Command::Phase(arguments) => phase::run(global, arguments).await,
         Command::Flows(arguments) => flows::run(global, arguments),
         Command::Config => config::run(global).await,

@@ -4,6 +4,7 @@
 mod find;
 mod read;
 mod reader;
+mod records;
 mod rows;
 mod vendor;
 
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 pub use find::{Surroundings, find};
 pub use read::{adopt_settings, check, parse};
+pub use records::OwnDomain;
 pub use rows::rows;
 
 /// The flow of a new session, where nothing else is said.
@@ -55,6 +57,10 @@ pub struct Config {
     pub fallbacks: Vec<Cast>,
     /// How new sessions of a flow are set, in the file's order.
     pub settings: Vec<FlowSetting>,
+    /// Where records are kept, if the file says so.
+    pub records: Option<Setting<PathBuf>>,
+    /// Domains of the user's own.
+    pub domains: Vec<Setting<OwnDomain>>,
     /// What each model may be asked to bear.
     pub limits: BTreeMap<ModelName, Limits>,
 }
@@ -195,6 +201,8 @@ impl Config {
             casts: Vec::new(),
             fallbacks: Vec::new(),
             settings: Vec::new(),
+            records: None,
+            domains: Vec::new(),
             limits: BTreeMap::new(),
         }
     }

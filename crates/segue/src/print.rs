@@ -2,6 +2,7 @@
 
 pub mod amount;
 pub mod columns;
+pub mod exhibit;
 pub mod paint;
 pub mod table;
 pub mod text;

@@ -1,7 +1,7 @@
 //! Settings of a flow as people write them: `--set quorum=2` and `[flows.concierge]`. Reads values by what each setting takes;
 //! whether they fit is for the flow's own data to say.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use segue_core::flow::FlowSpec;
 use segue_core::flow::settings::{Misfit, SettingSpec, Takes, Unfit};
 use segue_core::ids::{FlowName, SessionId};
@@ -9,6 +9,7 @@ use segue_engine::Engine;
 use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};
 
+use crate::limits::CONFIG_BYTES_MAX;
 use crate::suggest::hint;
 
 /// Settings from the command line, each `name=value`; nothing if there are none.
@@ -23,7 +24,11 @@ pub fn given(spec: &FlowSpec, words: &[String]) -> anyhow::Result<Value> {
         };
         let (name, text) = (name.trim(), text.trim());
         let known = spec.settings.iter().find(|setting| setting.name == name);
-        let value = known.map_or_else(|| Value::String(text.to_owned()), |setting| read(setting, text));
+        let value = match known {
+            Some(setting) if takes_document(&setting.takes) && is_file(text) => document(text)?,
+            Some(setting) => read(setting, text),
+            None => Value::String(text.to_owned()),
+        };
         if settings.insert(name.to_owned(), value).is_some() {
             bail!("the setting `{name}` is given twice; say it once");
         }
@@ -71,6 +76,30 @@ fn read(setting: &SettingSpec, text: &str) -> Value {
         }
         _ => toml_value(text).unwrap_or_else(|| text.into()),
     }
+}
+
+/// Whether a setting takes a whole document: then it may be given as a file.
+fn takes_document(takes: &Takes) -> bool {
+    match takes {
+        Takes::Document(_) => true,
+        Takes::OneOf(choices) => choices.iter().any(takes_document),
+        _ => false,
+    }
+}
+
+fn is_file(text: &str) -> bool {
+    text.ends_with(".toml")
+}
+
+/// A file as JSON.
+fn document(path: &str) -> anyhow::Result<Value> {
+    let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {path}"))?.len();
+    if bytes > CONFIG_BYTES_MAX {
+        bail!("{path} has {bytes} bytes; at most {CONFIG_BYTES_MAX} are read");
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let table = DeTable::parse(&text).map_err(|error| anyhow::anyhow!("{path}: {}", error.message()))?;
+    Ok(as_json(&DeValue::Table(table.into_inner())))
 }
 
 fn unquoted(text: &str) -> &str {

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use segue_core::event::Busy;
+use segue_core::flow::Rules;
 use segue_core::ids::{FlowName, ModelName};
+use segue_domains::Records;
 use segue_engine::pace::ModelLimits;
+use segue_engine::tools::Tools;
 use segue_engine::{Engine, Recovery, Setup};
+use segue_flows::assistant::tools::RECORDS;
 use segue_models::Models;
 use segue_store::sqlite::SqliteStore;
 
@@ -94,10 +98,12 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
         Tape::None if start.recovery == Recovery::Never => (Sheet::nobody(), None),
         Tape::None => (sheet(&mut config).await?.cast()?, None),
     };
-    let flows = segue_flows::all();
+    let flows = config.flows();
     let rehearsal = flows.iter().any(|rules| cast.is_rehearsed(rules.spec()));
+    let records = Records::in_file(&config.records_path(&store).value, config.all_domains());
     let store = open(&store.value)?;
     let setup = Setup {
+        tools: Tools::default().with(RECORDS, Arc::new(records)),
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),
@@ -132,12 +138,12 @@ fn for_everybody(config: &mut Config, model: &str) -> anyhow::Result<()> {
 
 /// An engine to look at what is kept, with no models and no wish to change anything. Nothing if there is no store yet.
 pub async fn look(global: &Global) -> anyhow::Result<Option<Engine>> {
-    let Loaded { store, .. } = load(global)?;
+    let Loaded { config, store } = load(global)?;
     if !store.value.exists() {
         return Ok(None);
     }
     let store = Arc::new(open(&store.value)?);
-    let setup = Setup { recovery: Recovery::Never, ..Setup::new(store, segue_flows::all(), Models::new(), SCRIPTED) };
+    let setup = Setup { recovery: Recovery::Never, ..Setup::new(store, config.flows(), Models::new(), SCRIPTED) };
     Ok(Some(Engine::start(setup).await?))
 }
 
@@ -152,6 +158,11 @@ pub async fn look_into(global: &Global) -> anyhow::Result<Engine> {
     }
 }
 
+/// Every flow there is, as far as the configuration can be read.
+pub fn flows(global: &Global) -> Vec<Arc<dyn Rules>> {
+    load(global).map_or_else(|_| segue_flows::all(), |loaded| loaded.config.flows())
+}
+
 /// Reads the configuration.
 pub fn load(global: &Global) -> anyhow::Result<Loaded> {
     let around = Surroundings::here();
@@ -160,8 +171,9 @@ pub fn load(global: &Global) -> anyhow::Result<Loaded> {
         Some(file) => config::parse(&file, &read_config(&file)?, &look)?,
         None => Config::built_in(),
     };
-    config::adopt_settings(&mut config, &segue_flows::all());
-    config::check(&config, &segue_flows::all())?;
+    let flows = config.flows();
+    config::adopt_settings(&mut config, &flows);
+    config::check(&config, &flows)?;
     let Some(store) = config.store_path(global.store.as_deref(), &around) else {
         bail!("there is no folder to keep sessions in, since HOME is not set; name a file with --store or SEGUE_STORE");
     };

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::event::Outcome;
-use segue_core::flow::Flow as _;
-use segue_flows::assistant::Assistant;
+use segue_flows::assistant::domain::Domain;
+use segue_flows::assistant::settings::Domains;
+use segue_flows::assistant::spec::spec;
 use segue_models::Scripted;
 use serde_json::Value;
 
@@ -23,8 +24,7 @@ const WISHES: [&str; 4] = [
 
 /// The most tokens a node may be shown in one ask, by its recipe: all its fragments with a budget at their budgets.
 fn budget(role: &str) -> u32 {
-    let flow = Assistant::new();
-    let spec = flow.spec();
+    let spec = spec(&Domains::new(Domain::shipped()));
     let recipe = &spec.roles[role].recipe;
     let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
         // What is always the same needs no budget of its own; no instruction of ours is longer than this.

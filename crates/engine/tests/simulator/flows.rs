@@ -56,6 +56,10 @@ impl Rules for Tuned {
         &self.spec
     }
 
+    fn unfit(&self, settings: &Value) -> Vec<String> {
+        self.inner.unfit(settings)
+    }
+
     fn fresh(&self) -> FlowState {
         self.inner.fresh()
     }

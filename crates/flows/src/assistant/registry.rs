@@ -358,7 +358,12 @@ impl Registry {
             let is_set_aside = entity.demoted.is_some() || (entity.dropped && entity.last != Action::Deleted);
             let is_passing = action == Action::Read && (is_set_aside || (known.place.is_none() && !is_new));
             if !is_passing {
-                entity.last = if known.place.is_some() || action != Action::Read { action } else { entity.last };
+                entity.last = match (known.place, action) {
+                    (Some(_), action) => action,
+                    (None, Action::Read) => entity.last,
+                    // It was led to by what was written.
+                    (None, _) => Action::Linked,
+                };
                 entity.demoted = None;
                 entity.dropped = false;
                 entity.referenced = turn;

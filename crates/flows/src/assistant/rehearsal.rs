@@ -35,6 +35,10 @@ const WRITTEN: usize = 3;
 
 /// What the stand-in answers to a call; `{{mark}}` is filled by the stand-in itself.
 pub(super) fn hint(desk: &Desk<'_>, call: &CallOpened) -> Option<String> {
+    if call.role == *SUMMARIZE {
+        let arguments = json!({"turn": desk.memory().turn(), "mark": "{{mark}}"});
+        return Some(fill(include_str!("../../prompts/assistant/rehearsal/summary.md"), &arguments));
+    }
     let running = desk.memory().running.as_ref()?;
     let said: Vec<String> = running.said.iter().map(|(_, text)| desk.view.text(*text).to_string()).collect();
     let play = Play { desk, running, words: words(&said.join(" ")), said: said.join(" ") };
@@ -43,12 +47,6 @@ pub(super) fn hint(desk: &Desk<'_>, call: &CallOpened) -> Option<String> {
         THINK => Some(play.think().to_string()),
         ACT => Some(play.act(call)?.to_string()),
         REPLY => Some(play.reply()),
-        SUMMARIZE => Some(fill(
-            include_str!("../../prompts/assistant/rehearsal/summary.md"),
-            &json!({
-                "turn": running.turn, "mark": "{{mark}}",
-            }),
-        )),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ mod broken;
 mod declarations;
 mod drawn;
 mod layers;
+mod page;
 mod play;
 mod reuse;
 mod rows;

@@ -165,7 +165,7 @@ async fn look_at_models(config: &Config, arguments: &Doctor, findings: &mut Find
         Ok(cast) => cast,
         Err(error) => return findings.add("models", Status::Broken, chain(&error)),
     };
-    let flows = segue_flows::all();
+    let flows = config.flows();
     let parts = || {
         flows
             .iter()

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use segue_core::flow::settings::SettingSpec;
-use segue_core::flow::{Audience, FlowSpec, RoleSpec, Runs, UnknownPolicy};
+use segue_core::flow::{Audience, CommandSpec, FlowSpec, RoleSpec, Runs, UnknownPolicy};
 use segue_core::handover::{Form, Need};
 use segue_core::phase::diagram::mermaid;
 use serde_json::{Value, json};
@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use crate::cli::{Flows, Global};
 use crate::print::table::{Column, Table};
 use crate::print::{self, Screen};
+use crate::setup;
 use crate::suggest::hint;
 
 pub fn run(global: &Global, arguments: Flows) -> anyhow::Result<()> {
-    let flows = segue_flows::all();
+    let flows = setup::flows(global);
     let Some(name) = &arguments.name else {
         let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
         return list(global, &specs);
@@ -123,6 +124,15 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
         }
         section("Settings", settings);
     }
+    if !spec.commands.is_empty() {
+        let columns = [("command", Column::Left), ("what it does", Column::Wrap), ("takes", Column::Wrap)];
+        let mut commands = Table::new(columns);
+        for (name, command) in &spec.commands {
+            let takes: Vec<String> = command.arguments.iter().map(|(name, about)| format!("{name}: {about}")).collect();
+            commands.row([name.clone(), command.about.clone(), takes.join("; ")]);
+        }
+        section("Commands", commands);
+    }
     out
 }
 
@@ -172,7 +182,12 @@ fn flow_json(spec: &FlowSpec) -> Value {
         "handovers": spec.handovers.values().collect::<Vec<_>>(),
         "tools": spec.tools.values().map(|tool| &tool.spec).collect::<Vec<_>>(),
         "settings": spec.settings.iter().map(setting_json).collect::<Vec<_>>(),
+        "commands": spec.commands.iter().map(command_json).collect::<Vec<_>>(),
     })
+}
+
+fn command_json((name, command): (&String, &CommandSpec)) -> Value {
+    json!({ "name": name, "about": command.about, "arguments": command.arguments })
 }
 
 fn setting_json(setting: &SettingSpec) -> Value {

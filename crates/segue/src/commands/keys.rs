@@ -10,6 +10,7 @@ use super::serve::folder;
 use crate::cli::{Global, KeyAdd, KeyChange, Keys as Arguments};
 use crate::print::table::{Column, Table};
 use crate::print::{self, Screen, amount};
+use crate::setup;
 use crate::suggest::hint;
 
 pub fn run(global: &Global, arguments: Arguments) -> anyhow::Result<()> {
@@ -56,7 +57,7 @@ fn list(global: &Global, keys: &Keys) -> anyhow::Result<()> {
 }
 
 fn add(global: &Global, keys: &Keys, new: KeyAdd) -> anyhow::Result<()> {
-    let known = segue_flows::all();
+    let known = setup::flows(global);
     for flow in &new.flow {
         if !known.iter().any(|rules| rules.spec().name == flow.as_str()) {
             bail!("there is no flow `{flow}`{}", hint(flow, known.iter().map(|rules| rules.spec().name.as_str())));

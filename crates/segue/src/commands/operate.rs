@@ -1,13 +1,15 @@
 //! What a person at the controls may want of a session.
 
+use anyhow::bail;
 use segue_core::decide;
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_engine::{Engine, Recovery};
-use serde_json::json;
+use segue_flows::assistant::spec::UNDO;
+use serde_json::{Value, json};
 
 use super::send::{INTERRUPTED, conclude, held, report};
 use crate::Quiet;
-use crate::cli::{Cancel, Global, Rename, Resolution, Resolve, Retry};
+use crate::cli::{Cancel, Do, Global, Rename, Resolution, Resolve, Retry, Undo};
 use crate::follow::{End, Follower, Live, Turned};
 use crate::print::{self, Screen};
 use crate::setup::{Running, Start, Tape, start_with};
@@ -67,6 +69,31 @@ pub async fn resolve(global: &Global, arguments: Resolve) -> anyhow::Result<()> 
         Resolution::Fail => decide::Resolution::Fail,
     };
     carry_out(global, &running, &session, decide::Command::Resolve { call, how }).await
+}
+
+pub async fn do_as_asked(global: &Global, arguments: Do) -> anyhow::Result<()> {
+    let running = on_store(global, Start { recovery: Recovery::OnUse, ..Start::default() }).await?;
+    let session = lookup::session(&running.engine, &arguments.session).await?;
+    let command = flow_command(&arguments.command, &arguments.arguments)?;
+    carry_out(global, &running, &session, command).await
+}
+
+pub async fn undo(global: &Global, arguments: Undo) -> anyhow::Result<()> {
+    let Undo { session, run } = arguments;
+    let arguments = run.map(|run| format!("run={run}")).into_iter().collect();
+    do_as_asked(global, Do { session, command: UNDO.to_owned(), arguments }).await
+}
+
+/// What a flow offers, as it is typed: the name, then `name=value` as often as wanted.
+pub fn flow_command(command: &str, words: &[String]) -> anyhow::Result<decide::Command> {
+    let mut arguments = serde_json::Map::new();
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else { bail!("`{word}` has no value; write NAME=VALUE") };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        arguments.insert(name.to_owned(), value);
+    }
+    let arguments = if arguments.is_empty() { Value::Null } else { Value::Object(arguments) };
+    Ok(decide::Command::Flow { command: command.to_owned(), arguments })
 }
 
 /// Gives a command, and follows what it sets going until nothing is owed.

@@ -1,4 +1,4 @@
-//! What happened in a session: a timeline of turns, calls, phases and refusals; or every event; or all of it as JSON.
+//! What happened in a session: a timeline of turns, calls, phases and refusals, and what its flow puts on show; or every event; or all of it as JSON.
 
 mod timeline;
 
@@ -37,6 +37,9 @@ pub async fn run(global: &Global, arguments: Show) -> anyhow::Result<()> {
         let mut page = String::new();
         if events.is_empty() {
             timeline.finish(&mut page);
+            let (rules, state) = engine.state(&session).await?;
+            let on_show = engine.exhibits(&session, &*rules, &state).await?;
+            page.push_str(&print::exhibit::exhibits(&on_show, screen));
             return print::out(&page);
         }
         let words = journal.words(&events, |event, words| Timeline::ask_words(event, words)).await?;
@@ -104,7 +107,8 @@ async fn show_events(engine: &Engine, session: &SessionId, length: Length) -> an
 
 /// Everything, with the texts that the events name.
 async fn show_json(engine: &Engine, session: &SessionId) -> anyhow::Result<()> {
-    let (_, state) = engine.state(session).await?;
+    let (rules, state) = engine.state(session).await?;
+    let exhibits = engine.exhibits(session, &*rules, &state).await?;
     let state = &state.session;
     let mut events: Vec<Value> = Vec::new();
     let texts = RefCell::new(BTreeMap::new());
@@ -137,6 +141,7 @@ async fn show_json(engine: &Engine, session: &SessionId) -> anyhow::Result<()> {
         "open_calls": open,
         "held_calls": held,
         "spent": tally_json(&state.ledger.total),
+        "exhibits": exhibits,
         "events": events,
         "texts": texts.into_inner(),
     }))

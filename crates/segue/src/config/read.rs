@@ -13,12 +13,13 @@ use segue_models::card::Price;
 use toml::de::{DeTable, DeValue};
 
 use super::reader::{Error, Named, Page, Table};
+use super::records::{self, RECORDS_KEYS};
 use super::vendor::{self, VENDOR_KEYS};
 use super::{Cast, Config, Discovery, FlowSetting, KINDS, Limits, Model, ModelKind, Origin, Pace, REHEARSAL, Setting};
 use crate::settings::{as_json, complaint};
 use crate::suggest::{hint, listed};
 
-pub(super) const TOP_KEYS: [&str; 7] = ["store", "session", "models", "catalog", "roles", "flows", "limits"];
+pub(super) const TOP_KEYS: [&str; 8] = ["store", "session", "models", "catalog", "roles", "flows", "records", "limits"];
 pub(super) const STORE_KEYS: [&str; 1] = ["path"];
 pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "busy"];
 pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
@@ -94,6 +95,10 @@ pub fn parse(file: &Path, text: &str, look: &dyn Fn(&Path) -> Result<String, Str
             }
         }
     }
+    if let Some(table) = top.table("records")? {
+        records::read(&table.only(&RECORDS_KEYS)?, file, look, &mut config)?;
+    }
+    records::adopt(file, look, &mut config)?;
     if let Some(limits) = top.table("limits")? {
         read_limits(&limits, &mut config)?;
     }
@@ -120,7 +125,7 @@ fn catalog(
 }
 
 /// A path in a file counts from the file's folder.
-fn beside(file: &Path, path: &str) -> std::path::PathBuf {
+pub(super) fn beside(file: &Path, path: &str) -> std::path::PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 

@@ -95,6 +95,16 @@ impl<'t> Table<'t> {
         self.read(key, "a text in quotes", |value| value.as_str().map(str::to_owned))
     }
 
+    /// A list of texts; none if the key is not there.
+    pub fn texts(&self, key: &str) -> Result<Vec<Setting<String>>, Error> {
+        let found = self.read(key, "a list of texts in quotes", |value| {
+            let items = value.as_array()?.iter();
+            items.map(|item| item.get_ref().as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        })?;
+        let Some(Setting { value, origin }) = found else { return Ok(Vec::new()) };
+        Ok(value.into_iter().map(|value| Setting { value, origin }).collect())
+    }
+
     /// A whole number of at least `least`.
     pub fn number<N: TryFrom<u64>>(&self, key: &str, least: u64) -> Result<Option<Setting<N>>, Error> {
         self.read(key, &format!("a whole number of at least {least}"), |value| {

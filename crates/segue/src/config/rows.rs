@@ -46,6 +46,14 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
         let value = setting.value.value.to_string();
         rows.push((format!("flows.{}.{}", setting.flow, setting.name), value, setting.value.origin));
     }
+    if let Some(store) = store {
+        let records = config.records_path(store);
+        rows.push(("records.path".to_owned(), records.value.display().to_string(), records.origin));
+    }
+    for own in &config.domains {
+        let named = format!("{} ({})", own.value.domain.name, own.value.file.display());
+        rows.push(("records.domains".to_owned(), named, own.origin));
+    }
     for (name, limits) in &config.limits {
         rows.push((format!("limits.{name}.calls_max"), limits.calls_max.value.to_string(), limits.calls_max.origin));
         if let Some(calls) = &limits.calls_per_minute_max {

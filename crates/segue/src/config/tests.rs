@@ -100,7 +100,7 @@ fn every_key_is_on_the_page() {
 fn mistakes_name_their_line_and_what_would_be_right() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `limits`"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");

@@ -21,14 +21,15 @@ pub enum Column {
 /// A table.
 #[derive(Debug, Clone)]
 pub struct Table {
-    columns: Vec<(&'static str, Column)>,
+    columns: Vec<(String, Column)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these headings.
-    pub fn new(columns: impl IntoIterator<Item = (&'static str, Column)>) -> Self {
-        Self { columns: columns.into_iter().collect(), rows: Vec::new() }
+    pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, Column)>) -> Self {
+        let columns = columns.into_iter().map(|(heading, column)| (heading.into(), column));
+        Self { columns: columns.collect(), rows: Vec::new() }
     }
 
     /// Adds a row; cells that are missing are empty.
@@ -101,7 +102,7 @@ impl Table {
         let mut over = (widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)).saturating_sub(columns);
         while over > 0 {
             let may_shrink = |place: &usize| matches!(self.columns[*place].1, Column::Cut | Column::Wrap);
-            let narrowest = |place: &usize| width(self.columns[*place].0).max(8);
+            let narrowest = |place: &usize| width(&self.columns[*place].0).max(8);
             let widest = (0..widths.len())
                 .filter(may_shrink)
                 .filter(|place| widths[*place] > narrowest(place))

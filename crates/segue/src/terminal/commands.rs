@@ -15,6 +15,7 @@ use super::spent::{cost, prefixes};
 use super::talk::{After, Talk};
 use crate::commands::explain::find::find;
 use crate::commands::explain::receipt;
+use crate::commands::operate::flow_command;
 use crate::commands::phase::graphs::meant;
 use crate::commands::phase::{pages, standings};
 use crate::commands::recompute::{once_more, page};
@@ -62,6 +63,17 @@ impl Talk<'_> {
             Slash::Retry(call) => return self.resolve(call, Resolution::Retry).await,
             Slash::Fail(call) => return self.resolve(call, Resolution::Fail).await,
             Slash::Forget(role) => return self.command(Command::Forget { role, agent: None, peer: None }).await,
+            Slash::Show => {
+                let on_show = self.engine.exhibits(&self.session, &*self.rules, &self.state).await?;
+                if on_show.is_empty() {
+                    self.screen.note("(nothing is on show)")?;
+                }
+                let text = crate::print::exhibit::exhibits(&on_show, self.screen.page());
+                self.screen.print_styled(text.trim_start_matches('\n'))?;
+            }
+            Slash::Do { command, arguments } => {
+                return self.command(flow_command(&command, &arguments)?).await;
+            }
             Slash::Title(title) => {
                 let after = self.command(Command::Rename { title }).await?;
                 self.screen.note(&format!("— titled “{}” —", self.state.session.title))?;

@@ -35,6 +35,8 @@ pub enum Slash {
     Retry(Option<CallId>),
     Fail(Option<CallId>),
     Forget(RoleName),
+    Show,
+    Do { command: String, arguments: Vec<String> },
     Title(String),
     Cost,
     Sessions,
@@ -62,6 +64,9 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("retry", "[CALL]", "try the last turn again, which failed; or make a call again that was cut off"),
     ("fail", "[CALL]", "give a call up that was cut off"),
     ("forget", "ROLE", "have a role forget, from its next call on"),
+    ("show", "", "what the flow puts on show: plans, maps, what it knows of"),
+    ("undo", "[RUN]", "take back what was written last"),
+    ("do", "COMMAND [NAME=VALUE…]", "what else the flow offers; `segue flows` lists it"),
     ("title", "TEXT", "give the session a title"),
     ("cost", "", "tokens and cost, by role and by model"),
     ("sessions", "", "the newest sessions"),
@@ -117,6 +122,14 @@ fn command(line: &str) -> Result<Slash, String> {
         ("fail", []) => Slash::Fail(None),
         ("fail", [call]) => Slash::Fail(Some(call.parse()?)),
         ("forget", [role]) => Slash::Forget(RoleName::from(*role)),
+        ("show", []) => Slash::Show,
+        ("undo", run) if run.len() < 2 => {
+            let arguments = run.iter().map(|run| format!("run={run}")).collect();
+            Slash::Do { command: "undo".to_owned(), arguments }
+        }
+        ("do", [command, arguments @ ..]) => {
+            Slash::Do { command: (*command).to_owned(), arguments: arguments.iter().map(ToString::to_string).collect() }
+        }
         ("title", [_, ..]) => Slash::Title(rest.to_owned()),
         ("cost", []) => Slash::Cost,
         ("sessions", []) => Slash::Sessions,

@@ -301,7 +301,7 @@ impl<'e> Talk<'e> {
         let mut interrupts = Interrupts::listen()?;
         let mut pulse = interval_at(Instant::now() + SPIN_EVERY, SPIN_EVERY);
         let (from, mut stopping) = (now(), false);
-        while !(self.has_come_to(until) && self.rests()) {
+        while !(self.has_come_to(until) && self.rests() && self.has_seen_all().await?) {
             tokio::select! {
                 biased;
                 () = self.farewells.next() => return Ok(After::Leave),
@@ -369,6 +369,11 @@ impl<'e> Talk<'e> {
         let session = &self.state.session;
         let held = session.calls.values().all(|open| open.status == CallStatus::Held);
         session.is_idle() || (!session.calls.is_empty() && held && session.tools.is_empty())
+    }
+
+    /// Whether nothing is recorded that was not seen: what goes on beside turns may end in the middle of a commit.
+    async fn has_seen_all(&self) -> anyhow::Result<bool> {
+        Ok(self.engine.events(&self.session, self.state.session.seq, 1).await?.is_empty())
     }
 
     async fn see(&mut self, update: Update) -> anyhow::Result<()> {

@@ -35,15 +35,16 @@ fn every_value_says_where_it_came_from() {
     expect![[r#"
         segue.toml
 
-        KEY                         VALUE      FROM
-        store.path                  here.db    --store
-        session.flow                chat       default
-        session.busy                reject     segue.toml:2
-        models.default              rehearsal  default
-        models.rehearsal.kind       rehearsal  default
-        models.rehearsal.pace       reading    default
-        roles.assistant             rehearsal  segue.toml:5
-        limits.rehearsal.calls_max  2          segue.toml:8
+        KEY                         VALUE            FROM
+        store.path                  here.db          --store
+        session.flow                chat             default
+        session.busy                reject           segue.toml:2
+        models.default              rehearsal        default
+        models.rehearsal.kind       rehearsal        default
+        models.rehearsal.pace       reading          default
+        roles.assistant             rehearsal        segue.toml:5
+        records.path                here-records.db  --store
+        limits.rehearsal.calls_max  2                segue.toml:8
     "#]]
     .assert_eq(&place.ok(&["config", "--store", "here.db"]));
     let mut command = place.command(&["config", "--json"]);

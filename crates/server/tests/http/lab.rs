@@ -151,7 +151,9 @@ async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
         .fold(Casting::new(models.clone(), "scripted".into()), |casting, role| {
             casting.cast(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
         });
-    let setup = Setup { models, casting, ..Setup::new(store, segue_flows::all(), Models::new(), "scripted") };
+    // Those that need no host of tools.
+    let flows = segue_flows::all().into_iter().filter(|flow| flow.spec().tools.is_empty()).collect();
+    let setup = Setup { models, casting, ..Setup::new(store, flows, Models::new(), "scripted") };
     Engine::start(setup).await.expect("it starts")
 }
 

@@ -1,0 +1,152 @@
+//! What a flow puts on show, for the terminal. It goes by the form alone and knows no flow.
+
+use segue_core::flow::exhibit::{Exhibit, Form, Item, ItemStatus, Link, Measure, Node, NoteItem, TableRow};
+
+use super::Screen;
+use super::table::{Column, Table};
+use super::text::{harmless, one_line, wrapped};
+
+const INDENT: &str = "  ";
+
+/// Everything on show, one below the other.
+pub fn exhibits(all: &[Exhibit], screen: Screen) -> String {
+    all.iter()
+        .map(|exhibit| format!("\n{}\n{}", screen.paint.bold(one_line(&exhibit.title)), form(&exhibit.form, screen)))
+        .collect()
+}
+
+fn form(form: &Form, screen: Screen) -> String {
+    match form {
+        Form::Table { columns, rows } => table(columns, rows, screen),
+        Form::Notes { items } => items.iter().map(|item| note(item, screen)).collect(),
+        Form::Checklist { goal, items } => {
+            let items: String = items.iter().map(item).collect();
+            format!("{INDENT}{}\n{items}", one_line(goal))
+        }
+        Form::Graph { nodes, edges, notes, measures } => graph(nodes, edges, notes, measures, screen),
+    }
+}
+
+fn table(columns: &[String], rows: &[TableRow], screen: Screen) -> String {
+    let says_why = rows.iter().any(|row| !row.why.is_empty());
+    let groups = rows.iter().any(|row| !row.group.is_empty());
+    let group = groups.then(|| (String::new(), Column::Left));
+    let why = says_why.then(|| ("why".to_owned(), Column::Wrap));
+    let own = columns.iter().enumerate().map(|(place, name)| {
+        let column = if place == 0 { Column::Left } else { Column::Wrap };
+        (name.clone(), column)
+    });
+    let mut drawn = Table::new(group.into_iter().chain(own).chain(why));
+    for row in rows {
+        let group = groups.then(|| row.group.clone());
+        let why = says_why.then(|| row.why.clone());
+        drawn.row(group.into_iter().chain(row.cells.iter().cloned()).chain(why));
+    }
+    indented(&drawn.render(screen.width.saturating_sub(INDENT.len()), screen.paint))
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("{INDENT}{line}\n")).collect()
+}
+
+fn note(item: &NoteItem, screen: Screen) -> String {
+    let columns = screen.width.saturating_sub(INDENT.len() * 2).max(20);
+    let title = if item.title.is_empty() { String::new() } else { format!("{INDENT}{}\n", one_line(&item.title)) };
+    let lines = item.text.lines().flat_map(|line| wrapped(&harmless(line), columns));
+    let lines: String = lines.map(|line| format!("{INDENT}{INDENT}{}\n", screen.paint.dim(line))).collect();
+    format!("{title}{lines}")
+}
+
+fn item(item: &Item) -> String {
+    let mark = match item.status {
+        ItemStatus::Complete => "✓",
+        ItemStatus::Active => "→",
+        ItemStatus::Pending => "·",
+    };
+    let done_when = match (&item.status, item.done_when.as_str()) {
+        (ItemStatus::Active, done_when) if !done_when.is_empty() => format!(" (done when {})", one_line(done_when)),
+        _ => String::new(),
+    };
+    format!("{INDENT}{mark} {}{done_when}\n", one_line(&item.title))
+}
+
+fn graph(nodes: &[Node], edges: &[Link], notes: &[String], measures: &[Measure], screen: Screen) -> String {
+    let mut things = Table::new([("", Column::Left), ("", Column::Wrap), ("", Column::Wrap)]);
+    for node in nodes {
+        things.row([node.label.clone(), format!("{} {}", node.kind, node.role).trim().to_owned(), node.by.join(", ")]);
+    }
+    let mut out = indented(&things.render(screen.width.saturating_sub(INDENT.len()), screen.paint));
+    let label =
+        |id: &str| nodes.iter().find(|node| node.id == id).map_or_else(|| id.to_owned(), |node| node.label.clone());
+    for edge in edges {
+        let line = format!("{} {} {}", label(&edge.from), edge.kind, label(&edge.to));
+        out.push_str(&format!("{INDENT}{}\n", one_line(&line)));
+    }
+    notes.iter().for_each(|note| out.push_str(&format!("{INDENT}? {}\n", one_line(note))));
+    let measures: Vec<String> = measures.iter().map(|measure| format!("{} {}", measure.name, measure.value)).collect();
+    if !measures.is_empty() {
+        out.push_str(&indented(
+            &wrapped(&measures.join(", "), screen.width.saturating_sub(INDENT.len()).max(20)).join("\n"),
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::paint::Paint;
+    use super::*;
+    use serde_json::json;
+
+    fn drawn(exhibit: serde_json::Value) -> String {
+        let exhibit: Exhibit = serde_json::from_value(exhibit).expect("an exhibit");
+        exhibits(&[exhibit], Screen { paint: Paint::new(false), width: 60, is_terminal: false })
+    }
+
+    #[test]
+    fn a_table_stands_in_groups_with_its_reasons() {
+        let text = drawn(
+            json!({"name": "entities", "title": "Entities", "is": "table", "columns": ["reference", "label"], "rows": [
+            {"id": "a", "group": "active", "cells": ["recipe_1", "Lemon Herb Chicken"], "why": ""},
+            {"id": "b", "group": "demoted", "cells": ["recipe_3", "Baked Cod"], "why": "no cod this week"}]}),
+        );
+        expect_test::expect![[r#"
+
+            Entities
+                       REFERENCE  LABEL               WHY
+              active   recipe_1   Lemon Herb Chicken
+              demoted  recipe_3   Baked Cod           no cod this week
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn notes_are_wrapped_below_their_headings() {
+        let text = drawn(json!({"name": "r", "title": "Reasoning", "is": "notes", "items": [
+            {"title": "Turn 2 (narrowing): no cod", "text": "decided plan_direct\nstep 1 (analyze recipe): six of the eight recipes are left over now", "turn": 2}]}));
+        expect_test::expect![[r#"
+
+            Reasoning
+              Turn 2 (narrowing): no cod
+                decided plan_direct
+                step 1 (analyze recipe): six of the eight recipes are
+                left over now
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn checklists_and_graphs_are_told_in_lines() {
+        let text =
+            drawn(json!({"name": "w", "title": "Workflow", "is": "checklist", "goal": "a flat by May", "items": [
+            {"title": "See the bank", "detail": "", "done_when": "you hold the letter", "status": "complete"},
+            {"title": "View flats", "detail": "", "done_when": "one is liked", "status": "active"}]}));
+        assert_eq!(text, "\nWorkflow\n  a flat by May\n  ✓ See the bank\n  → View flats (done when one is liked)\n");
+        let node = |id: &str, label: &str| json!({"id": id, "label": label, "text": "", "kind": "factual", "role": "anchor", "weight": 1.0, "by": ["answer 1"]});
+        let text = drawn(
+            json!({"name": "m", "title": "Map", "is": "graph", "nodes": [node("a", "rent"), node("b", "buy")],
+            "edges": [{"from": "a", "to": "b", "kind": "conflicts"}], "notes": ["how long?"], "measures": [{"name": "shape", "value": "contested"}]}),
+        );
+        assert!(text.contains("  rent conflicts buy\n  ? how long?\n  shape \"contested\"\n"), "{text}");
+    }
+}
