@@ -21,12 +21,9 @@ describe('a whole concierge conversation', () => {
     await picture(page, 'home');
 
     // Three models answer, one each.
-    await page.getByRole('radio', { name: /concierge/ }).click();
-    await page.getByRole('button', { name: 'Models and settings' }).click();
-    for (const [index, model] of ['atlas', 'birch', 'cedar'].entries()) {
-      await page.getByRole('button', { name: 'Add one' }).click();
-      await page.getByLabel(`Members ${index + 1}: model`).selectOption(model);
-    }
+    const settings = { experts: ['atlas', 'birch', 'cedar'] };
+    await server.post('/v1/sessions', { session: 'services', flow: 'concierge', settings });
+    await page.goto(`${server.url}/s/services`);
     await say(page, 'Should we split our program into services?');
 
     // Who is answering is shown while they do.
@@ -38,7 +35,7 @@ describe('a whole concierge conversation', () => {
     await ended(page, 't1');
     await expect.poll(() => first.textContent()).toContain('ship the whole program every day');
     expect(await first.textContent()).not.toContain('<map>');
-    await page.getByRole('link', { name: /Phases of concierge/ }).getByText('starter, now').waitFor();
+    await page.getByRole('link', { name: /Phases of conversation/ }).getByText('starter, now').waitFor();
 
     await say(page, 'Billing blocks every release, and a fifth person joins in May.');
     await ended(page, 't2');
@@ -71,7 +68,7 @@ describe('a whole concierge conversation', () => {
     const name = new URL(page.url()).pathname.split('/')[2] ?? '';
     const session = await server.get(`/v1/sessions/${name}`);
     expect(session).toMatchObject({ turns: 6, phase: 'executor', calls: 19 });
-    expect(session.settings.members.map((member: { model: string }) => member.model)).toEqual(['atlas', 'birch', 'cedar']);
+    expect(session.settings.experts).toEqual(['atlas', 'birch', 'cedar']);
     fine();
   });
 
