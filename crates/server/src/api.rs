@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod changes;
+pub mod commands;
 pub mod events;
 pub mod facts;
 pub mod flows;
@@ -67,6 +68,7 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(phases::rollback))
         .routes(routes!(handovers::list))
         .routes(routes!(facts::list))
+        .routes(routes!(commands::run))
         .routes(routes!(facts::exhibits))
         .routes(routes!(facts::exhibit))
         .routes(routes!(ledger::ledger))
