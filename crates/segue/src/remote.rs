@@ -7,13 +7,16 @@ mod store;
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_core::decide::Command;
 use segue_core::event::{Owner, PhaseKey};
-use segue_core::ids::{FlowName, MessageId, Seq, SessionId};
-use segue_engine::{Engine, Opening, Recovery, Setup};
+use segue_core::flow::Rules;
+use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
+use segue_engine::{Engine, Message, Opening, Recomputed, Recovery, Setup};
 use segue_models::Models;
 use serde_json::{Value, json};
+
+use crate::settings;
 
 pub use client::{Client, Problem};
 pub use listener::Listener;
@@ -27,13 +30,13 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Finds the server.
-    pub async fn at(url: &str) -> anyhow::Result<Self> {
+    /// Finds the server. Its sessions are looked at with these flows.
+    pub async fn at(url: &str, flows: Vec<Arc<dyn Rules>>) -> anyhow::Result<Self> {
         let client = Arc::new(Client::at(url)?);
         let about = client.get("/v1/server").await?;
+        check_version(url, about["version"].as_str())?;
         let store = Arc::new(store::RemoteStore::new(client.clone()));
-        let setup =
-            Setup { recovery: Recovery::Never, ..Setup::new(store, segue_flows::all(), Models::new(), "remote") };
+        let setup = Setup { recovery: Recovery::Never, ..Setup::new(store, flows, Models::new(), "remote") };
         Ok(Self { client, engine: Engine::start(setup).await?, about })
     }
 
@@ -46,9 +49,10 @@ impl Remote {
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
     }
 
-    pub async fn send(&self, session: &SessionId, text: &str) -> anyhow::Result<MessageId> {
+    pub async fn send(&self, session: &SessionId, message: &Message) -> anyhow::Result<MessageId> {
         let path = format!("/v1/sessions/{session}/messages");
-        let accepted = self.client.post(&path, &json!({ "text": text, "wait": false })).await?;
+        let body = json!({ "text": message.text, "images": message.images, "wait": false });
+        let accepted = self.client.post(&path, &body).await?;
         let message = accepted["message"].as_str().and_then(|message| message.parse().ok());
         message.context("the server named no message")
     }
@@ -56,6 +60,20 @@ impl Remote {
     pub async fn fork(&self, session: &SessionId, name: Option<&SessionId>) -> anyhow::Result<SessionId> {
         let made = self.client.post(&format!("/v1/sessions/{session}/fork"), &json!({ "session": name })).await?;
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
+    }
+
+    pub async fn once_more(
+        &self,
+        session: &SessionId,
+        call: CallId,
+        model: Option<&str>,
+        set: &[String],
+    ) -> anyhow::Result<Recomputed> {
+        let (rules, _) = self.engine.state(session).await?;
+        let change = json!({ "model": model, "settings": settings::given(rules.spec(), set)? });
+        let made = self.client.post(&format!("/v1/sessions/{session}/calls/{call}/recompute"), &change).await?;
+        let again = made["call"].as_str().and_then(|call| call.parse().ok()).context("the server named no call")?;
+        Ok(self.engine.recomputed(session, again).await?)
     }
 
     pub async fn command(&self, session: &SessionId, command: &Command) -> anyhow::Result<()> {
@@ -70,6 +88,7 @@ impl Remote {
                     .map(drop);
             }
             Command::Cancel => (path("cancel"), json!({})),
+            Command::Retry => (path("retry"), json!({})),
             Command::Close => (path("close"), json!({})),
             Command::Forget { role, agent, peer } => {
                 (path("forget"), json!({ "role": role, "agent": agent, "peer": peer }))
@@ -94,6 +113,17 @@ impl Remote {
     pub async fn listen(&self, session: &SessionId, after: Seq) -> anyhow::Result<Listener> {
         Listener::begin(self.client.clone(), session.clone(), after).await
     }
+}
+
+/// What is folded here from a server's journal must be what the server has: the rules of both must be the same.
+fn check_version(url: &str, theirs: Option<&str>) -> anyhow::Result<()> {
+    const OURS: &str = env!("CARGO_PKG_VERSION");
+    let Some(theirs) = theirs else { bail!("what answers at {url} is no server of segue's") };
+    let line = |version: &str| version.rsplit_once('.').map(|(line, _)| line.to_owned());
+    if line(theirs) != line(OURS) {
+        bail!("the server at {url} is segue {theirs}, and this is segue {OURS}; use the same version on both sides");
+    }
+    Ok(())
 }
 
 fn with_graph(mut body: Value, phase: &PhaseKey) -> Value {

@@ -47,6 +47,7 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(sessions::close))
         .routes(routes!(sessions::forget))
         .routes(routes!(sessions::cancel))
+        .routes(routes!(sessions::retry))
         .routes(routes!(transfer::fork))
         .routes(routes!(transfer::export))
         .routes(routes!(transfer::import))

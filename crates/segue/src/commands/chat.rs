@@ -5,13 +5,13 @@ use segue_engine::Recovery;
 
 use crate::cli::{Chat, Global, Play};
 use crate::remote::Remote;
-use crate::setup::{Start, Tape, start_with};
+use crate::setup::{self, Start, Tape, start_with};
 use crate::terminal::{Answers, Arguments, Partner, Screen, now, talk};
 
 pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
     let started = now();
     if let Some(url) = &arguments.server {
-        return with_server(url, &arguments, started).await;
+        return with_server(global, url, &arguments, started).await;
     }
     // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
     let Play { model, record, replay } = &arguments.play;
@@ -38,8 +38,8 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
 }
 
 /// The same with an engine behind a server.
-async fn with_server(url: &str, arguments: &Chat, started: Millis) -> anyhow::Result<()> {
-    let remote = Remote::at(url).await?;
+async fn with_server(global: &Global, url: &str, arguments: &Chat, started: Millis) -> anyhow::Result<()> {
+    let remote = Remote::at(url, setup::flows(global)).await?;
     let text = |name: &str| remote.about[name].as_str().unwrap_or_default().to_owned();
     let busy = serde_json::from_value(remote.about["busy"].clone()).unwrap_or_default();
     if remote.about["rehearsal"] == true {

@@ -66,6 +66,19 @@ impl Store for RemoteStore {
         Ok(records)
     }
 
+    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+        let mut heads = Vec::with_capacity(sessions.len());
+        for session in sessions {
+            let found = self.client.get(&format!("/v1/sessions/{session}")).await;
+            heads.push(match found.map_err(|error| failed(session, &error)) {
+                Ok(found) => Some(Seq(number(&found["seq"]))),
+                Err(Error::NoSuchSession { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(heads)
+    }
+
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let mut texts = Vec::with_capacity(ids.len());
         for some in ids.chunks(REMOTE_TEXTS_MAX) {

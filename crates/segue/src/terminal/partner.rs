@@ -1,7 +1,6 @@
 //! Whom the conversation is held with: the engine here, or one behind a server. Both are looked at in the same way; what is to happen is
 //! told to the one it concerns.
 
-use anyhow::bail;
 use segue_core::decide::{Command, Refusal};
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
 use segue_engine::{Engine, Error, Message, Opening, Recomputed, Subscription, Update};
@@ -68,10 +67,10 @@ impl<'e> Partner<'e> {
         }
     }
 
-    pub async fn send(self, session: &SessionId, text: String) -> anyhow::Result<MessageId> {
+    pub async fn send(self, session: &SessionId, message: Message) -> anyhow::Result<MessageId> {
         match self {
-            Self::Here(engine) => Ok(engine.send(session, Message::from(text)).await?),
-            Self::There(remote) => remote.send(session, &text).await,
+            Self::Here(engine) => Ok(engine.send(session, message).await?),
+            Self::There(remote) => remote.send(session, &message).await,
         }
     }
 
@@ -98,9 +97,7 @@ impl<'e> Partner<'e> {
     ) -> anyhow::Result<Recomputed> {
         match self {
             Self::Here(engine) => once_more(engine, session, call, model, set).await,
-            Self::There(_) => {
-                bail!("a past call is made once more in the studio, or with `segue recompute` where the server runs")
-            }
+            Self::There(remote) => remote.once_more(session, call, model, set).await,
         }
     }
 

@@ -10,7 +10,7 @@ use segue_core::event::{Event, Recorded};
 use segue_core::flow::{Audience, Rules, Telling};
 use segue_core::ids::{MessageId, Millis, Seq, SessionId};
 use segue_core::session::{CallStatus, State};
-use segue_engine::{Engine, Update};
+use segue_engine::{Engine, Error, Message, Update};
 use tokio::time::{Instant, interval_at};
 
 use super::display::{Display, Ending, Names, choices};
@@ -258,7 +258,7 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.partner.send(&self.session, text).await?;
+        let message = self.partner.send(&self.session, Message::from(text)).await?;
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
