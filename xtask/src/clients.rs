@@ -12,20 +12,34 @@ use crate::stages::Outcome;
 
 const PYTHON_PACKAGES: [&str; 2] = ["openai==3.49.0", "schemathesis==4.32.5"];
 const NODE_PACKAGES: [&str; 1] = ["openai@7.53.0"];
-/// Streams without an end are tested elsewhere.
-const ENDLESS: &str = "/v1/changes";
+const TESTER_ARGUMENTS: [&str; 17] = [
+    // A stream without an end is tested elsewhere.
+    "--exclude-path",
+    "/v1/changes",
+    "--phases",
+    "examples,coverage,fuzzing",
+    "--checks",
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+    "--max-examples",
+    "15",
+    "--seed",
+    "1",
+    "--workers",
+    "2",
+    "--request-timeout",
+    "20",
+    "--no-color",
+    "--warnings",
+    "off",
+];
 
 /// Runs them all.
 pub fn check() -> Result<Outcome> {
-    if !runs("python3", &["-c", "import venv, ensurepip"]) || !runs("npm", &["--version"]) {
-        let why =
-            "Python 3 (with venv) and npm are needed to run the clients; Debian: `apt-get install python3-venv npm`";
-        return Ok(Outcome::Skipped(why.to_owned()));
-    }
     let folder = checkout::root().join("target/clients");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let python = python(&folder)?;
-    node(&folder)?;
+    let python = match install(&folder) {
+        Ok(python) => python,
+        Err(error) => return Ok(Outcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
+    };
     let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
     if !built.context("cargo could not be started")?.success() {
         return Ok(Outcome::Failed);
@@ -34,26 +48,13 @@ pub fn check() -> Result<Outcome> {
     let tests = checkout::root().join("crates/server/tests/clients");
     // Node looks for packages above the file that wants them.
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
-    let mut talks = Command::new(python.join("python"));
-    talks.arg(tests.join("talk.py"));
+    let mut talk = Command::new(python.join("python"));
+    talk.arg(tests.join("talk.py"));
     let mut node = Command::new("node");
     node.arg("talk.mjs");
     let mut tester = Command::new(python.join("schemathesis"));
-    tester
-        .args([
-            "run",
-            &format!("{}/openapi.json", server.url),
-            "--exclude-path",
-            ENDLESS,
-            "--phases",
-            "examples,coverage,fuzzing",
-        ])
-        .args([
-            "--checks",
-            "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-        ])
-        .args(["--max-examples", "15", "--seed", "1", "--workers", "2", "--request-timeout", "20", "--no-color"]);
-    for command in [&mut talks, &mut node, &mut tester] {
+    tester.args(["run", &format!("{}/openapi.json", server.url)]).args(TESTER_ARGUMENTS);
+    for command in [&mut talk, &mut node, &mut tester] {
         let status = command.current_dir(&folder).env("SEGUE_URL", &server.url).stdin(Stdio::null()).status();
         let name = command.get_program().to_string_lossy().into_owned();
         if !status.with_context(|| format!("{name} could not be started"))?.success() {
@@ -61,6 +62,16 @@ pub fn check() -> Result<Outcome> {
         }
     }
     Ok(Outcome::Passed)
+}
+
+/// Sets up what the clients need; where Python's programs are.
+fn install(folder: &Path) -> Result<PathBuf> {
+    if !runs("python3", &["-c", "import venv, ensurepip"]) || !runs("npm", &["--version"]) {
+        bail!("Python 3 with venv, and npm, are needed; Debian: `apt-get install python3-venv npm`");
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    node(folder)?;
+    python(folder)
 }
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
@@ -123,6 +134,7 @@ impl Server {
             // Nothing of an earlier run may be found in it.
             let _ = std::fs::remove_file(folder.join(left));
         }
+        let log = std::fs::File::create(folder.join("server.log")).context("cannot write server.log")?;
         let own = std::env::current_exe().context("this program does not know where it is")?;
         let program = own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX));
         let mut child = Command::new(program)
@@ -132,7 +144,7 @@ impl Server {
             .arg(folder.join("store.db"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .context("the program could not be started")?;
         let mut line = String::new();

@@ -60,7 +60,7 @@ fn timeless(text: &str) -> String {
 #[test]
 fn every_command_says_the_same_as_here() {
     let input = "one\n/title Tea\ntwo\n/why\n/why c1\n/cost\n/phase\n/show\n/sessions\n/cancel\n/recompute c1 model=scripted\n\
-                 /forget assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\n/retry c9\nfive\n";
+                 /forget assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\nfive\n";
     let here = Place::new(SCENARIO);
     let expected = chat(&here, &["--session", "tea"], None, input);
     let there = Place::new(SCENARIO);
