@@ -58,9 +58,13 @@ describe('a conversation with the assistant', () => {
     const panel = page.getByRole('region', { name: 'Turn t7' });
     for (const node of ['understand', 'think', 'reply']) await panel.getByRole('img', { name: new RegExp(`^c\\d+ ${node}`) }).waitFor();
     await page.goto(`${server.url}${path}/t/t4`);
-    await page.getByRole('region', { name: 'Turn t4' }).getByRole('img', { name: /^c\d+ (act|step-1)/ }).first().waitFor();
+    await page.getByRole('region', { name: 'Turn t4' }).getByRole('img', { name: /^c\d+ act/ }).first().waitFor();
     await quiet(page);
     await picture(page, 'nodes');
+    // Tools stand on the timeline among the calls.
+    await page.goto(`${server.url}${path}/timeline`);
+    const second = page.getByRole('region', { name: 'Turn t2' });
+    await expect.poll(() => second.locator('.role.tool').count(), 'two reads').toBe(2);
     fine();
   });
 

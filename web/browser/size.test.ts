@@ -33,7 +33,7 @@ async function opening(session: string, turns: number): Promise<number> {
     requestAnimationFrame(look);
   }, `t${turns}`);
   await page.goto(`${server.url}/s/${session}`);
-  await page.getByText(`Answer ${turns} to`).waitFor();
+  await page.getByText(`to “Question ${turns}”`).waitFor();
   const took = await page.evaluate(() => (window as unknown as { drawn: number }).drawn);
   expect(await page.locator('[data-turn]').count(), 'only what can be seen is drawn').toBeLessThan(30);
   fine();
@@ -91,7 +91,7 @@ describe(`a session of ${TURNS} turns`, () => {
     const { page, fine } = await openPage(`${server.url}/s/long`);
     await page.locator(`[data-turn="t${TURNS}"]`).waitFor();
     await say(page, 'one more');
-    await page.getByText(/Answer 1001 to/).waitFor();
+    await page.getByText(/to “one more”/).waitFor();
     const box = page.getByRole('region', { name: 'Conversation' });
     await box.hover();
     await page.mouse.wheel(0, -3000);
@@ -101,7 +101,7 @@ describe(`a session of ${TURNS} turns`, () => {
     await page.getByText('1,002 turns').waitFor();
     expect(Math.abs((await box.evaluate((element) => element.scrollTop)) - before)).toBeLessThan(2);
     await page.getByRole('button', { name: 'Go to the newest' }).click();
-    await page.getByText(/Answer 1002 to/).waitFor();
+    await page.getByText(/to “and one more”/).waitFor();
     fine();
   });
 
