@@ -5,7 +5,7 @@ pub const MAILBOX_INPUTS_MAX: usize = 256;
 /// Updates kept for a subscriber that reads slowly, after which it reads from the store.
 pub const UPDATES_BUFFERED_MAX: usize = 1_024;
 /// Sessions at rest whose state is kept at hand.
-pub const PARKED_SESSIONS_MAX: usize = 256;
+pub const PARKED_SESSIONS_MAX: usize = 128;
 /// Sessions in memory from which on those at rest are looked through at once, and not at the next round.
 pub const CROWD_SESSIONS_MIN: usize = 2 * PARKED_SESSIONS_MAX;
 /// How long sessions are then gathered before that is done.

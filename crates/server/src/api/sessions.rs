@@ -1,5 +1,7 @@
 //! Sessions: begin, list, look, rename, close, forget, erase.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -44,6 +46,9 @@ pub struct NewSession {
     /// The flow's settings for it.
     #[serde(default)]
     pub settings: Value,
+    /// Models that play roles in it, by role, whatever is configured.
+    #[serde(default)]
+    pub models: BTreeMap<String, String>,
 }
 
 /// Begin a session
@@ -56,7 +61,8 @@ pub async fn create(State(app): State<App>, caller: Caller, Body(new): Body<NewS
     }
     let title = new.title.map(|title| check_title(&title)).transpose()?;
     let busy = new.busy.map_or(app.options.busy, Busy::from);
-    let opening = Opening { session: None, title, busy, settings: new.settings };
+    let cast = new.models.into_iter().map(|(role, model)| (role.into(), model.into())).collect();
+    let opening = Opening { session: None, title, busy, settings: new.settings, cast };
     let held = begin(&app, caller, &flow, new.session.as_deref(), opening).await?;
     created(&held).await
 }
