@@ -141,7 +141,7 @@ pub struct Chat {
     #[arg(long)]
     pub session: Option<String>,
     /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
-    #[arg(long, value_name = "URL", conflicts_with = "script")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]

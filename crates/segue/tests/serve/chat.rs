@@ -104,6 +104,8 @@ fn a_session_is_gone_on_with_exported_and_listed() {
     let exported = std::fs::read_to_string(place.path().join("copy.jsonl")).expect("written");
     let (status, direct) = server.text("/v1/sessions/tea/export");
     assert_eq!((status, exported), (200, direct));
+    let model = chat(&place, &["--server", &url(&server), "--model", "scripted"], None, "");
+    assert!(model.status.code() == Some(2) && err(&model).contains("cannot be used with '--model"), "{}", err(&model));
     let set = chat(&place, &["--server", &url(&server), "--session", "tea", "--set", "a=b"], None, "");
     assert!(err(&set).contains("was set when it was begun"), "{}", err(&set));
 }
