@@ -4,6 +4,7 @@
 mod growth;
 mod memory;
 mod opening;
+mod prompts;
 mod raw;
 mod reading;
 mod together;
@@ -62,6 +63,8 @@ pub enum What {
     Opening,
     /// Reads of a long session.
     Reading,
+    /// What an assistant's nodes are shown, turn by turn.
+    Prompts,
 }
 
 impl Job {
@@ -77,6 +80,7 @@ impl Job {
             What::Resume => "resume",
             What::Opening => "open",
             What::Reading => "read",
+            What::Prompts => "prompts",
         };
         format!("{what}.{}.{}", self.keeper.name(), self.shape.name())
     }
@@ -117,6 +121,7 @@ pub async fn run(job: &Job) -> Result<Vec<Row>> {
         What::Resume => opening::resume(job).await,
         What::Opening => opening::open(job).await,
         What::Reading => reading::measure(job).await,
+        What::Prompts => prompts::measure(job).await,
     }
 }
 
