@@ -46,6 +46,7 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(sessions::close))
         .routes(routes!(sessions::forget))
         .routes(routes!(sessions::cancel))
+        .routes(routes!(sessions::commands))
         .routes(routes!(transfer::fork))
         .routes(routes!(transfer::export))
         .routes(routes!(transfer::import))

@@ -268,6 +268,25 @@ pub async fn cancel(held: Held) -> Result<Json<SessionView>, Problem> {
     command(&held, Command::Cancel).await
 }
 
+/// What is wanted of a session's flow.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowCommand {
+    /// What, by the name the flow gives it.
+    pub command: String,
+    /// How; an object.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub arguments: serde_json::Value,
+}
+
+/// Do what the session's flow offers
+#[utoipa::path(post, path = "/v1/sessions/{session}/commands", tag = "flow", params(super::Named), request_body = FlowCommand, responses((status = 200, body = SessionView)))]
+pub async fn commands(held: Held, Body(wanted): Body<FlowCommand>) -> Result<Json<SessionView>, Problem> {
+    let FlowCommand { command: name, arguments } = wanted;
+    command(&held, Command::Flow { command: name, arguments }).await
+}
+
 /// Has a session do something, and shows it afterwards.
 ///
 /// # Errors
