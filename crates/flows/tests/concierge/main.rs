@@ -9,6 +9,7 @@ mod failures;
 mod golden;
 mod leaks;
 mod map;
+mod oracle;
 mod page;
 mod play;
 mod properties;
