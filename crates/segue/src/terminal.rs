@@ -8,7 +8,6 @@ mod enter;
 mod history;
 mod journal;
 mod modes;
-mod progress;
 mod reader;
 mod recap;
 mod screen;
