@@ -121,6 +121,15 @@ pub enum Fact {
         /// The call that said so.
         call: CallId,
     },
+    /// Another step than the next is the current one now.
+    StepStarted {
+        /// Its place, the first is 0.
+        step: usize,
+        /// Its title.
+        title: String,
+        /// The call that said so.
+        call: CallId,
+    },
     /// The last step is done.
     WorkflowClosed {
         /// What the plan was for.
@@ -135,6 +144,8 @@ pub enum Fact {
     },
     /// The user said yes.
     Confirmed,
+    /// The user said neither yes nor no; the wish waits for one more message.
+    Unsettled,
     /// The user said something else.
     Declined,
     /// A block was not acted on. It is told with the next ask.

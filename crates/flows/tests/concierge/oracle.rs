@@ -133,9 +133,10 @@ impl Plain {
         };
         fn from(plain: &Plain, id: &str, circle: &dyn Fn(&str) -> BTreeSet<String>) -> usize {
             let own = circle(id);
-            let next = plain.edges.iter().filter(|(from, to, kind)| {
-                *kind == EdgeKind::Prerequisite && own.contains(from) && !own.contains(to)
-            });
+            let next = plain
+                .edges
+                .iter()
+                .filter(|(from, to, kind)| *kind == EdgeKind::Prerequisite && own.contains(from) && !own.contains(to));
             1 + next.map(|(_, to, _)| from(plain, to, circle)).max().unwrap_or(0)
         }
         let longest = self.claims.keys().map(|id| from(self, id, &circle)).max().unwrap_or(0);
@@ -268,20 +269,23 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
         0.35 * on(tradeoffs > 0) + 0.30 * t + 0.25 * (1.0 - c) + 0.10 * on(tradeoffs > conflicts.len()),
         0.35 * l + 0.25 * d + 0.20 * a + 0.20 * on(components > 1.0 && components < n / 2.0),
         0.35 * (1.0 - l) + 0.30 * (1.0 - c) + 0.20 * on(!e) + 0.15 * on(t < 0.15),
-        0.45 * ratio(conditional_claims, n) + 0.35 * ratio(conditional_tensions, tensions.len() as f64) + 0.20 * (1.0 - a),
+        0.45 * ratio(conditional_claims, n)
+            + 0.35 * ratio(conditional_tensions, tensions.len() as f64)
+            + 0.20 * (1.0 - a),
     ]
     .map(|score: f64| score.clamp(0.0, 1.0));
     let best = scores.iter().copied().fold(0.0, f64::max);
     let place = scores.iter().position(|score| *score > best - 1e-9).expect("there is a best");
-    let next = scores.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, score)| *score).fold(0.0, f64::max);
+    let next =
+        scores.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, score)| *score).fold(0.0, f64::max);
     let (best, lead) = (scores[place], (scores[place] - next).max(0.0));
     let base = if best < 0.20 { 0.15 } else { 0.35 + 0.4 * lead + 0.25 * best };
-    let weak_joint = ids.iter().enumerate().any(|(place, id)| low[place] && plain.components(Some(id)).len() > parts.len());
+    let weak_joint =
+        ids.iter().enumerate().any(|(place, id)| low[place] && plain.components(Some(id)).len() > parts.len());
     let conditional_conflicts = conflicts.iter().filter(|tension| is_conditional(*tension)).count() as f64;
     let densities = ratio(parts.iter().map(|part| plain.density(part)).sum(), components);
-    let fragility = 0.20 * on(weak_joint)
-        + (0.10 * conditional_conflicts).min(0.20)
-        + 0.15 * on(c > 0.5 && e && densities < 0.2);
+    let fragility =
+        0.20 * on(weak_joint) + (0.10 * conditional_conflicts).min(0.20) + 0.15 * on(c > 0.5 && e && densities < 0.2);
     let confidence = (base - 0.3 * (1.0 - signal) - fragility).clamp(0.10, 1.0);
     let (ratios, shape) = ([c, a, t, f, d, l, signal], Shape::ALL[place]);
     Opinion { ids, leverage, high, ratios, scores, confidence, shape, hub, keystones, inversions, evidence_gaps }
@@ -299,7 +303,12 @@ fn agree(analysis: &Analysis, opinion: &Opinion) -> Result<(), TestCaseError> {
     let r = analysis.ratios;
     let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];
     for (place, name) in ["c", "a", "t", "f", "d", "L", "signal"].into_iter().enumerate() {
-        prop_assert!(close(ratios[place], opinion.ratios[place]), "{name}: {} {}", ratios[place], opinion.ratios[place]);
+        prop_assert!(
+            close(ratios[place], opinion.ratios[place]),
+            "{name}: {} {}",
+            ratios[place],
+            opinion.ratios[place]
+        );
     }
     for (score, expected) in analysis.scores.iter().zip(opinion.scores) {
         prop_assert!(close(score.score, expected), "{}: {} {expected}", score.shape, score.score);
