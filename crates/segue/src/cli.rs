@@ -136,6 +136,9 @@ pub struct KeyAdd {
 pub struct Chat {
     #[command(flatten)]
     pub entry: Entry,
+    /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
+    #[arg(long, value_name = "URL", conflicts_with = "script")]
+    pub server: Option<String>,
 }
 
 /// Which session to speak in, and who answers there.

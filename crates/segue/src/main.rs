@@ -11,6 +11,7 @@ mod limits;
 mod lookup;
 mod print;
 mod progress;
+mod remote;
 mod settings;
 mod setup;
 mod suggest;

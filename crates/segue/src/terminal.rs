@@ -8,6 +8,7 @@ mod enter;
 mod history;
 mod journal;
 mod modes;
+mod partner;
 mod reader;
 mod recap;
 mod screen;
@@ -17,6 +18,7 @@ mod spent;
 mod talk;
 
 pub use enter::{Answers, Arguments};
+pub use partner::Partner;
 pub use screen::Screen;
 pub use talk::{now, talk};
 
