@@ -9,9 +9,9 @@ use segue_core::ids::{CallId, Millis};
 use segue_core::phase::state::How;
 use segue_core::session::Session;
 
-use super::progress::{call_label, speaker};
 use super::screen::{Screen, Seen};
 use crate::print::amount::duration;
+use crate::progress::{call_label, speaker};
 
 /// What is seen of a session.
 #[derive(Debug)]
