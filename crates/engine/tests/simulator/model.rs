@@ -42,7 +42,7 @@ impl std::fmt::Debug for SimModel {
 /// What a model does next, and after how long.
 type Move = (u64, Option<Result<Chunk, Failure>>);
 
-const KINDS: [FailureKind; 10] = [
+const KINDS: [FailureKind; 11] = [
     FailureKind::BadKey,
     FailureKind::NoSuchModel,
     FailureKind::ContextTooLong,
@@ -51,6 +51,7 @@ const KINDS: [FailureKind; 10] = [
     FailureKind::Network,
     FailureKind::Timeout,
     FailureKind::Malformed,
+    FailureKind::Unusable,
     FailureKind::Refused,
     FailureKind::BadRequest,
 ];
