@@ -269,6 +269,11 @@ async fn try_out(cast: &CastModels, used: &BTreeSet<ModelName>, findings: &mut F
             Ok(Ok(reply)) => {
                 let cost = cast.models.card(name).ok().and_then(|card| card.cost(reply.usage?));
                 let said: String = one_line(reply.text.trim()).chars().take(TRY_CHARS_SHOWN_MAX).collect();
+                if said.is_empty() {
+                    let detail = format!("{name} answered in {took} without a word · {}", amount::cost(cost));
+                    findings.add("try", Status::Notable, detail);
+                    continue;
+                }
                 let detail = format!("{name} answered in {took}: “{said}” · {}", amount::cost(cost));
                 findings.add("try", Status::Good, detail);
             }
@@ -277,6 +282,9 @@ async fn try_out(cast: &CastModels, used: &BTreeSet<ModelName>, findings: &mut F
         }
     }
 }
+
+/// About how many tokens the question has.
+const TRY_TOKENS: u32 = 16;
 
 /// The shortest question there is.
 fn question(model: &ModelName) -> Request {
@@ -288,5 +296,5 @@ fn question(model: &ModelName) -> Request {
         reply_tokens_max: 64,
     };
     let call = CallFacts::new("doctor".into(), "doctor".into(), "doctor".into(), "try".into(), CallId(1));
-    Request { prompt: Arc::new(prompt), growth: Growth::Ends, call }
+    Request { prompt: Arc::new(prompt), prompt_tokens: TRY_TOKENS, growth: Growth::Ends, call }
 }
