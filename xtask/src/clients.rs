@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -35,6 +35,15 @@ const TESTER_ARGUMENTS: [&str; 19] = [
     "--warnings",
     "off",
 ];
+
+/// `cargo xtask clients`: runs them all, and nothing else.
+pub fn run() -> Result<ExitCode> {
+    match check()? {
+        Outcome::Skipped(why) => bail!("{why}"),
+        Outcome::Passed => Ok(ExitCode::SUCCESS),
+        Outcome::Failed | Outcome::NotReached => Ok(ExitCode::FAILURE),
+    }
+}
 
 /// Runs them all.
 pub fn check() -> Result<Outcome> {
@@ -102,10 +111,12 @@ fn python(folder: &Path) -> Result<PathBuf> {
         return Ok(programs);
     }
     println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), place.display());
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
-    run(Command::new(programs.join("pip"))
-        .args(["install", "--quiet", "--disable-pip-version-check"])
-        .args(PYTHON_PACKAGES))?;
+    finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
+    finish(
+        Command::new(programs.join("pip"))
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(PYTHON_PACKAGES),
+    )?;
     std::fs::write(place.join("installed"), wanted).context("cannot note what is installed")?;
     Ok(programs)
 }
@@ -119,14 +130,16 @@ fn node(folder: &Path) -> Result<()> {
     println!("installing {} into {}, once", NODE_PACKAGES.join(", "), folder.display());
     std::fs::write(folder.join("package.json"), "{\"private\": true, \"type\": \"module\"}\n")
         .context("cannot write package.json")?;
-    run(Command::new("npm")
-        .current_dir(folder)
-        .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
-        .args(NODE_PACKAGES))?;
+    finish(
+        Command::new("npm")
+            .current_dir(folder)
+            .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
+            .args(NODE_PACKAGES),
+    )?;
     std::fs::write(note, wanted).context("cannot note what is installed")
 }
 
-fn run(command: &mut Command) -> Result<()> {
+fn finish(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("{name} could not be started"))?;
     if status.success() { Ok(()) } else { bail!("{name} failed; see above") }
