@@ -2,6 +2,7 @@
 //! `docs/benchmarks.md` names.
 
 mod growth;
+mod http;
 mod memory;
 mod opening;
 mod raw;
@@ -62,6 +63,10 @@ pub enum What {
     Opening,
     /// Reads of a long session.
     Reading,
+    /// Turns through HTTP, beside the same in process.
+    Http,
+    /// Open streams with events arriving in all of them.
+    Streams,
 }
 
 impl Job {
@@ -77,6 +82,8 @@ impl Job {
             What::Resume => "resume",
             What::Opening => "open",
             What::Reading => "read",
+            What::Http => "http",
+            What::Streams => "streams",
         };
         format!("{what}.{}.{}", self.keeper.name(), self.shape.name())
     }
@@ -117,6 +124,8 @@ pub async fn run(job: &Job) -> Result<Vec<Row>> {
         What::Resume => opening::resume(job).await,
         What::Opening => opening::open(job).await,
         What::Reading => reading::measure(job).await,
+        What::Http => http::turns(job).await,
+        What::Streams => http::streams(job).await,
     }
 }
 

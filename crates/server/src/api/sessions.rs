@@ -274,9 +274,12 @@ pub async fn cancel(held: Held) -> Result<Json<SessionView>, Problem> {
     command(&held, Command::Cancel).await
 }
 
-/// Try the last turn again, if it failed
+/// Try the last turn again, which failed
+///
+/// What was answered in it is not asked again where the flow can go on from it.
 #[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::Named), responses((status = 200, body = SessionView)))]
 pub async fn retry(held: Held) -> Result<Json<SessionView>, Problem> {
+    super::messages::room_for_turn(&held)?;
     command(&held, Command::Retry).await
 }
 
