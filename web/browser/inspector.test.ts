@@ -23,7 +23,7 @@ describe('the receipt of a call', () => {
     const { page, fine } = await openPage(`${server.url}/s/split/c/c12`, { sharp: true });
     const panel = page.getByRole('region', { name: 'Call c12' });
     await panel.getByText(receipt.why).waitFor();
-    await panel.getByText(receipt.cache, { exact: false }).first().waitFor();
+    await panel.getByText(receipt.cache.replaceAll('`', ''), { exact: false }).first().waitFor();
     const rows = panel.locator('.fragment');
     expect(await rows.count()).toBe(receipt.fragments.length);
     for (const [index, fragment] of receipt.fragments.entries()) {
