@@ -83,7 +83,7 @@ impl Model for Rehearsal {
             Beat::Text(Pieces::cut(answer.text, self.pace.chunk_chars)),
         ];
         beats.extend(answer.tool_call.map(Beat::ToolCall));
-        beats.push(Beat::Finish(Finish { stop: answer.stop, usage: None }));
+        beats.push(Beat::Finish(Finish { stop: answer.stop, ..Finish::default() }));
         Playback::new(beats).with_gap(Duration::from_millis(self.pace.chunk_ms)).into_stream()
     }
 
@@ -155,6 +155,7 @@ fn placeholder(name: &str, prompt: &Prompt, call: &CallFacts, reading: &Reading)
         "first" => reading.first().to_owned(),
         "previous" => reading.previous().unwrap_or_default().to_owned(),
         "topic" => reading.topic(),
+        "first_topic" => reading.first_topic(),
         "keywords" => reading.keywords().join(", "),
         "mark" => MARK.to_owned(),
         "n" => reading.said_count().to_string(),

@@ -18,6 +18,8 @@ pub const EVENTS_PAGE_MAX: usize = 512;
 pub const TABLE_WIDTH_MIN: usize = 40;
 /// Columns of output that goes to no terminal.
 pub const PLAIN_WIDTH_MAX: usize = 100;
+/// Lines of each list of a graph that are printed; of the rest only the number.
+pub const GRAPH_LINES_MAX: usize = 40;
 /// Characters of a text that a timeline shows without `--full`.
 pub const SHORT_TEXT_CHARS_MAX: usize = 200;
 /// Lines kept for the next conversation's arrow keys.

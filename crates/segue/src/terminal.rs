@@ -9,7 +9,6 @@ mod history;
 mod journal;
 mod modes;
 mod partner;
-mod progress;
 mod reader;
 mod recap;
 mod screen;

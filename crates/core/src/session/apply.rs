@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
-use crate::context::{Asked, Layer, Mark, ThreadUse};
+use crate::context::{Asked, Mark, ThreadUse};
 use crate::event::{
     Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered, PhaseKey,
     Recorded, SessionOpened, ThreadCompacted,
@@ -13,7 +13,7 @@ use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::{FailureKind, Speaker, Usage};
+use crate::prompt::{FailureKind, Speaker, Spent, Usage};
 use crate::thread::{Entry, Thread};
 
 impl Session {
@@ -66,7 +66,7 @@ impl Session {
             Event::CallAnswered(answered) => self.call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
                 self.learn_window(*call, failure.kind);
-                self.call_missed(*call, *next, Missed::Failed);
+                self.call_missed(*call, *next, Missed::Failed(failure.spent));
             }
             Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
@@ -263,8 +263,7 @@ impl Session {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
-                let words = opened.receipt.ask.iter().filter(|piece| piece.layer == Layer::Words);
-                let words = words.filter_map(|piece| piece.text).collect();
+                let words = opened.receipt.words().collect();
                 let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
                 thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
             }
@@ -298,7 +297,7 @@ impl Session {
     fn call_missed(&mut self, call: CallId, next: Next, how: Missed) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         match how {
-            Missed::Failed => self.ledger.failed(account(open)),
+            Missed::Failed(spent) => self.ledger.failed(account(open), spent),
             Missed::Unknown => self.ledger.unknown(account(open)),
             Missed::Resolved => {}
         }
@@ -473,7 +472,7 @@ impl Round {
 
 #[derive(Clone, Copy)]
 enum Missed {
-    Failed,
+    Failed(Option<Spent>),
     Unknown,
     Resolved,
 }

@@ -88,6 +88,10 @@ impl Talk<'_> {
                 self.print_table(&listing(&page.rows))?;
             }
             Slash::Export(path) => self.export(&path).await?,
+            Slash::Image(path) => {
+                self.images.push(crate::image::read(&path)?);
+                self.screen.note(&format!("({} is shown with your next message)", path.display()))?;
+            }
             Slash::Quit => return Ok(After::Leave),
         }
         Ok(After::GoOn)

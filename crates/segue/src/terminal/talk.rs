@@ -9,6 +9,7 @@ use segue_core::decide::Command;
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::{Audience, Rules, Telling};
 use segue_core::ids::{MessageId, Millis, Seq, SessionId};
+use segue_core::prompt::Image;
 use segue_core::session::{CallStatus, State};
 use segue_engine::{Engine, Error, Message, Update};
 use tokio::time::{Instant, interval_at};
@@ -19,13 +20,13 @@ use super::enter::{Arguments, Entered, enter};
 use super::history;
 use super::modes::Modes;
 use super::partner::{Partner, Updates, nothing_ran};
-use super::progress::{self, Rounds, call_label};
 use super::reader::{Held, Piece, Reader};
 use super::recap::Recalled;
 use super::screen::{Screen, Seen};
 use super::signals::{Farewells, Interrupts};
 use super::slash::{self, Wish};
 use crate::Quiet;
+use crate::progress::{self, Rounds, call_label};
 
 const PROMPT: &str = "> ";
 const PROMPT_CONTINUED: &str = "… ";
@@ -49,6 +50,8 @@ pub struct Talk<'e> {
     rounds: Rounds,
     /// Messages sent from here and not seen coming back yet.
     sent: BTreeSet<MessageId>,
+    /// What is shown with the next message.
+    pub(super) images: Vec<Image>,
     /// For whoever looks at the exit code.
     went: Went,
     frame: usize,
@@ -138,6 +141,7 @@ impl<'e> Talk<'e> {
             farewells: Farewells::listen()?,
             rounds: Rounds::default(),
             sent: BTreeSet::new(),
+            images: Vec::new(),
             went: Went::Well,
             frame: 0,
         })
@@ -258,7 +262,9 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.partner.send(&self.session, Message::from(text)).await?;
+        let message = Message { images: self.images.clone(), ..Message::from(text) };
+        let message = self.partner.send(&self.session, message).await?;
+        self.images.clear();
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
