@@ -5,6 +5,7 @@ mod growth;
 mod http;
 mod memory;
 mod opening;
+mod prompts;
 mod raw;
 mod reading;
 mod together;
@@ -67,6 +68,8 @@ pub enum What {
     Http,
     /// Open streams with events arriving in all of them.
     Streams,
+    /// What an assistant's nodes are shown, turn by turn.
+    Prompts,
 }
 
 impl Job {
@@ -84,6 +87,7 @@ impl Job {
             What::Reading => "read",
             What::Http => "http",
             What::Streams => "streams",
+            What::Prompts => "prompts",
         };
         format!("{what}.{}.{}", self.keeper.name(), self.shape.name())
     }
@@ -126,6 +130,7 @@ pub async fn run(job: &Job) -> Result<Vec<Row>> {
         What::Reading => reading::measure(job).await,
         What::Http => http::turns(job).await,
         What::Streams => http::streams(job).await,
+        What::Prompts => prompts::measure(job).await,
     }
 }
 

@@ -125,6 +125,19 @@ const TABLES: &[Table] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
+    Table {
+        metric: "prompt",
+        title: "an assistant's prompts over 40 turns (tokens)",
+        columns: &[
+            ("turn 1", "tokens_at.1"),
+            ("5", "tokens_at.5"),
+            ("10", "tokens_at.10"),
+            ("20", "tokens_at.20"),
+            ("40", "tokens_at.40"),
+            ("most", "tokens_most"),
+            ("33–40 to 9–16", "last_to_16"),
+        ],
+    },
     Table { metric: "read_all", title: "all messages of a long session (ms)", columns: READ },
     Table { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ },
     Table {
@@ -264,6 +277,13 @@ const AIMS: &[Aim] = &[
         metric: "grow",
         path: "disk_to_text",
         bound: Bound::AtMost(2.0),
+        about: None,
+    },
+    Aim {
+        what: "an assistant's prompts do not grow",
+        metric: "prompt",
+        path: "last_to_16",
+        bound: Bound::AtMost(1.05),
         about: None,
     },
     Aim {

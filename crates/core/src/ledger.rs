@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::Prefix;
 use crate::event::CallAnswered;
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
-use crate::prompt::Usage;
+use crate::prompt::{Spent, Usage};
 
 /// What a session has spent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub struct Tally {
     pub cached: u64,
     /// Cost of the calls whose price is known, in millionths of a dollar.
     pub cost_microusd: u64,
-    /// Answers, late ones among them, whose price is not known.
+    /// Answers, late and lost ones among them, whose price is not known.
     pub unpriced: u32,
 }
 
@@ -79,6 +79,14 @@ impl Tally {
     fn answered(&mut self, answer: &CallAnswered) {
         self.answered += 1;
         self.spent(answer.usage, answer.cost_microusd);
+    }
+
+    /// Enters a try that failed, with what it took all the same.
+    pub fn failed(&mut self, spent: Option<Spent>) {
+        self.failed += 1;
+        if let Some(Spent { usage, cost_microusd }) = spent {
+            self.spent(usage.unwrap_or_default(), cost_microusd);
+        }
     }
 
     fn spent(&mut self, usage: Usage, cost_microusd: Option<u64>) {
@@ -111,9 +119,9 @@ impl Ledger {
         self.each(account, |tally| tally.answered(answer));
     }
 
-    /// Enters a try that failed.
-    pub fn failed(&mut self, account: Account<'_>) {
-        self.each(account, |tally| tally.failed += 1);
+    /// Enters a try that failed, with what it took all the same.
+    pub fn failed(&mut self, account: Account<'_>, spent: Option<Spent>) {
+        self.each(account, |tally| tally.failed(spent));
     }
 
     /// Enters a try whose end is not known.

@@ -212,6 +212,8 @@ pub struct Reply {
     pub stop: Stop,
     /// The vendor's own figures, if it gave any.
     pub usage: Option<Usage>,
+    /// How much of that an answer took which was sent back before this one came: a request of its own, with a price of its own.
+    pub sent_back: Option<Usage>,
     /// What its vendor wants to see again when the conversation goes on, unread.
     pub seal: Option<String>,
 }
@@ -249,6 +251,32 @@ pub struct Usage {
     pub reasoning: u32,
 }
 
+impl Usage {
+    /// What both took together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cached: self.cached.saturating_add(other.cached),
+            written: self.written.saturating_add(other.written),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+        }
+    }
+
+    /// What is left of this without the other, which is a part of it.
+    #[must_use]
+    pub fn minus(self, part: Self) -> Self {
+        Self {
+            input: self.input.saturating_sub(part.input),
+            output: self.output.saturating_sub(part.output),
+            cached: self.cached.saturating_sub(part.cached),
+            written: self.written.saturating_sub(part.written),
+            reasoning: self.reasoning.saturating_sub(part.reasoning),
+        }
+    }
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -264,13 +292,39 @@ pub struct Failure {
     /// The earliest moment another try is welcome, in milliseconds from now, where the vendor said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// What the try took all the same, if it took anything: a vendor bills for an answer that nobody can use, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
+}
+
+/// What a try without an answer took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// By the vendor's own figures; nothing if it gave none before the answer was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Its cost in millionths of a dollar, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_microusd: Option<u64>,
 }
 
 impl Failure {
-    /// A failure without a vendor's wish for when to come back.
+    /// A failure without a vendor's wish for when to come back, that took nothing.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None }
+        Self { kind, message: message.into(), retry_after_ms: None, spent: None }
+    }
+
+    /// The same after an answer had begun to come: it took something, beside what it is known to have taken.
+    #[must_use]
+    pub fn after(mut self, usage: Option<Usage>) -> Self {
+        let known = self.spent.and_then(|spent| spent.usage);
+        let usage = match (known, usage) {
+            (Some(known), Some(more)) => Some(known.plus(more)),
+            (known, more) => known.or(more),
+        };
+        self.spent = Some(Spent { usage, cost_microusd: None });
+        self
     }
 }
 
@@ -294,6 +348,8 @@ pub enum FailureKind {
     Timeout,
     /// The answer could not be read.
     Malformed,
+    /// The answer came, and is of no use: the same model would hardly do better.
+    Unusable,
     /// The vendor refuses to answer this.
     Refused,
     /// The request itself is wrong.
@@ -306,7 +362,12 @@ impl FailureKind {
     pub fn is_passing(self) -> bool {
         match self {
             Self::RateLimit | Self::Overload | Self::Network | Self::Timeout | Self::Malformed => true,
-            Self::BadKey | Self::NoSuchModel | Self::ContextTooLong | Self::Refused | Self::BadRequest => false,
+            Self::BadKey
+            | Self::NoSuchModel
+            | Self::ContextTooLong
+            | Self::Unusable
+            | Self::Refused
+            | Self::BadRequest => false,
         }
     }
 }
@@ -322,6 +383,7 @@ impl std::fmt::Display for FailureKind {
             Self::Network => "network",
             Self::Timeout => "timed out",
             Self::Malformed => "unreadable answer",
+            Self::Unusable => "unusable answer",
             Self::Refused => "refused",
             Self::BadRequest => "bad request",
         })

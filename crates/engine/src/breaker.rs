@@ -1,6 +1,6 @@
 //! Leaves a provider alone that cannot be reached: after some failures in a row nobody calls it for a while, then one call finds out whether
 //! it is back. Whoever is turned away is told when to come again, and that goes into the journal like any failure. Knows providers by
-//! name only.
+//! name and place only: two servers of one kind are two.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +72,7 @@ impl Leave {
                 | FailureKind::ContextTooLong
                 | FailureKind::RateLimit
                 | FailureKind::Malformed
+                | FailureKind::Unusable
                 | FailureKind::Refused
                 | FailureKind::BadRequest => None,
             },
@@ -130,6 +131,17 @@ mod tests {
         assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(PROVIDER_REST_MS_MIN)));
         assert_eq!(failure.message, "acme failed 5 times in a row and is left alone for 5 s; the last time: no");
         assert!(breaker.leave("other").is_ok(), "others are not");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_place_of_the_same_provider_is_not_left_alone() {
+        let breaker = Breaker::default();
+        for _ in 0..PROVIDER_FAILURES_MAX {
+            let leave = breaker.leave("acme at box:1").expect("still called");
+            leave.ended::<()>(&Err(Failure::new(FailureKind::Network, "no")));
+        }
+        assert!(breaker.leave("acme at box:1").expect_err("left alone").message.starts_with("acme at box:1 failed"));
+        assert!(breaker.leave("acme at box:2").is_ok());
     }
 
     #[tokio::test(start_paused = true)]

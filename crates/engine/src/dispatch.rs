@@ -60,7 +60,7 @@ pub(crate) async fn make_call(errand: CallErrand) {
             let cost_microusd = cost(&errand, &reply);
             Input::Answer { call, attempt, reply, cost_microusd, ms }
         }
-        Ok(Err(failure)) => Input::Failure { call, attempt, failure },
+        Ok(Err(failure)) => Input::Failure { call, attempt, failure: priced(&errand, failure) },
         Err(_) => {
             let failure = Failure::new(FailureKind::BadRequest, "the model's adapter broke down on this call");
             Input::Failure { call, attempt, failure }
@@ -72,7 +72,16 @@ pub(crate) async fn make_call(errand: CallErrand) {
 
 fn cost(errand: &CallErrand, reply: &Reply) -> Option<u64> {
     let card = errand.shared.models.card(&errand.opened.model).ok()?;
-    card.cost(reply.usage?)
+    card.cost_of_both(reply.usage?, reply.sent_back)
+}
+
+/// A failure with the cost of what it took all the same.
+fn priced(errand: &CallErrand, mut failure: Failure) -> Failure {
+    if let Some(spent) = &mut failure.spent {
+        let card = errand.shared.models.card(&errand.opened.model).ok();
+        spent.cost_microusd = card.and_then(|card| card.cost_of_lost(spent.usage));
+    }
+    failure
 }
 
 /// Makes the call, unless its provider is left alone.
@@ -112,7 +121,8 @@ async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure
         Some(role) if role.scope == Scope::Fresh => Growth::Ends,
         Some(_) | None => Growth::Grows,
     };
-    let stream = model.stream(Request { prompt: errand.prompt.clone(), growth, call: facts });
+    let prompt_tokens = opened.receipt.tokens;
+    let stream = model.stream(Request { prompt: errand.prompt.clone(), prompt_tokens, growth, call: facts });
     let silence_ms = errand.shared.pace.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(errand.role.as_ref().map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);
     let reading = collect(unless_silent(stream, silence_ms), |chunk| {
@@ -122,7 +132,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure
     });
     let reply = match tokio::time::timeout(Duration::from_millis(ANSWER_MS_MAX), reading).await {
         Ok(reply) => reply?,
-        Err(_) => return Err(timed_out(format!("no whole answer within {} s", ANSWER_MS_MAX / 1_000))),
+        Err(_) => return Err(timed_out(format!("no whole answer within {} s", ANSWER_MS_MAX / 1_000)).after(None)),
     };
     if let Some(filter) = heard {
         show(filter.finish());
@@ -139,7 +149,7 @@ fn unless_silent(stream: ChunkStream, silence_ms: u64) -> ChunkStream {
         match tokio::time::timeout(silence, stream.next()).await {
             Ok(item) => Some((item?, (Some(stream), true))),
             Err(_) if has_begun => {
-                let failure = timed_out(format!("silent for {seconds} s in the middle of its answer"));
+                let failure = timed_out(format!("silent for {seconds} s in the middle of its answer")).after(None);
                 Some((Err(failure), (None, true)))
             }
             Err(_) => Some((Err(timed_out(format!("no answer within {seconds} s"))), (None, false))),

@@ -159,3 +159,7 @@ pub const EXHIBIT_ROWS_MAX: usize = 100;
 pub const DOMAIN_BYTES_MAX: usize = 64 * 1024;
 /// Minutes by which a clock can differ from universal time.
 pub const OFFSET_MINUTES_MAX: i64 = 14 * 60;
+/// Longest account of what a server's tool takes, in characters of JSON.
+pub const TOOL_SCHEMA_CHARS_MAX: usize = 1_500;
+/// Shortest id that is looked for in what a server says, in characters.
+pub const ID_CHARS_MIN: usize = 6;

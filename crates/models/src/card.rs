@@ -87,6 +87,22 @@ impl ModelCard {
             tokens.iter().zip(price.at(usage.input)).map(|(tokens, price)| tokens * u128::from(price)).sum();
         Some(u64::try_from(total.div_ceil(TOKENS_PER_PRICE)).unwrap_or(u64::MAX))
     }
+
+    /// The same for an answer that came after another had been sent back: two requests, each with its own price.
+    #[must_use]
+    pub fn cost_of_both(&self, usage: Usage, sent_back: Option<Usage>) -> Option<u64> {
+        let Some(first) = sent_back else { return self.cost(usage) };
+        Some(self.cost(first)?.saturating_add(self.cost(usage.minus(first))?))
+    }
+
+    /// The same for an answer that was lost. How much that took may not be known; where nobody bills, that does not matter.
+    #[must_use]
+    pub fn cost_of_lost(&self, usage: Option<Usage>) -> Option<u64> {
+        match usage {
+            Some(usage) => self.cost(usage),
+            None => self.price.filter(|price| *price == Price::plain(0, 0, 0)).map(|_| 0),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +127,24 @@ mod tests {
         let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
         assert_eq!(card.cost(Usage { input: 500, output: 1, ..Usage::default() }), Some(500 * 3 + 15));
         assert_eq!(card.cost(Usage { input: 501, output: 1, ..Usage::default() }), Some(501 * 6 + 20));
+    }
+
+    #[test]
+    fn two_requests_are_not_one_long_prompt() {
+        let long =
+            LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
+        let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
+        let each = Usage { input: 400, output: 1, ..Usage::default() };
+        assert_eq!(card.cost_of_both(each.plus(each), Some(each)), Some(2 * (400 * 3 + 15)));
+        assert_eq!(card.cost_of_both(each, None), Some(400 * 3 + 15));
+    }
+
+    #[test]
+    fn what_was_lost_costs_what_is_known_of_it() {
+        let usage = Usage { input: 10, ..Usage::default() };
+        assert_eq!((CARD.cost_of_lost(Some(usage)), CARD.cost_of_lost(None)), (Some(30), None));
+        let free = ModelCard { price: Some(Price::plain(0, 0, 0)), ..CARD };
+        assert_eq!(free.cost_of_lost(None), Some(0));
     }
 
     #[test]

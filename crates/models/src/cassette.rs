@@ -10,7 +10,7 @@ use segue_core::prompt::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::limits::CASSETTE_BYTES_MAX;
+use crate::limits::{CASSETTE_BYTES_MAX, QUOTED_CHARS_MAX};
 
 pub use record::Recorder;
 pub use replay::Player;
@@ -40,6 +40,14 @@ pub enum CassetteError {
         line: usize,
         /// What is there instead.
         wrong: String,
+    },
+    /// It was recorded with others.
+    #[error("{path} was recorded with another cast, which is at {difference}; record to another file")]
+    OtherCast {
+        /// Which file.
+        path: String,
+        /// Where they part.
+        difference: String,
     },
     /// It is too long.
     #[error("{path} has {bytes} bytes; at most {CASSETTE_BYTES_MAX} are read")]
@@ -92,6 +100,63 @@ fn path_of(url: &str) -> String {
 
 fn body_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Where two values part.
+#[derive(Debug, Default)]
+struct Differences {
+    /// Every place, and how, in the order of the first.
+    told: Vec<String>,
+    /// How many values are not the same.
+    distance: usize,
+}
+
+fn differences(known: &Value, asked: &Value) -> Differences {
+    let mut found = Differences::default();
+    compare("", known, asked, &mut found);
+    found
+}
+
+fn compare(place: &str, known: &Value, asked: &Value, found: &mut Differences) {
+    match (known, asked) {
+        _ if known == asked => {}
+        (Value::Object(known), Value::Object(asked)) => {
+            let more = asked.keys().filter(|key| !known.contains_key(*key));
+            for key in known.keys().chain(more) {
+                let at = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
+                compare(&format!("{place}/{key}"), &at(known), &at(asked), found);
+            }
+        }
+        (Value::Array(known), Value::Array(asked)) => {
+            for (index, (known, asked)) in known.iter().zip(asked).enumerate() {
+                compare(&format!("{place}/{index}"), known, asked, found);
+            }
+            if known.len() != asked.len() {
+                let common = known.len().min(asked.len());
+                found.distance += known[common..].iter().chain(&asked[common..]).map(leaves).sum::<usize>();
+                found.told.push(format!("{place}: {} recorded, {} asked", known.len(), asked.len()));
+            }
+        }
+        _ => {
+            found.distance += leaves(known).max(leaves(asked));
+            found.told.push(format!("{place}: recorded {}, asked {}", quoted(known), quoted(asked)));
+        }
+    }
+}
+
+/// How many values there are in one.
+fn leaves(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => values.iter().map(leaves).sum::<usize>().max(1),
+        Value::Object(values) => values.values().map(leaves).sum::<usize>().max(1),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    let text = value.to_string();
+    let start: String = text.chars().take(QUOTED_CHARS_MAX).collect();
+    if start.len() < text.len() { format!("{start}…") } else { start }
 }
 
 /// Reads a cassette.

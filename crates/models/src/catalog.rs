@@ -9,7 +9,7 @@ use crate::card::{ModelCard, Price};
 use crate::http::Secret;
 use crate::limits::SAFE_WINDOW_TOKENS;
 use crate::suggest::nearest;
-use crate::vendor::{Ability, Access, Connection, Json, Manner, Skills, Thinking, Wire};
+use crate::vendor::{Ability, Access, Connection, Dialect, Json, Manner, Skills, Thinking, Wire};
 
 pub use file::CatalogError;
 
@@ -59,6 +59,10 @@ pub struct Known {
     pub json: Option<Json>,
     /// How it thinks.
     pub thinking: Option<Thinking>,
+    /// The fewest tokens of thought it can be held to.
+    pub thought_tokens_min: Option<u32>,
+    /// How its server speaks chat completions.
+    pub dialect: Option<Dialect>,
     /// Whether it can look at images.
     pub images: Option<bool>,
     /// Whether it can call tools.
@@ -80,6 +84,8 @@ pub struct Wanted {
     pub base_url: Option<String>,
     /// The variable that holds the key, if not one of the provider's.
     pub key_env: Option<String>,
+    /// The variable whose address holds a name and a password.
+    pub login_env: Option<String>,
     /// How it is to be asked.
     pub manner: Manner,
     /// What is known of it beyond the catalog, or better.
@@ -128,6 +134,12 @@ pub enum CannotReach {
     BadPlace {
         /// What was given.
         url: String,
+    },
+    /// It holds a password.
+    #[error("the address of `{provider}` holds a name or a password; secrets are taken from the environment only")]
+    Login {
+        /// Whose.
+        provider: String,
     },
     /// Nobody said which model.
     #[error("`{provider}` serves many models: say which with `model`")]
@@ -189,9 +201,17 @@ impl Catalog {
         let owned = || wanted.provider.clone();
         let base_url = wanted.base_url.as_ref().or(provider.base_url.as_ref());
         let base_url = base_url.ok_or_else(|| CannotReach::NoPlace { provider: owned() })?;
-        let base_url = base_url.trim().trim_end_matches('/').to_owned();
+        let mut base_url = base_url.trim().trim_end_matches('/').to_owned();
+        if holds_login(&base_url) {
+            return Err(CannotReach::Login { provider: owned() });
+        }
         if !["http://", "https://"].iter().any(|start| base_url.starts_with(start) && base_url.len() > start.len()) {
             return Err(CannotReach::BadPlace { url: base_url });
+        }
+        let wire = wanted.wire.unwrap_or(provider.wire);
+        // Where Ollama is, it speaks like OpenAI a little further on.
+        if (wire, provider.wire) == (Wire::Chat, Wire::Ollama) && !base_url.ends_with("/v1") {
+            base_url.push_str("/v1");
         }
         let named = Some(&wanted.model).filter(|model| !model.is_empty()).or(provider.default.as_ref());
         let model = named.ok_or_else(|| CannotReach::NoModel { provider: owned() })?.clone();
@@ -206,10 +226,10 @@ impl Catalog {
             ModelCard { window_tokens: known.window_tokens.unwrap_or(SAFE_WINDOW_TOKENS), price: known.price.or(free) };
         let connection = Connection {
             provider: owned(),
-            wire: wanted.wire.unwrap_or(provider.wire),
+            wire,
             base_url,
             model,
-            key: access(wanted.key_env.as_deref(), &provider.keys, env),
+            key: access(wanted, &provider.keys, env),
             skills: skills(&known, card.window_tokens),
             manner: wanted.manner,
         };
@@ -245,6 +265,8 @@ impl Known {
             price: self.price.or(other.price),
             json: self.json.or(other.json),
             thinking: self.thinking.or(other.thinking),
+            thought_tokens_min: self.thought_tokens_min.or(other.thought_tokens_min),
+            dialect: self.dialect.or(other.dialect),
             images: self.images.or(other.images),
             tools: self.tools.or(other.tools),
             marks: self.marks || other.marks,
@@ -264,15 +286,22 @@ fn skills(known: &Known, window_tokens: u32) -> Skills {
         json: known.json.unwrap_or(Json::Schema),
         images: ability(known.images),
         tools: ability(known.tools),
-        thinking: known.thinking.unwrap_or(Thinking::None),
+        thinking: known.thinking.unwrap_or(Thinking::Unknown),
+        thought_tokens_min: known.thought_tokens_min.unwrap_or(0),
+        dialect: known.dialect.unwrap_or_default(),
         marks: known.marks,
     }
 }
 
-fn access(wanted: Option<&str>, keys: &[String], env: &dyn Fn(&str) -> Option<String>) -> Access {
+fn access(wanted: &Wanted, keys: &[String], env: &dyn Fn(&str) -> Option<String>) -> Access {
+    if let Some(name) = &wanted.login_env
+        && let Some(login) = env(name).as_deref().and_then(login)
+    {
+        return Access::Login { env: name.clone(), login };
+    }
     let found = |name: &str| env(name).map(|value| Secret::new(&value)).filter(|key| !key.is_empty());
-    if let Some(name) = wanted {
-        return Access::Key { env: name.to_owned(), key: found(name) };
+    if let Some(name) = &wanted.key_env {
+        return Access::Key { env: name.clone(), key: found(name) };
     }
     let set = keys.iter().find_map(|name| Some((name, found(name)?)));
     match (set, keys.first()) {
@@ -280,6 +309,48 @@ fn access(wanted: Option<&str>, keys: &[String], env: &dyn Fn(&str) -> Option<St
         (None, Some(name)) => Access::Key { env: name.clone(), key: None },
         (None, None) => Access::Open,
     }
+}
+
+/// The name and the password in an address, as a header wants them.
+fn login(url: &str) -> Option<Secret> {
+    let (userinfo, _) = authority(url).rsplit_once('@')?;
+    Some(Secret::new(&base64(&percent_decoded(userinfo))))
+}
+
+/// Whether an address holds a name or a password.
+pub(crate) fn holds_login(url: &str) -> bool {
+    authority(url).contains('@')
+}
+
+fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut place = 0;
+    while let Some(byte) = bytes.get(place) {
+        let digits = bytes.get(place + 1..place + 3).filter(|_| *byte == b'%');
+        let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        decoded.push(code.unwrap_or(*byte));
+        place += if code.is_some() { 3 } else { 1 };
+    }
+    decoded
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::model::{Chunk, ChunkStream};
 /// Reads a stream to its end, showing each chunk to `on_chunk` as it comes. Dropping the future cancels the call.
 ///
 /// # Errors
-/// The stream's own failure; `Malformed` if it ends early or exceeds [`REPLY_BYTES_MAX`] or [`REPLY_TOOL_CALLS_MAX`].
+/// The stream's own failure; `Malformed` if it ends early; `Unusable` if it exceeds [`REPLY_BYTES_MAX`] or [`REPLY_TOOL_CALLS_MAX`].
 pub async fn collect(mut stream: ChunkStream, mut on_chunk: impl FnMut(&Chunk)) -> Result<Reply, Failure> {
     let mut reply = Reply::default();
     let mut bytes = 0usize;
@@ -18,10 +18,10 @@ pub async fn collect(mut stream: ChunkStream, mut on_chunk: impl FnMut(&Chunk)) 
         let chunk = chunk?;
         bytes = bytes.saturating_add(weight(&chunk));
         if bytes > REPLY_BYTES_MAX {
-            return Err(malformed(format!("the answer is longer than {REPLY_BYTES_MAX} bytes")));
+            return Err(unusable(format!("the answer is longer than {REPLY_BYTES_MAX} bytes")));
         }
         if matches!(chunk, Chunk::ToolCall(_)) && reply.tool_calls.len() == REPLY_TOOL_CALLS_MAX {
-            return Err(malformed(format!("the answer calls more than {REPLY_TOOL_CALLS_MAX} tools")));
+            return Err(unusable(format!("the answer calls more than {REPLY_TOOL_CALLS_MAX} tools")));
         }
         on_chunk(&chunk);
         match chunk {
@@ -33,11 +33,13 @@ pub async fn collect(mut stream: ChunkStream, mut on_chunk: impl FnMut(&Chunk)) 
             Chunk::Finish(finish) => {
                 reply.stop = finish.stop;
                 reply.usage = finish.usage;
+                reply.sent_back = finish.sent_back;
                 return Ok(reply);
             }
         }
     }
-    Err(malformed("the answer broke off before its end".to_owned()))
+    let broken_off = Failure::new(FailureKind::Malformed, "the answer broke off before its end");
+    Err(if bytes > 0 { broken_off.after(None) } else { broken_off })
 }
 
 fn weight(chunk: &Chunk) -> usize {
@@ -48,8 +50,9 @@ fn weight(chunk: &Chunk) -> usize {
     }
 }
 
-fn malformed(message: String) -> Failure {
-    Failure::new(FailureKind::Malformed, message)
+/// Nobody can use an answer of any length, and it was made all the same.
+fn unusable(message: String) -> Failure {
+    Failure::new(FailureKind::Unusable, message).after(None)
 }
 
 #[cfg(test)]
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn chunks_become_one_reply_and_each_is_shown() {
         let usage = Some(Usage { input: 3, output: 2, ..Usage::default() });
-        let finish = Ok(Chunk::Finish(Finish { stop: Stop::Tools, usage }));
+        let finish = Ok(Chunk::Finish(Finish { stop: Stop::Tools, usage, ..Finish::default() }));
         let (reply, shown) = run(vec![Ok(Chunk::Reasoning("hm".into())), text("a"), text("b"), call(), finish]);
         let reply = reply.expect("a whole stream");
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("ab", "hm"));
@@ -104,10 +107,10 @@ mod tests {
     fn an_endless_answer_is_cut_off_and_the_excess_is_not_shown() {
         let piece = "x".repeat(1 << 20);
         let (reply, shown) = run((0..10).map(|_| text(&piece)).collect());
-        assert_eq!(reply.expect_err("too long").kind, FailureKind::Malformed);
+        assert_eq!(reply.expect_err("too long").kind, FailureKind::Unusable);
         assert_eq!(shown, REPLY_BYTES_MAX >> 20);
         let (reply, shown) = run((0..1000).map(|_| call()).collect());
-        assert_eq!(reply.expect_err("too many").kind, FailureKind::Malformed);
+        assert_eq!(reply.expect_err("too many").kind, FailureKind::Unusable);
         assert_eq!(shown, REPLY_TOOL_CALLS_MAX);
     }
 }

@@ -1,13 +1,14 @@
 //! Finds models that nobody configured: by the keys in the environment, and by asking a local server whether it is there. Also asks a
 //! server what it serves and how much fits into it. Decides nothing about which of them is used.
 
+use futures_util::future;
 use segue_core::prompt::{Failure, FailureKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, Wanted};
 use crate::http::{Request, Transport, beginning, whole};
 use crate::limits::{LISTING_BYTES_MAX, MODELS_LISTED_MAX, REFUSAL_BYTES_MAX};
-use crate::vendor::{Connection, Wire};
+use crate::vendor::{Ability, Connection, Skills, Thinking, Wire, root};
 
 /// The provider that is looked for on this machine.
 pub const OLLAMA: &str = "ollama";
@@ -31,20 +32,35 @@ pub fn by_keys(catalog: &Catalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<W
 
 /// The models of the Ollama on this machine, or wherever the environment says it is; none if it is not there. The transport should
 /// have little patience.
-pub async fn ollama(transport: &dyn Transport, env: &dyn Fn(&str) -> Option<String>) -> Vec<Wanted> {
-    let place = ollama_place(env(OLLAMA_HOST).as_deref());
-    let Ok(listing) = get(transport, Request::get(format!("{place}/api/tags"))).await else { return Vec::new() };
-    let names = listing["models"].as_array().into_iter().flatten().filter_map(|model| model["name"].as_str());
-    // What turns texts into numbers does not talk.
-    let talking = names.filter(|name| !name.contains("embed")).take(MODELS_LISTED_MAX);
-    let window_tokens = env(OLLAMA_CONTEXT).and_then(|tokens| tokens.trim().parse().ok()).filter(|tokens| *tokens > 0);
-    let wanted = talking.map(|name| {
-        let base_url = Some(format!("{place}/v1"));
-        let mut wanted = Wanted { provider: OLLAMA.to_owned(), model: name.to_owned(), base_url, ..Wanted::default() };
-        wanted.known.window_tokens = window_tokens;
-        wanted
-    });
-    wanted.collect()
+pub async fn ollama(transport: &dyn Transport, catalog: &Catalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<Wanted> {
+    let wanted = ollama_here(env);
+    let connection = catalog.find(&Wanted { model: "any".to_owned(), ..wanted.clone() }, env);
+    let Ok(connection) = connection.map(|found| found.connection) else { return Vec::new() };
+    let Ok(listing) = get(transport, listing_request(&connection)).await else { return Vec::new() };
+    let models = listing["models"].as_array().into_iter().flatten().filter(|model| talks(model));
+    let names = models.filter_map(|model| model["name"].as_str()).take(MODELS_LISTED_MAX);
+    names.map(|name| Wanted { model: name.to_owned(), ..wanted.clone() }).collect()
+}
+
+/// Whatever the Ollama on this machine serves, or the one wherever the environment says it is.
+#[must_use]
+pub fn ollama_here(env: &dyn Fn(&str) -> Option<String>) -> Wanted {
+    let host = env(OLLAMA_HOST);
+    let base_url = Some(ollama_place(host.as_deref()));
+    let login_env = host.filter(|host| host.contains('@')).map(|_| OLLAMA_HOST.to_owned());
+    let mut wanted = Wanted { provider: OLLAMA.to_owned(), base_url, login_env, ..Wanted::default() };
+    let tokens = env(OLLAMA_CONTEXT).and_then(|tokens| tokens.trim().parse().ok());
+    wanted.known.window_tokens = tokens.filter(|tokens| *tokens > 0);
+    wanted
+}
+
+/// Whether a model in Ollama's list talks; many only turn texts into numbers.
+fn talks(model: &Value) -> bool {
+    let named = |key: &str| model.pointer(key).and_then(Value::as_str).unwrap_or_default();
+    let can = model["capabilities"].as_array();
+    can.is_none_or(|can| can.iter().any(|can| can == "completion"))
+        && !named("/name").contains("embed")
+        && !named("/details/family").contains("bert")
 }
 
 /// An address from what `OLLAMA_HOST` may hold: a host, a host and a port, or a whole address. A server told to listen everywhere is
@@ -52,6 +68,9 @@ pub async fn ollama(transport: &dyn Transport, env: &dyn Fn(&str) -> Option<Stri
 fn ollama_place(host: Option<&str>) -> String {
     let host = host.map(str::trim).filter(|host| !host.is_empty()).unwrap_or("localhost");
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    // A name and a password go into a header.
+    let authority = rest.split('/').next().unwrap_or_default();
+    let rest = authority.rfind('@').map_or(rest, |place| &rest[place + 1..]);
     let rest = rest.trim_end_matches('/').replace("0.0.0.0", "localhost");
     let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if has_port || scheme == "https" {
@@ -61,8 +80,69 @@ fn ollama_place(host: Option<&str>) -> String {
     }
 }
 
-/// How much fits into a model, if its server tells: llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini do.
-pub async fn window_tokens(transport: &dyn Transport, connection: &Connection) -> Option<u32> {
+/// What a server tells about a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// How much fits into it.
+    pub window_tokens: Option<u32>,
+    /// How it thinks.
+    pub thinking: Option<Thinking>,
+    /// Whether it can look at images.
+    pub images: Option<bool>,
+    /// Whether it can call tools.
+    pub tools: Option<bool>,
+}
+
+impl Told {
+    /// What is known of a model with this.
+    pub fn improve(&self, skills: &mut Skills) {
+        let ability = |can: bool| if can { Ability::Yes } else { Ability::No };
+        skills.window_tokens = self.window_tokens.unwrap_or(skills.window_tokens);
+        skills.thinking = self.thinking.filter(|_| skills.thinking == Thinking::Unknown).unwrap_or(skills.thinking);
+        skills.images = self.images.map(ability).filter(|_| skills.images == Ability::Unknown).unwrap_or(skills.images);
+        skills.tools = self.tools.map(ability).filter(|_| skills.tools == Ability::Unknown).unwrap_or(skills.tools);
+    }
+}
+
+/// Asks a server about a model: llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini tell how much fits into it, Ollama tells all.
+pub async fn told(transport: &dyn Transport, connection: &Connection) -> Told {
+    match connection.wire {
+        Wire::Ollama => told_by_ollama(transport, connection).await,
+        Wire::Chat | Wire::Responses | Wire::Anthropic | Wire::Gemini => {
+            Told { window_tokens: window_tokens(transport, connection).await, ..Told::default() }
+        }
+    }
+}
+
+/// Where a model is loaded, its window is taken as it is, since another would have it loaded anew. Else it is asked for with each call, and
+/// is what we assume, unless the model itself has less.
+async fn told_by_ollama(transport: &dyn Transport, connection: &Connection) -> Told {
+    let (ps, show) = future::join(
+        get(transport, with_key(connection, Request::get(format!("{}/api/ps", root(&connection.base_url))))),
+        get(transport, {
+            let body = json!({ "model": connection.model });
+            with_key(connection, Request::post(format!("{}/api/show", root(&connection.base_url)), &body))
+        }),
+    )
+    .await;
+    let (ps, show) = (ps.unwrap_or_default(), show.unwrap_or_default());
+    let is_it = |row: &&Value| ["name", "model"].iter().any(|key| row[*key] == connection.model);
+    let loaded = ps["models"].as_array().and_then(|rows| rows.iter().find(is_it));
+    let loaded = loaded.and_then(|row| number(row.get("context_length")?));
+    let own = show["model_info"].as_object().into_iter().flatten().find(|(key, _)| key.ends_with(".context_length"));
+    let own = own.and_then(|(_, tokens)| number(tokens)).map(|tokens| tokens.min(connection.skills.window_tokens));
+    let can = show["capabilities"].as_array();
+    let can = |word: &str| can.map(|can| can.iter().any(|known| known == word));
+    let is_open_weights = show.pointer("/details/family").is_some_and(|family| family == "gptoss");
+    let thinking = can("thinking").map(|thinks| match (thinks, is_open_weights) {
+        (false, _) => Thinking::None,
+        (true, false) => Thinking::Budget,
+        (true, true) => Thinking::Levels,
+    });
+    Told { window_tokens: loaded.or(own), thinking, images: can("vision"), tools: can("tools") }
+}
+
+async fn window_tokens(transport: &dyn Transport, connection: &Connection) -> Option<u32> {
     let root = connection.base_url.strip_suffix("/v1").unwrap_or(&connection.base_url);
     if connection.wire == Wire::Chat
         && let Ok(props) = get(transport, Request::get(format!("{root}/props"))).await
@@ -93,8 +173,17 @@ pub async fn offered(transport: &dyn Transport, connection: &Connection) -> Resu
 }
 
 fn listing_request(connection: &Connection) -> Request {
-    let mut request = Request::get(format!("{}/models", connection.base_url));
-    (request.headers, request.key) = connection.credentials();
+    let url = match connection.wire {
+        Wire::Ollama => format!("{}/api/tags", root(&connection.base_url)),
+        Wire::Chat | Wire::Responses | Wire::Anthropic | Wire::Gemini => format!("{}/models", connection.base_url),
+    };
+    with_key(connection, Request::get(url))
+}
+
+fn with_key(connection: &Connection, mut request: Request) -> Request {
+    let (headers, key) = connection.credentials();
+    request.headers.extend(headers);
+    request.key = key;
     request
 }
 
@@ -134,6 +223,8 @@ mod tests {
             (Some("box"), "http://box:11434"),
             (Some("http://box:8000/"), "http://box:8000"),
             (Some("https://models.example.com"), "https://models.example.com"),
+            (Some("http://me:p@ss@box:8000/"), "http://box:8000"),
+            (Some("me:secret@box"), "http://box:11434"),
         ] {
             assert_eq!(ollama_place(host), expected, "{host:?}");
         }

@@ -41,6 +41,13 @@ impl Request {
     pub fn get(url: String) -> Self {
         Self { method: Method::Get, url, headers: Vec::new(), key: None, body: String::new() }
     }
+
+    /// A question with one.
+    #[must_use]
+    pub fn post(url: String, body: &serde_json::Value) -> Self {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Self { method: Method::Post, url, headers, key: None, body: body.to_string() }
+    }
 }
 
 /// The header that carries a key.
@@ -128,15 +135,15 @@ pub(crate) async fn beginning(mut body: Body, bytes_max: usize) -> String {
 /// A whole body.
 ///
 /// # Errors
-/// `Malformed` if it is longer than `bytes_max` or no UTF-8; the stream's own failure.
+/// `Unusable` if it is longer than `bytes_max`, `Malformed` if it is no UTF-8; the stream's own failure.
 pub(crate) async fn whole(mut body: Body, bytes_max: usize) -> Result<String, Failure> {
-    let malformed = |message: String| Failure::new(FailureKind::Malformed, message);
     let mut read = Vec::new();
     while let Some(bytes) = body.next().await {
         read.extend_from_slice(&bytes?);
         if read.len() > bytes_max {
-            return Err(malformed(format!("the answer is longer than {bytes_max} bytes")));
+            let message = format!("the answer is longer than {bytes_max} bytes");
+            return Err(Failure::new(FailureKind::Unusable, message));
         }
     }
-    String::from_utf8(read).map_err(|_| malformed("the answer is no UTF-8 text".to_owned()))
+    String::from_utf8(read).map_err(|_| Failure::new(FailureKind::Malformed, "the answer is no UTF-8 text"))
 }

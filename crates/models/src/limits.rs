@@ -11,10 +11,16 @@ pub const SAFE_WINDOW_TOKENS: u32 = 8_192;
 pub const CONNECT_MS_MAX: u64 = 10_000;
 /// Longest wait for somebody who may or may not be there.
 pub const PROBE_MS_MAX: u64 = 400;
+/// Longest wait for a list of what is served.
+pub const LISTING_MS_MAX: u64 = 10_000;
 /// Keys shorter than this are none, and are not looked for in texts.
 pub const SECRET_BYTES_MIN: usize = 6;
-/// Longest event of a stream.
-pub const SSE_EVENT_BYTES_MAX: usize = 1 << 20;
+/// Longest event of a stream: some vendors end with the whole answer once more, and JSON makes it longer.
+pub const SSE_EVENT_BYTES_MAX: usize = 16 << 20;
+/// Fewest tokens an answer is given, however little room there is: a server says better why it cannot.
+pub const ANSWER_TOKENS_MIN: u32 = 16;
+/// Fewest tokens of thought that a vendor takes as a number.
+pub const THOUGHT_TOKENS_MIN: u32 = 1_024;
 /// Most bytes a vendor may take to send one answer.
 pub const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// Bytes read of a refusal.
@@ -29,6 +35,8 @@ pub const SCHEMA_DEPTH_MAX: usize = 48;
 pub const LISTING_BYTES_MAX: usize = 8 << 20;
 /// Most models taken from one list.
 pub const MODELS_LISTED_MAX: usize = 2_000;
+/// Differences told between a request and the nearest that was recorded.
+pub const DIFFERENCES_SHOWN_MAX: usize = 3;
 /// Longest cassette.
 pub const CASSETTE_BYTES_MAX: u64 = 256 << 20;
 /// Complaints about an answer that its model is told.

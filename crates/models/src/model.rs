@@ -20,7 +20,7 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// What this is, for people and for budgets.
     fn describe(&self) -> Description;
 
-    /// Who serves it, if somebody does: when one of a provider's models cannot be reached, the others cannot either.
+    /// Who serves it and where, if somebody does: when one model cannot be reached there, the others cannot either.
     fn provider(&self) -> Option<&str> {
         None
     }
@@ -31,6 +31,8 @@ pub trait Model: Send + Sync + fmt::Debug {
 pub struct Request {
     /// What the model is sent.
     pub prompt: Arc<Prompt>,
+    /// Its tokens, as far as we can count them; what an answer may take beside them depends on it.
+    pub prompt_tokens: u32,
     /// Whether more will follow this prompt.
     pub growth: Growth,
     /// What the call is to the engine. A vendor's model never looks at it.
@@ -127,6 +129,8 @@ pub struct Finish {
     pub stop: Stop,
     /// The vendor's own figures, if it gave any.
     pub usage: Option<Usage>,
+    /// How much of that an answer took that was sent back before this one.
+    pub sent_back: Option<Usage>,
 }
 
 /// What a model is.

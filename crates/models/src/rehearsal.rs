@@ -83,7 +83,7 @@ impl Model for Rehearsal {
             Beat::Text(Pieces::cut(answer.text, self.pace.chunk_chars)),
         ];
         beats.extend(answer.tool_call.map(Beat::ToolCall));
-        beats.push(Beat::Finish(Finish { stop: answer.stop, usage: None }));
+        beats.push(Beat::Finish(Finish { stop: answer.stop, ..Finish::default() }));
         Playback::new(beats).with_gap(Duration::from_millis(self.pace.chunk_ms)).into_stream()
     }
 

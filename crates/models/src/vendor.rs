@@ -1,8 +1,8 @@
 //! A real model, here or over the network: a prompt becomes a request in the vendor's format, and the stream that comes back
 //! becomes chunks. Decides how things are said to a vendor, and what its refusals mean; not what is said, nor whether it is said again.
 //!
-//! Four formats cover the field: OpenAI's chat completions (which nearly every server speaks), OpenAI's responses, Anthropic's
-//! messages and Google's Gemini. Each is a request and a reader, over one transport.
+//! Five formats cover the field: OpenAI's chat completions (which nearly every server speaks), OpenAI's responses, Anthropic's
+//! messages, Google's Gemini and Ollama's own. Each is a request and a reader, over one transport.
 
 mod anthropic;
 mod chat;
@@ -10,10 +10,13 @@ mod drive;
 mod failure;
 mod gemini;
 mod names;
+mod ollama;
 mod pieces;
 mod responses;
 mod retry_after;
 mod schema;
+mod seal;
+mod skills;
 mod sse;
 mod structured;
 mod think;
@@ -29,6 +32,8 @@ use crate::http::{Secret, Transport};
 use crate::model::{ChunkStream, Description, Kind, Model, Request};
 use drive::Drive;
 use failure::Refuser;
+pub(crate) use ollama::root;
+pub use skills::{Ability, Dialect, Effort, Json, Limit, Manner, Skills, Thinking, ThoughtsBack};
 pub use wire::Wire;
 
 /// A model of a vendor.
@@ -36,14 +41,24 @@ pub use wire::Wire;
 pub struct Vendor {
     connection: Arc<Connection>,
     transport: Arc<dyn Transport>,
-    /// The vendor did not take a schema once; it is told of it in words since.
-    refuses_schemas: Arc<AtomicBool>,
+    refuses: Arc<Refuses>,
+    /// Who serves it, and where: what fails together.
+    place: String,
+}
+
+/// What a vendor did not take once, and is not sent since.
+#[derive(Debug, Default)]
+struct Refuses {
+    /// It is told of a schema in words.
+    schemas: AtomicBool,
+    /// It is not asked for figures, and may give them all the same.
+    stream_options: AtomicBool,
 }
 
 /// How a model is reached, and what is known of it. Written down, it is without its key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Connection {
-    /// Who serves it, for people and for counting failures: all models of one provider fail together.
+    /// Who serves it, for people. All models of one provider at one place fail together.
     pub provider: String,
     /// Which format it speaks.
     pub wire: Wire,
@@ -73,13 +88,20 @@ pub enum Access {
         /// Its value; nothing if it is not set.
         key: Option<Secret>,
     },
+    /// With the name and the password that stand in the address in this variable of the environment.
+    Login {
+        /// The variable.
+        env: String,
+        /// Both, as a header wants them.
+        login: Secret,
+    },
 }
 
 impl Access {
     fn env(&self) -> Option<&str> {
         match self {
             Self::Open => None,
-            Self::Key { env, .. } => Some(env),
+            Self::Key { env, .. } | Self::Login { env, .. } => Some(env),
         }
     }
 
@@ -87,131 +109,7 @@ impl Access {
         match self {
             Self::Open => None,
             Self::Key { key, .. } => key.as_ref(),
-        }
-    }
-}
-
-/// What a model can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skills {
-    /// How many tokens fit into prompt and answer together.
-    pub window_tokens: u32,
-    /// Its longest answer, where that is known.
-    pub output_tokens_max: Option<u32>,
-    /// How it can be held to a schema.
-    pub json: Json,
-    /// Whether it can look at images.
-    pub images: Ability,
-    /// Whether it can call tools.
-    pub tools: Ability,
-    /// How it thinks before it answers, which takes tokens beside those of the answer.
-    pub thinking: Thinking,
-    /// Whether it can be told up to where to cache, where the vendor would otherwise decide that.
-    pub marks: bool,
-}
-
-impl Skills {
-    /// What is assumed of a model nobody knows.
-    #[must_use]
-    pub fn unknown(window_tokens: u32) -> Self {
-        Self {
-            window_tokens,
-            output_tokens_max: None,
-            json: Json::Schema,
-            images: Ability::Unknown,
-            tools: Ability::Unknown,
-            thinking: Thinking::None,
-            marks: false,
-        }
-    }
-}
-
-/// Whether a model can do something. What is not known is tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ability {
-    /// It can.
-    Yes,
-    /// It cannot.
-    No,
-    /// Nobody told us.
-    Unknown,
-}
-
-/// How a model thinks, as its vendor sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Thinking {
-    /// It does not, or nobody knows.
-    None,
-    /// It is given a number of tokens for it, and thinks only then.
-    Budget,
-    /// It decides itself, and is told how hard to try.
-    Levels,
-}
-
-/// How a model is held to a schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Json {
-    /// The vendor takes the schema.
-    Schema,
-    /// The vendor promises JSON, and the model is told of the schema.
-    Object,
-    /// The model is told of the schema.
-    Told,
-}
-
-/// How a model is to be asked. What is absent is left to the vendor.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Manner {
-    /// How freely it chooses its words.
-    pub temperature: Option<f32>,
-    /// How much it thinks first.
-    pub effort: Option<Effort>,
-}
-
-/// How much a model thinks before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effort {
-    /// Not at all, or as little as it can.
-    None,
-    /// A little.
-    Low,
-    /// More.
-    Medium,
-    /// Much.
-    High,
-}
-
-impl Effort {
-    /// Its name, as vendors and files spell it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-
-    /// As OpenAI wants it: its older models cannot do without thinking.
-    fn word_for(self, thinking: Thinking) -> &'static str {
-        match (self, thinking) {
-            (Self::None, Thinking::Budget) => Self::Low.word(),
-            (effort, _) => effort.word(),
-        }
-    }
-
-    /// Tokens of thought, where a vendor wants a number.
-    fn tokens(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Low => 1_024,
-            Self::Medium => 8_192,
-            Self::High => 16_384,
+            Self::Login { login, .. } => Some(login),
         }
     }
 }
@@ -221,36 +119,20 @@ impl Connection {
         Refuser { provider: &self.provider, model: &self.model, key_env: self.key.env() }
     }
 
+    /// Host and port, for people and for telling servers apart.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let rest = self.base_url.split_once("://").map_or(self.base_url.as_str(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+    }
+
     /// The failure without the key: vendors quote what they do not like.
     pub(crate) fn clean(&self, mut failure: Failure) -> Failure {
         if let Some(key) = self.key.key() {
             failure.message = key.strip(&failure.message);
         }
         failure
-    }
-
-    /// Tokens an answer may take, with room for thoughts where the vendor counts them in.
-    fn output_tokens(&self, prompt: &Prompt) -> u32 {
-        let thoughts = match (self.manner.effort, self.skills.thinking) {
-            (Some(effort), _) => effort.tokens(),
-            (None, Thinking::Levels) => Effort::High.tokens(),
-            // Anthropic's and Google's older models think only when told to; OpenAI's do so unasked.
-            (None, Thinking::Budget) if matches!(self.wire, Wire::Anthropic) => 0,
-            (None, Thinking::Budget) => Effort::Medium.tokens(),
-            (None, Thinking::None) => 0,
-        };
-        let wanted = prompt.reply_tokens_max.saturating_add(thoughts);
-        self.skills.output_tokens_max.map_or(wanted, |most| wanted.min(most))
-    }
-
-    /// How freely it chooses its words, unless its vendor takes no wish of that kind for a model that thinks.
-    fn temperature(&self) -> Option<f32> {
-        let is_bound = match (self.wire, self.skills.thinking) {
-            (_, Thinking::None) | (Wire::Chat | Wire::Gemini, _) => false,
-            (Wire::Anthropic, Thinking::Budget) => !matches!(self.manner.effort, None | Some(Effort::None)),
-            (Wire::Anthropic | Wire::Responses, Thinking::Budget | Thinking::Levels) => true,
-        };
-        self.manner.temperature.filter(|_| !is_bound)
     }
 
     /// Why the model need not even be asked, if so.
@@ -276,7 +158,8 @@ impl Vendor {
     /// The model at the other end of `connection`.
     #[must_use]
     pub fn new(connection: Connection, transport: Arc<dyn Transport>) -> Self {
-        Self { connection: Arc::new(connection), transport, refuses_schemas: Arc::default() }
+        let place = format!("{} at {}", connection.provider, connection.host());
+        Self { connection: Arc::new(connection), transport, refuses: Arc::default(), place }
     }
 
     /// How it is reached.
@@ -287,7 +170,7 @@ impl Vendor {
 
     /// How it is held to a schema now.
     fn json(&self) -> Json {
-        match self.refuses_schemas.load(Ordering::Relaxed) {
+        match self.refuses.schemas.load(Ordering::Relaxed) {
             true => Json::Told,
             false => self.connection.skills.json,
         }
@@ -303,8 +186,8 @@ impl Model for Vendor {
     }
 
     fn describe(&self) -> Description {
-        let Connection { provider, model, base_url, .. } = &*self.connection;
-        let place = base_url.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let Connection { provider, model, .. } = &*self.connection;
+        let place = self.connection.host();
         let label = if place.contains(provider.as_str()) || place.is_empty() {
             format!("{model} of {provider}")
         } else {
@@ -314,6 +197,6 @@ impl Model for Vendor {
     }
 
     fn provider(&self) -> Option<&str> {
-        Some(&self.connection.provider)
+        Some(&self.place)
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use futures_util::future::join_all;
 use segue_core::decide::Catalog as _;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
@@ -13,7 +14,7 @@ use segue_engine::Casting;
 use segue_models::cassette::{Player, Recorder};
 use segue_models::catalog::{Wanted, WindowIs};
 use segue_models::http::{Client, Patience, Transport};
-use segue_models::vendor::{Access, Connection};
+use segue_models::vendor::{Access, Connection, Wire};
 use segue_models::{Kind, Model, ModelCard, Models, Rehearsal, Scripted, Vendor, discover};
 use serde::{Deserialize, Serialize};
 
@@ -45,15 +46,24 @@ pub async fn find_models(config: &mut Config, search: Search) {
     let nobody_said = config.default_model.origin == Origin::Default;
     let mut found = discover::by_keys(&config.catalog, &env);
     if search == Search::Thorough || (nobody_said && found.is_empty()) {
-        found.extend(discover::ollama(&Client::new(Patience::Little), &env).await);
+        found.extend(discover::ollama(&Client::new(Patience::Little), &config.catalog, &env).await);
     }
     if let Some(first) = found.first().filter(|_| nobody_said) {
-        config.default_model = Setting { value: first.model.as_str().into(), origin: Origin::Found };
+        config.default_model = Setting { value: found_name(first), origin: Origin::Found };
     }
     for wanted in found {
-        let name = ModelName::from(wanted.model.as_str());
+        let name = found_name(&wanted);
         let model = config::Model { kind: ModelKind::Vendor(Box::new(wanted)), window_tokens: None, price: None };
         config.models.entry(name).or_insert(Setting { value: model, origin: Origin::Found });
+    }
+}
+
+/// What a model is called that nobody gave a name: provider and model, as it can be asked for.
+fn found_name(wanted: &Wanted) -> ModelName {
+    let Wanted { provider, model, .. } = wanted;
+    match model.strip_prefix(provider.as_str()) {
+        Some(rest) if rest.starts_with('/') => model.as_str().into(),
+        _ => format!("{provider}/{model}").into(),
     }
 }
 
@@ -107,7 +117,7 @@ pub enum Member {
 }
 
 impl Member {
-    async fn of(model: &config::Model, config: &Config) -> anyhow::Result<Self> {
+    async fn of(model: &config::Model, config: &Config, probe: Option<&Client>) -> anyhow::Result<Self> {
         let card = |window: Option<u32>| window.map(|window_tokens| ModelCard { window_tokens, price: model.price });
         Ok(match &model.kind {
             ModelKind::Rehearsal { pace } => {
@@ -124,13 +134,12 @@ impl Member {
                 let mut found = config.catalog.find(&wanted, &env)?;
                 let mut is_window_assumed = found.window == WindowIs::Assumed;
                 // A local server tells at once; others are not kept waiting for.
-                if is_window_assumed && is_here(&found.connection) {
-                    let probe = Client::new(Patience::Little);
-                    if let Some(tokens) = discover::window_tokens(&probe, &found.connection).await {
-                        found.card.window_tokens = tokens;
-                        found.connection.skills.window_tokens = tokens;
-                        is_window_assumed = false;
-                    }
+                let is_near = is_here(&found.connection) || found.connection.wire == Wire::Ollama;
+                if let Some(probe) = probe.filter(|_| is_window_assumed && is_near) {
+                    let told = discover::told(probe, &found.connection).await;
+                    told.improve(&mut found.connection.skills);
+                    found.card.window_tokens = found.connection.skills.window_tokens;
+                    is_window_assumed = told.window_tokens.is_none();
                 }
                 Self::Vendor { connection: Box::new(found.connection), card: found.card, is_window_assumed }
             }
@@ -142,6 +151,7 @@ impl Member {
         match self {
             Self::Vendor { connection, .. } => match &connection.key {
                 Access::Key { env, key } => Some((env, key.is_some())),
+                Access::Login { env, .. } => Some((env, true)),
                 Access::Open => None,
             },
             Self::Rehearsal { .. } | Self::Scripted { .. } => None,
@@ -168,11 +178,19 @@ fn is_here(connection: &Connection) -> bool {
 impl Sheet {
     /// Who is configured to play whom.
     pub async fn of(config: &Config) -> anyhow::Result<Self> {
-        let mut members = BTreeMap::new();
-        for (name, model) in &config.models {
-            let member = Member::of(&model.value, config).await;
-            members.insert(name.clone(), member.with_context(|| format!("the model `{name}` cannot be used"))?);
-        }
+        let probe = Client::new(Patience::Little);
+        // Of those that were only found, nobody is asked about but who plays.
+        let plays = config.named_models();
+        let members =
+            config.models.iter().map(|(name, model)| {
+                let is_asked = model.origin != Origin::Found || plays.contains(name);
+                let member = Member::of(&model.value, config, is_asked.then_some(&probe));
+                async move {
+                    Ok((name.clone(), member.await.with_context(|| format!("the model `{name}` cannot be used"))?))
+                }
+            });
+        let members: anyhow::Result<BTreeMap<ModelName, Member>> = join_all(members).await.into_iter().collect();
+        let members = members?;
         Ok(Self {
             default: config.default_model.value.clone(),
             fallback: config.fallback_model.as_ref().map(|model| model.value.clone()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use segue_core::event::{CountedBy, Event, Next, Outcome, Recorded};
 use segue_core::ids::{CallId, MessageId, Millis, ModelName, RoleName, Seq, SessionId, TurnId};
 use segue_core::ledger::Tally;
-use segue_core::prompt::Usage;
+use segue_core::prompt::{Stop, Usage};
 use segue_core::session::Session;
 use segue_engine::{Engine, Subscription, Update};
 
@@ -38,9 +38,29 @@ pub struct CallRow {
     pub role: RoleName,
     pub model: ModelName,
     pub end: CallEnd,
-    /// Tries that failed or whose end is not known.
-    pub failed: u32,
+    /// Tries whose end is not known.
     pub unknown: u32,
+    /// Tries that failed, and what they took all the same.
+    pub lost: Tally,
+}
+
+impl CallRow {
+    /// What is to be said about an answer that is not whole.
+    pub fn shortfall(&self) -> Option<String> {
+        let CallEnd::Answered { stop, usage, .. } = &self.end else { return None };
+        shortfall(&self.role, *stop, usage.output)
+    }
+}
+
+/// What is to be said about an answer that ended in this way, if it is not whole.
+pub fn shortfall(role: &RoleName, stop: Stop, output_tokens: u32) -> Option<String> {
+    match stop {
+        Stop::Done | Stop::Tools => None,
+        Stop::Length => {
+            Some(format!("the answer of {role} was cut off after {output_tokens} tokens, the most it may have"))
+        }
+        Stop::Filtered => Some(format!("the vendor's filter cut the answer of {role}")),
+    }
 }
 
 /// How a call ended.
@@ -49,7 +69,7 @@ pub enum CallEnd {
     /// It has not.
     Open,
     /// With an answer.
-    Answered { usage: Usage, counted_by: CountedBy, cost_microusd: Option<u64>, ms: u64 },
+    Answered { usage: Usage, counted_by: CountedBy, cost_microusd: Option<u64>, ms: u64, stop: Stop },
     /// Without.
     Failed(String),
 }
@@ -221,8 +241,8 @@ impl<'e> Follower<'e> {
                 role: opened.role.clone(),
                 model: opened.model.clone(),
                 end: CallEnd::Open,
-                failed: 0,
                 unknown: 0,
+                lost: Tally::default(),
             };
             self.calls.insert(opened.call, row);
         }
@@ -243,10 +263,11 @@ fn note(event: &Event, calls: &mut BTreeMap<CallId, CallRow>) {
                 counted_by: answered.counted_by,
                 cost_microusd: answered.cost_microusd,
                 ms: answered.ms,
+                stop: answered.stop,
             };
         }),
         Event::CallFailed { call, failure, next, .. } => change(call, &|row| {
-            row.failed += 1;
+            row.lost.failed(failure.spent);
             if *next == Next::GiveUp {
                 row.end = CallEnd::Failed(failure.to_string());
             }
@@ -275,8 +296,13 @@ fn stands_still(session: &Session) -> Option<CallId> {
 pub fn sum(calls: &[CallRow]) -> Tally {
     let mut tally = Tally::default();
     for row in calls {
-        tally.failed += row.failed;
+        tally.failed += row.lost.failed;
         tally.unknown += row.unknown;
+        tally.input += row.lost.input;
+        tally.output += row.lost.output;
+        tally.cached += row.lost.cached;
+        tally.cost_microusd = tally.cost_microusd.saturating_add(row.lost.cost_microusd);
+        tally.unpriced += row.lost.unpriced;
         if let CallEnd::Answered { usage, cost_microusd, .. } = &row.end {
             tally.answered += 1;
             tally.input += u64::from(usage.input);

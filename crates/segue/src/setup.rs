@@ -8,11 +8,11 @@ use anyhow::{Context, bail};
 use segue_core::event::Busy;
 use segue_core::flow::Rules;
 use segue_core::ids::{FlowName, ModelName};
-use segue_domains::Records;
+use segue_domains::{Records, Remote};
 use segue_engine::pace::ModelLimits;
 use segue_engine::tools::Tools;
 use segue_engine::{Engine, Recovery, Setup};
-use segue_flows::assistant::tools::RECORDS;
+use segue_flows::assistant::tools::{RECORDS, REMOTE};
 use segue_models::Models;
 use segue_store::sqlite::SqliteStore;
 
@@ -115,7 +115,9 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
     let records = Records::in_file(&config.records_path(&store).value, config.all_domains());
     let store = open(&store.value)?;
     let setup = Setup {
-        tools: Tools::default().with(RECORDS, Arc::new(records)),
+        tools: Tools::default()
+            .with(RECORDS, Arc::new(records))
+            .with(REMOTE, Arc::new(Remote::new(config.all_domains()))),
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),

@@ -178,8 +178,9 @@ impl<'a> Draft<'a> {
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
         let tokens = carried.tokens + message_tokens(&opening) + message_tokens(&ask) + tool_tokens;
         let window = self.window(&bearing.model);
-        let taken = message_tokens(&ask) + tool_tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
-        let fits = tokens + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS <= window;
+        let reply_tokens_max = reply_tokens(role, window);
+        let taken = message_tokens(&ask) + tool_tokens + reply_tokens_max + WINDOW_RESERVE_TOKENS;
+        let fits = tokens + reply_tokens_max + WINDOW_RESERVE_TOKENS <= window;
         if !fits
             && errand.compacts.is_none()
             && let Choice::Continue(thread) = bearing.choice
@@ -203,7 +204,7 @@ impl<'a> Draft<'a> {
         };
         let shown = Shown { opening: &opening, carried, ask: &ask, tools, output };
         let prefix = self.prefix(&thread, &bearing.slot, &shown);
-        let digest = self.digest(&thread, &shown, &bearing.model, role);
+        let digest = self.digest(&thread, &shown, &bearing.model, reply_tokens_max);
         let receipt = Receipt { thread, opening, carried, ask, tokens, window, prefix, digest };
         self.record(Event::CallOpened(std::sync::Arc::new(CallOpened {
             call,
@@ -221,7 +222,7 @@ impl<'a> Draft<'a> {
             note: wish.note,
             tools,
             output,
-            reply_tokens_max: role.reply_tokens_max,
+            reply_tokens_max,
             receipt,
         })));
         if !fits {
@@ -328,7 +329,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The fingerprint of everything a model is sent: equal prompts have equal ones, and only those.
-    fn digest(&self, thread: &ThreadUse, shown: &Shown<'_>, model: &ModelName, role: &RoleSpec) -> BodyId {
+    fn digest(&self, thread: &ThreadUse, shown: &Shown<'_>, model: &ModelName, reply_tokens_max: u32) -> BodyId {
         let stood = self.session().threads.get(&thread.thread()).map(|thread| thread.digest);
         let opening = named(shown.opening);
         let mut digest = stood.unwrap_or_else(|| Thread::opening_digest(&opening));
@@ -337,7 +338,7 @@ impl<'a> Draft<'a> {
             let images = shown.ask.iter().flat_map(|piece| &piece.images).copied().collect();
             digest = digest.chain(Entry { images, ..Entry::asked(CallId(0), parts) }.digest());
         }
-        let around = serde_json::json!([model, shown.tools, shown.output, role.reply_tokens_max]);
+        let around = serde_json::json!([model, shown.tools, shown.output, reply_tokens_max]);
         digest.chain(BodyId::of(&around.to_string()))
     }
 
@@ -470,6 +471,11 @@ impl<'a> Draft<'a> {
         let bearing = self.bearing(role, &wait.wish, CallId(session.last.call.0 + 1), errand);
         self.standing_is_busy(&bearing, errand).is_none()
     }
+}
+
+/// The longest answer a role may give in a window: what it asks for, and no more than a quarter.
+pub(super) fn reply_tokens(role: &RoleSpec, window: u32) -> u32 {
+    role.reply_tokens_max.min(window / 4)
 }
 
 /// Tokens of the message that these make.

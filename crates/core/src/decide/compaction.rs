@@ -1,6 +1,6 @@
 //! Shortening a thread before a call that would not fit: by a summary a model writes, or without one.
 
-use super::calls::Errand;
+use super::calls::{Errand, reply_tokens};
 use super::draft::Draft;
 use crate::body::{BodyKind, Text};
 use crate::context::compact::{Plan, Room, plan};
@@ -53,7 +53,7 @@ impl<'a> Draft<'a> {
         let model = self.model_for(summariser, &CallWish::new(summariser.name.as_str(), ""), None);
         let window = self.window(&model);
         // Its own instructions and the frame around each message take a share that is not known beforehand.
-        let own = window / 4 + summariser.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        let own = window / 4 + reply_tokens(summariser, window) + WINDOW_RESERVE_TOKENS;
         window.saturating_sub(own)
     }
 
@@ -88,7 +88,7 @@ impl<'a> Draft<'a> {
         // The prompt did not fit, so the window is smaller than it; by how much nobody said.
         let window = opened.receipt.tokens / 4 * 3;
         let asked = opened.receipt.tokens.saturating_sub(opened.receipt.carried.tokens);
-        let taken = asked + role.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;
+        let taken = asked + reply_tokens(role, window) + WINDOW_RESERVE_TOKENS;
         plan(stood, Room::within(window, taken, role.compaction.tokens_max.min(window / 8), u32::MAX))
     }
 

@@ -291,6 +291,7 @@ impl Draft<'_> {
             | FailureKind::Network
             | FailureKind::Timeout
             | FailureKind::Malformed
+            | FailureKind::Unusable
             | FailureKind::ContextTooLong => true,
             // It would be asked to do what another would not, or what is wrong everywhere.
             FailureKind::Refused | FailureKind::BadRequest => false,

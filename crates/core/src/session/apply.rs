@@ -13,7 +13,7 @@ use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::{FailureKind, Speaker, Usage};
+use crate::prompt::{FailureKind, Speaker, Spent, Usage};
 use crate::thread::{Entry, Thread};
 
 impl Session {
@@ -66,7 +66,7 @@ impl Session {
             Event::CallAnswered(answered) => self.call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
                 self.learn_window(*call, failure.kind);
-                self.call_missed(*call, *next, Missed::Failed);
+                self.call_missed(*call, *next, Missed::Failed(failure.spent));
             }
             Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
@@ -297,7 +297,7 @@ impl Session {
     fn call_missed(&mut self, call: CallId, next: Next, how: Missed) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         match how {
-            Missed::Failed => self.ledger.failed(account(open)),
+            Missed::Failed(spent) => self.ledger.failed(account(open), spent),
             Missed::Unknown => self.ledger.unknown(account(open)),
             Missed::Resolved => {}
         }
@@ -472,7 +472,7 @@ impl Round {
 
 #[derive(Clone, Copy)]
 enum Missed {
-    Failed,
+    Failed(Option<Spent>),
     Unknown,
     Resolved,
 }

@@ -6,7 +6,7 @@ use segue_core::flow::Step;
 use segue_core::ledger::Tally;
 use segue_core::phase::guard::Guard;
 use segue_core::phase::{Attached, Edge, Phase, PhaseGraph};
-use segue_core::prompt::{FailureKind, Reply, Usage};
+use segue_core::prompt::{Failure, FailureKind, Reply, Spent, Usage};
 use segue_core::scope::Scope;
 use segue_testkit::{Puppet, Stage};
 
@@ -95,4 +95,23 @@ fn an_unknown_price_makes_the_sum_unknown_and_says_how_often() {
     let ledger = &stage.session().ledger;
     assert_eq!((ledger.total.cost(), ledger.total.cost_microusd, ledger.total.unpriced), (None, 7, 1));
     assert_eq!(ledger.roles["speaker"].cost(), Some(7));
+}
+
+#[test]
+fn an_answer_that_was_lost_is_paid_for_all_the_same() {
+    let mut stage = stage();
+    stage.say("hello");
+    let usage = Usage { input: 100, output: 20, cached: 60, ..Usage::default() };
+    let mut lose = |role: &str, spent: Option<Spent>| {
+        let (call, attempt) = stage.open_call(role);
+        let failure = Failure { spent, ..Failure::new(FailureKind::Unusable, "no") };
+        stage.give(Input::Failure { call, attempt, failure });
+    };
+    lose("speaker", Some(Spent { usage: Some(usage), cost_microusd: Some(7) }));
+    lose("expert", Some(Spent::default()));
+    let ledger = &stage.session().ledger;
+    let speaker = Tally { failed: 1, input: 100, output: 20, cached: 60, cost_microusd: 7, ..Tally::default() };
+    assert_eq!(ledger.roles["speaker"], speaker);
+    assert_eq!(ledger.roles["expert"], Tally { failed: 1, unpriced: 1, ..Tally::default() }, "nobody knows how much");
+    assert_eq!((ledger.total.cost(), ledger.total.cost_microusd, ledger.total.failed), (None, 7, 2));
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use segue_core::event::Event;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::{Failure, FailureKind, Usage};
 use segue_core::scope::Scope;
 use segue_engine::pace::ModelLimits;
 use segue_engine::{Casting, Engine, Setup};
-use segue_models::{Chunk, ChunkStream, Description, Growth, Model, Models, Request};
+use segue_models::{Chunk, ChunkStream, Description, Growth, Model, ModelCard, Models, Price, Request};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::Puppet;
 
@@ -105,6 +105,27 @@ async fn a_provider_that_cannot_be_reached_is_left_alone_and_then_tried_by_one()
         |event| matches!(event, Event::CallFailed { failure, .. } if failure.message.contains("is left alone for")),
     );
     assert!(left_alone.count() > 0, "and the journal says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_answer_took_is_priced_and_entered() {
+    let (base, mut calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat());
+    let model = base.models.get(&"played".into()).expect("it is there");
+    let card = ModelCard { window_tokens: 100_000, price: Some(Price::plain(1_000_000, 2_000_000, 0)) };
+    let models = Arc::new(Models::new().with_card("played", model, card));
+    let casting = Casting::new(models.clone(), "played".into());
+    let engine = Engine::start(Setup { models, casting, ..base }).await.expect("it starts");
+    let session = open(&engine).await;
+    let asked = ask(&engine, &session, "hello");
+    let usage = Some(Usage { input: 10, output: 4, ..Usage::default() });
+    calls.next().await.fail_with(Failure::new(FailureKind::Malformed, "no").after(usage));
+    let silent = calls.next().await;
+    silent.say("so");
+    silent.dropped().await;
+    calls.next().await.answer("here I am");
+    let report = asked.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.spent.failed, report.spent.cost_microusd), (2, 18), "{:?}", report.spent);
+    assert_eq!(report.spent.unpriced, 2, "what broke off in the middle, and the answer without figures");
 }
 
 #[tokio::test(start_paused = true)]

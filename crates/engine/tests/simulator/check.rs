@@ -194,9 +194,9 @@ fn the_ledger_is_the_sum(journal: &Journal) {
                 sum.late += 1;
                 Some((*usage, *cost_microusd))
             }
-            Event::CallFailed { .. } => {
+            Event::CallFailed { failure, .. } => {
                 sum.failed += 1;
-                None
+                failure.spent.map(|spent| (spent.usage.unwrap_or_default(), spent.cost_microusd))
             }
             Event::CallUnknown { .. } => {
                 sum.unknown += 1;

@@ -42,7 +42,7 @@ impl std::fmt::Debug for SimModel {
 /// What a model does next, and after how long.
 type Move = (u64, Option<Result<Chunk, Failure>>);
 
-const KINDS: [FailureKind; 10] = [
+const KINDS: [FailureKind; 11] = [
     FailureKind::BadKey,
     FailureKind::NoSuchModel,
     FailureKind::ContextTooLong,
@@ -51,6 +51,7 @@ const KINDS: [FailureKind; 10] = [
     FailureKind::Network,
     FailureKind::Timeout,
     FailureKind::Malformed,
+    FailureKind::Unusable,
     FailureKind::Refused,
     FailureKind::BadRequest,
 ];
@@ -80,7 +81,7 @@ impl SimModel {
             cached: u32::try_from(dice.below(20)).expect("small"),
             ..Usage::default()
         });
-        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage })));
+        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage, sent_back: None })));
         moves.push((pause(dice), end));
         if dice.percent(self.temper.wrong_percent) {
             let place = usize::try_from(dice.below(moves.len() as u64)).expect("it fits");

@@ -95,6 +95,11 @@ pub enum Fact {
         /// Why it was not.
         why: String,
     },
+    /// What the tools of the domain's server take.
+    Described {
+        /// The tools.
+        tools: Vec<DescribedTool>,
+    },
     /// A write was taken back.
     Undone {
         /// The run that wrote.
@@ -107,6 +112,19 @@ pub enum Fact {
         /// Why.
         why: String,
     },
+}
+
+/// A tool of a server, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DescribedTool {
+    /// Its name.
+    pub name: String,
+    /// What it does, in the server's words.
+    #[serde(default)]
+    pub about: String,
+    /// What it takes, as a JSON schema.
+    #[serde(default)]
+    pub arguments: String,
 }
 
 /// The layers that are folded.

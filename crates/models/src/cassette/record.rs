@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::prompt::{Failure, FailureKind};
 use serde_json::Value;
 
-use super::{CassetteError, Exchange, FORMAT, HEADERS_KEPT, Label, Outcome, body_of, path_of, read};
+use super::{CassetteError, Exchange, FORMAT, HEADERS_KEPT, Label, Outcome, body_of, differences, path_of, read};
 use crate::http::{Body, Request, Response, Secret, Transport};
 
 /// Records what another transport carries.
@@ -29,14 +29,22 @@ impl Recorder {
     /// Records to a file, behind what a cassette there holds already. `cast` is given back when it is played.
     ///
     /// # Errors
-    /// The file cannot be written, or holds something else.
+    /// The file cannot be written, or holds something else, or what another cast said.
     pub fn new(inner: Arc<dyn Transport>, path: &Path, cast: Value) -> Result<Self, CassetteError> {
         let io = |source| CassetteError::Io { path: path.display().to_string(), source };
         let is_new = std::fs::metadata(path).map_or(true, |found| found.len() == 0);
         if !is_new {
-            read(path)?;
+            let (label, _) = read(path)?;
+            if let Some(difference) = differences(&label.cast, &cast).told.into_iter().next() {
+                return Err(CassetteError::OtherCast { path: path.display().to_string(), difference });
+            }
         }
-        let mut file = File::options().append(true).create(true).open(PathBuf::from(path)).map_err(io)?;
+        // It holds whole conversations.
+        let mut options = File::options();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(PathBuf::from(path)).map_err(io)?;
         if is_new {
             let label = Label { segue_cassette: FORMAT, cast };
             write_line(&mut file, &label).map_err(io)?;

@@ -11,9 +11,9 @@ use segue_core::prompt::{Failure, FailureKind};
 use segue_core::signal::json::canonical;
 use serde_json::Value;
 
-use super::{CassetteError, Exchange, Outcome, body_of, path_of, read};
+use super::{CassetteError, Exchange, Outcome, body_of, differences, path_of, read};
 use crate::http::{Request, Response, Transport};
-use crate::limits::QUOTED_CHARS_MAX;
+use crate::limits::DIFFERENCES_SHOWN_MAX;
 
 /// Plays a cassette.
 #[derive(Debug)]
@@ -90,42 +90,16 @@ impl Shelf {
         if self.answers.contains_key(place) {
             return "it was asked as often as it was recorded".to_owned();
         }
-        let there: Vec<&Value> = self.asked.iter().filter(|(path, _)| *path == place.1).map(|(_, body)| body).collect();
-        let mut differences: Vec<String> = there.iter().filter_map(|known| difference("", known, body)).collect();
-        // The one that agrees the longest says most.
-        differences.sort_by_key(String::len);
-        match differences.pop() {
-            Some(difference) => format!("the nearest that was recorded differs at {difference}"),
+        let there = self.asked.iter().filter(|(path, _)| *path == place.1);
+        let nearest = there.map(|(_, known)| differences(known, body)).min_by_key(|found| found.distance);
+        match nearest.map(|found| found.told) {
+            Some(mut found) => {
+                let more = found.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
+                found.truncate(DIFFERENCES_SHOWN_MAX);
+                let more = if more > 0 { format!("; and at {more} more places") } else { String::new() };
+                format!("the nearest that was recorded differs at {}{more}", found.join("; at "))
+            }
             None => format!("nothing was recorded for {}", place.1),
         }
     }
-}
-
-/// Where two values part, and how.
-fn difference(place: &str, known: &Value, asked: &Value) -> Option<String> {
-    match (known, asked) {
-        _ if known == asked => None,
-        (Value::Object(known), Value::Object(asked)) => {
-            let keys = known.keys().chain(asked.keys());
-            keys.filter_map(|key| {
-                let at = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
-                difference(&format!("{place}/{key}"), &at(known), &at(asked))
-            })
-            .max_by_key(String::len)
-        }
-        (Value::Array(known), Value::Array(asked)) => {
-            let apart = known.iter().zip(asked).enumerate().find(|(_, (known, asked))| known != asked);
-            match apart {
-                Some((index, (known, asked))) => difference(&format!("{place}/{index}"), known, asked),
-                None => Some(format!("{place}: {} recorded, {} asked", known.len(), asked.len())),
-            }
-        }
-        _ => Some(format!("{place}: recorded {}, asked {}", quoted(known), quoted(asked))),
-    }
-}
-
-fn quoted(value: &Value) -> String {
-    let text = value.to_string();
-    let start: String = text.chars().take(QUOTED_CHARS_MAX).collect();
-    if start.len() < text.len() { format!("{start}…") } else { start }
 }

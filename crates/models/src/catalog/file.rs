@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Catalog, Known, Provider};
 use crate::card::{LongPrice, Price};
-use crate::vendor::{Json, Thinking, Wire};
+use crate::vendor::{Dialect, Json, Thinking, Wire};
 
 /// What is wrong with a catalog's file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,7 @@ struct ProviderRow {
     window_tokens: Option<u32>,
     json: Option<Json>,
     thinking: Option<Thinking>,
+    dialect: Option<Dialect>,
     #[serde(default)]
     free: bool,
 }
@@ -62,6 +63,9 @@ impl ProviderRow {
         if self.window_tokens == Some(0) {
             return Err("`window_tokens` must be at least 1".to_owned());
         }
+        if self.base_url.as_deref().is_some_and(super::holds_login) {
+            return Err("`base_url` holds a name or a password; secrets are taken from the environment only".to_owned());
+        }
         Ok(Provider {
             rank: self.rank,
             wire: self.wire,
@@ -72,6 +76,7 @@ impl ProviderRow {
                 window_tokens: self.window_tokens,
                 json: self.json,
                 thinking: self.thinking,
+                dialect: self.dialect,
                 ..Known::default()
             },
             is_free: self.free,
@@ -89,6 +94,8 @@ struct ModelRow {
     price: Option<PriceRow>,
     json: Option<Json>,
     thinking: Option<Thinking>,
+    thought_tokens_min: Option<u32>,
+    dialect: Option<Dialect>,
     images: Option<bool>,
     tools: Option<bool>,
     #[serde(default)]
@@ -108,6 +115,8 @@ impl ModelRow {
             price: self.price.map(|price| price.price()).transpose()?,
             json: self.json,
             thinking: self.thinking,
+            thought_tokens_min: self.thought_tokens_min,
+            dialect: self.dialect,
             images: self.images,
             tools: self.tools,
             marks: self.marks,

@@ -24,6 +24,7 @@ pub(super) fn prepare(then: &Then, call: &Call<'_>, entry: &str, n: u32) -> Play
         kind,
         message: then.message.as_ref().map_or_else(|| "scripted failure".to_owned(), render),
         retry_after_ms: then.retry_after_ms,
+        spent: None,
     };
     if then.fail.is_some() && then.fail_after_chunks.is_none() {
         beats.push(Beat::Fail(failure));
@@ -47,7 +48,7 @@ pub(super) fn prepare(then: &Then, call: &Call<'_>, entry: &str, n: u32) -> Play
         beats.push(Beat::Hang);
     }
     let stop = then.stop.unwrap_or(if then.tool_calls.is_empty() { Stop::Done } else { Stop::Tools });
-    beats.push(Beat::Finish(Finish { stop, usage: then.usage }));
+    beats.push(Beat::Finish(Finish { stop, usage: then.usage, ..Finish::default() }));
     let playback = Playback::new(beats).with_gap(Duration::from_millis(then.chunk_delay_ms));
     match then.fail_after_chunks {
         Some(chunks) => playback.breaking_after(chunks, failure),

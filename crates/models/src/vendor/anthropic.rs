@@ -1,13 +1,16 @@
 //! Anthropic's messages. What is cached there is marked by us: the instructions, the end of the last prompt, and the end of this one if
 //! another will begin with it.
 
-use segue_core::prompt::{Failure, Message, Speaker, Stop, Usage};
+use std::collections::BTreeMap;
+
+use segue_core::prompt::{Failure, Message, Speaker, Stop, ToolCall, Usage};
 use serde_json::{Value, json};
 
+use super::names::Names;
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Effort, Json, Thinking, schema};
+use super::{Effort, Json, Thinking, schema, seal};
 use crate::model::{Chunk, Growth};
 
 /// The version of the format.
@@ -37,7 +40,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     mark(&mut tools, &mut system, &mut messages, asked.growth);
     let mut body = json!({
         "model": connection.model,
-        "max_tokens": connection.output_tokens(asked.prompt),
+        "max_tokens": asked.output_tokens(),
         "stream": true,
         "messages": messages,
     });
@@ -59,8 +62,13 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
             body["output_config"]["effort"] = json!(level.word());
             body["thinking"] = json!({ "type": "adaptive", "display": "summarized" });
         }
-        (None | Some(Effort::None), _) => {}
-        (Some(effort), _) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": effort.tokens() }),
+        (None | Some(Effort::None), _) | (Some(_), Thinking::None) => {}
+        (Some(effort), Thinking::Budget | Thinking::Unknown) => {
+            let tokens = connection.thought_tokens(effort, asked.output_tokens(), asked.prompt.reply_tokens_max);
+            if let Some(tokens) = tokens {
+                body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens });
+            }
+        }
     }
     if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
@@ -118,30 +126,48 @@ fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
         let source = json!({ "type": "base64", "media_type": image.media.name(), "data": &*image.data });
         json!({ "type": "image", "source": source })
     });
+    if let Some(sealed) = sealed(asked, message, is_open) {
+        return sealed;
+    }
     // A text of blanks only is refused.
     let words = (!said.trim().is_empty()).then(|| json!({ "type": "text", "text": said }));
-    let calls = message.tool_calls.iter().map(|call| {
-        let input =
-            if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
-        json!({ "type": "tool_use", "id": call.id, "name": asked.names.sent(&call.name), "input": input })
-    });
-    let seal = message.seal.as_deref().filter(|_| is_open && !message.tool_calls.is_empty());
-    let thoughts = seal.and_then(opened).unwrap_or_default();
-    thoughts.into_iter().chain(images).chain(words).chain(calls).collect()
+    let calls = message.tool_calls.iter().map(|call| tool_use(asked.names, call));
+    images.chain(words).chain(calls).collect()
 }
 
-fn opened(seal: &str) -> Option<Vec<Value>> {
-    let mut seal: Value = serde_json::from_str(seal).ok()?;
-    serde_json::from_value(seal.get_mut(SEAL)?.take()).ok()
+fn tool_use(names: &Names, call: &ToolCall) -> Value {
+    let input = if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+    json!({ "type": "tool_use", "id": call.id, "name": names.sent(&call.name), "input": input })
+}
+
+/// What the model thought, said and called, in its own order.
+fn sealed(asked: &Asked<'_>, message: &Message, is_open: bool) -> Option<Vec<Value>> {
+    let Value::Array(mut blocks) = seal::opened(SEAL, asked.connection, message)? else { return None };
+    blocks.retain(|block| match text(block, "/type") {
+        Some("tool_use") => seal::is_kept(message, text(block, "/id")),
+        Some("text") => true,
+        _ => is_open,
+    });
+    let calls = blocks.iter().filter(|block| block["type"] == "tool_use").count();
+    (calls > 0 && calls == message.tool_calls.len()).then_some(blocks)
 }
 
 /// Reads the stream.
 pub(super) struct Reader {
     pub desk: Desk,
     pieces: Pieces,
-    thoughts: Vec<Thought>,
+    /// By their places.
+    blocks: BTreeMap<u64, Block>,
     stop: Option<Stop>,
     usage: Usage,
+}
+
+/// A piece of the answer on its way.
+enum Block {
+    Thought(Thought),
+    Words(String),
+    /// The next of the calls.
+    Call,
 }
 
 /// A thought on its way.
@@ -171,7 +197,12 @@ impl Thought {
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), thoughts: Vec::new(), stop: None, usage: Usage::default() }
+        Self { desk, pieces: Pieces::default(), blocks: BTreeMap::new(), stop: None, usage: Usage::default() }
+    }
+
+    /// The figures so far.
+    pub fn usage(&self) -> Option<Usage> {
+        (self.usage != Usage::default()).then_some(self.usage)
     }
 
     pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
@@ -195,31 +226,47 @@ impl Reader {
         let block = &body["content_block"];
         let place = body["index"].as_u64().unwrap_or(0);
         match text(block, "/type") {
-            Some("text") => out.extend(text(block, "/text").map(|words| Chunk::Text(words.to_owned()))),
-            Some("tool_use") => self.pieces.add(place, text(block, "/id"), text(block, "/name"), "")?,
-            Some("thinking" | "redacted_thinking") => self.thoughts.push(Thought::begun(block)),
+            Some("text") => {
+                self.blocks.insert(place, Block::Words(String::new()));
+                self.say(place, text(block, "/text"), out);
+            }
+            Some("tool_use") => {
+                self.blocks.insert(place, Block::Call);
+                self.pieces.add(place, text(block, "/id"), text(block, "/name"), "")?;
+            }
+            Some("thinking" | "redacted_thinking") => {
+                self.blocks.insert(place, Block::Thought(Thought::begun(block)));
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    fn say(&mut self, place: u64, words: Option<&str>, out: &mut Vec<Chunk>) {
+        let Some(words) = words else { return };
+        if let Some(Block::Words(said)) = self.blocks.get_mut(&place) {
+            said.push_str(words);
+        }
+        out.push(Chunk::Text(words.to_owned()));
     }
 
     fn go_on(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         let delta = &body["delta"];
         let place = body["index"].as_u64().unwrap_or(0);
         match text(delta, "/type") {
-            Some("text_delta") => out.extend(text(delta, "/text").map(|words| Chunk::Text(words.to_owned()))),
+            Some("text_delta") => self.say(place, text(delta, "/text"), out),
             Some("input_json_delta") => {
                 self.pieces.add(place, None, None, text(delta, "/partial_json").unwrap_or_default())?;
             }
             Some("thinking_delta") => {
                 let thought = text(delta, "/thinking").unwrap_or_default();
-                if let Some(current) = self.thoughts.last_mut() {
+                if let Some(Block::Thought(current)) = self.blocks.get_mut(&place) {
                     current.thinking.push_str(thought);
                 }
                 out.push(Chunk::Reasoning(thought.to_owned()));
             }
             Some("signature_delta") => {
-                if let Some(current) = self.thoughts.last_mut() {
+                if let Some(Block::Thought(current)) = self.blocks.get_mut(&place) {
                     current.signature.push_str(text(delta, "/signature").unwrap_or_default());
                 }
             }
@@ -228,13 +275,13 @@ impl Reader {
         Ok(())
     }
 
-    /// The figures come in two parts; what comes later is the total.
+    /// The figures come in two parts; what comes later is the total, and what does not come again holds.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
         let at = |key: &str| tokens(usage, key);
         if let Some(fresh) = at("/input_tokens") {
-            let read = at("/cache_read_input_tokens").unwrap_or(0);
-            let written = at("/cache_creation_input_tokens").unwrap_or(0);
+            let read = at("/cache_read_input_tokens").unwrap_or(self.usage.cached);
+            let written = at("/cache_creation_input_tokens").unwrap_or(self.usage.written);
             self.usage.input = fresh.saturating_add(read).saturating_add(written);
             (self.usage.cached, self.usage.written) = (read, written);
         }
@@ -242,14 +289,26 @@ impl Reader {
     }
 
     fn finish(&mut self, out: &mut Vec<Chunk>) {
-        let has_calls = self.pieces.len() > 0;
-        out.extend(self.pieces.finish(&self.desk.names));
-        if has_calls && !self.thoughts.is_empty() {
-            let thoughts: Vec<Value> = self.thoughts.iter().map(Thought::whole).collect();
-            out.push(Chunk::Seal(json!({ SEAL: thoughts }).to_string()));
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let has_calls = !calls.is_empty();
+        if has_calls {
+            out.push(self.seal(&calls));
         }
+        out.extend(calls.into_iter().map(Chunk::ToolCall));
         let stop = self.stop.unwrap_or(if has_calls { Stop::Tools } else { Stop::Done });
-        out.push(finish(stop, (self.usage != Usage::default()).then_some(self.usage)));
+        out.push(finish(stop, self.usage()));
+    }
+
+    /// The whole answer, in its order.
+    fn seal(&self, calls: &[ToolCall]) -> Chunk {
+        let mut calls = calls.iter();
+        let blocks = self.blocks.values().filter_map(|block| match block {
+            Block::Thought(thought) => Some(thought.whole()),
+            // A text of blanks only is refused.
+            Block::Words(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
+            Block::Call => calls.next().map(|call| tool_use(&self.desk.names, call)),
+        });
+        seal::sealed(SEAL, &self.desk.connection, blocks.collect())
     }
 }
 

@@ -1,30 +1,31 @@
 //! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
 //! speak them: each a little differently, so the reader takes what it can get.
 
-use segue_core::prompt::{Failure, Image, Message, PART_SEPARATOR, Speaker, Stop, Usage};
-use serde_json::{Value, json};
+use segue_core::prompt::{Failure, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
+use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Json, schema};
+use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
 /// What ends a stream.
 const DONE: &str = "[DONE]";
-/// The one provider whose newer models take nothing but `max_completion_tokens`.
-const OPENAI: &str = "openai";
+/// Whose seals these are.
+const SEAL: &str = "chat";
 
 pub(super) fn body(asked: &Asked<'_>) -> Value {
     let connection = asked.connection;
-    let most = if connection.provider == OPENAI { "max_completion_tokens" } else { "max_tokens" };
-    let mut body = json!({
-        "model": connection.model,
-        "stream": true,
-        "stream_options": { "include_usage": true },
-        most: connection.output_tokens(asked.prompt),
-    });
+    let most = match connection.skills.dialect.limit {
+        Limit::MaxTokens => "max_tokens",
+        Limit::MaxCompletionTokens => "max_completion_tokens",
+    };
+    let mut body = json!({ "model": connection.model, "stream": true, most: asked.output_tokens() });
+    if asked.asks_figures && !connection.skills.dialect.counts_unasked {
+        body["stream_options"] = json!({ "include_usage": true });
+    }
     let system = asked.openai_system("text", &mut body);
     body["messages"] = json!(messages(asked, system));
     if !asked.prompt.tools.is_empty() {
@@ -45,8 +46,13 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
     }
-    if let Some(effort) = connection.manner.effort {
-        body["reasoning_effort"] = json!(effort.word_for(connection.skills.thinking));
+    match (connection.manner.effort, connection.skills.thinking) {
+        (None, _) | (Some(_), Thinking::None) => {}
+        // Where thoughts are wanted back they can also be switched off, by a key of its own.
+        (Some(Effort::None), _) if connection.skills.dialect.thoughts_back == ThoughtsBack::ReasoningContent => {
+            body["thinking"] = json!({ "type": "disabled" });
+        }
+        (Some(effort), thinking) => body["reasoning_effort"] = json!(effort.word_for(thinking)),
     }
     body
 }
@@ -94,13 +100,24 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
         }
         Speaker::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
         Speaker::Assistant => {
+            let seal = seal::opened(SEAL, asked.connection, message).unwrap_or_default();
             let calls = message.tool_calls.iter().map(|call| {
                 let arguments = call.arguments.to_string();
                 let function = json!({ "name": asked.names.sent(&call.name), "arguments": arguments });
-                json!({ "id": call.id, "type": "function", "function": function })
+                let mut sent = json!({ "id": call.id, "type": "function", "function": function });
+                if let Some(extra) = seal["calls"].get(&call.id) {
+                    sent["extra_content"] = extra.clone();
+                }
+                sent
             });
             let content = if said.is_empty() { Value::Null } else { json!(said) };
-            json!({ "role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>() })
+            let mut sent = json!({ "role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>() });
+            for key in [CONTENT, DETAILS] {
+                if let Some(thoughts) = seal.get(key) {
+                    sent[key] = thoughts.clone();
+                }
+            }
+            sent
         }
         Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
     }
@@ -111,19 +128,37 @@ pub(super) fn data_url(image: &Image) -> String {
     format!("data:{};base64,{}", image.media.name(), image.data)
 }
 
+/// What a server wants back of its thoughts, under these names.
+const CONTENT: &str = "reasoning_content";
+const DETAILS: &str = "reasoning_details";
+
 /// Reads the stream.
 pub(super) struct Reader {
     pub desk: Desk,
     pieces: Pieces,
     think: Think,
     stop: Option<Stop>,
-    usage: Option<Usage>,
+    pub usage: Option<Usage>,
+    /// What is sealed: the thoughts, their details, and what hangs on each call, by its place.
+    thoughts: String,
+    details: Vec<Value>,
+    extras: Vec<(u64, Value)>,
     is_over: bool,
 }
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), think: Think::default(), stop: None, usage: None, is_over: false }
+        Self {
+            desk,
+            pieces: Pieces::default(),
+            think: Think::default(),
+            stop: None,
+            usage: None,
+            thoughts: String::new(),
+            details: Vec::new(),
+            extras: Vec::new(),
+            is_over: false,
+        }
     }
 
     pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
@@ -143,8 +178,34 @@ impl Reader {
         self.is_over = true;
         self.think.finish(out);
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        out.extend(self.pieces.finish(&self.desk.names));
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        out.extend(self.seal(&calls));
+        out.extend(calls.into_iter().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
+    }
+
+    /// What the server wants to see again with these calls.
+    fn seal(&mut self, calls: &[ToolCall]) -> Option<Chunk> {
+        let mut content = Map::new();
+        match self.desk.connection.skills.dialect.thoughts_back {
+            // It misses them even where there were none.
+            ThoughtsBack::ReasoningContent => {
+                content.insert(CONTENT.to_owned(), json!(std::mem::take(&mut self.thoughts)));
+            }
+            ThoughtsBack::ReasoningDetails if !self.details.is_empty() => {
+                content.insert(DETAILS.to_owned(), json!(std::mem::take(&mut self.details)));
+            }
+            ThoughtsBack::ReasoningDetails | ThoughtsBack::None => {}
+        }
+        let extras: Map<String, Value> = std::mem::take(&mut self.extras)
+            .into_iter()
+            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.id.clone(), extra)))
+            .collect();
+        if !extras.is_empty() {
+            content.insert("calls".to_owned(), json!(extras));
+        }
+        let is_wanted = !calls.is_empty() && !content.is_empty();
+        is_wanted.then(|| seal::sealed(SEAL, &self.desk.connection, json!(content)))
     }
 
     pub fn whole(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
@@ -176,8 +237,12 @@ impl Reader {
         for key in ["/reasoning_content", "/reasoning"] {
             if let Some(thought) = text(said, key) {
                 out.push(Chunk::Reasoning(thought.to_owned()));
+                self.thoughts.push_str(thought);
                 break;
             }
+        }
+        for detail in said.get(DETAILS).and_then(Value::as_array).into_iter().flatten() {
+            add_detail(&mut self.details, detail);
         }
         match said.get("content") {
             Some(Value::String(words)) => self.think.push(words, out),
@@ -197,6 +262,9 @@ impl Reader {
             let whole = whole.map(ToString::to_string);
             let arguments = whole.as_deref().or_else(|| text(call, "/function/arguments")).unwrap_or_default();
             self.pieces.add(place, text(call, "/id"), text(call, "/function/name"), arguments)?;
+            if let Some(extra) = call.get("extra_content").filter(|extra| extra.is_object()) {
+                self.extras.push((self.pieces.len() as u64 - 1, extra.clone()));
+            }
         }
         Ok(())
     }
@@ -207,6 +275,25 @@ impl Reader {
         }
         for thought in part.get("thinking").and_then(Value::as_array).into_iter().flatten() {
             out.extend(text(thought, "/text").map(|thought| Chunk::Reasoning(thought.to_owned())));
+        }
+    }
+}
+
+/// Adds a piece of what is known of a thought to the piece before it, if both belong together.
+fn add_detail(details: &mut Vec<Value>, more: &Value) {
+    let same = |last: &Value| {
+        ["type", "index", "id"].iter().all(|key| more.get(key).is_none() || last.get(key) == more.get(key))
+    };
+    let Some(last) = details.last_mut().filter(|last| more.get("index").is_some() && same(last)) else {
+        return details.push(more.clone());
+    };
+    for (key, value) in more.as_object().into_iter().flatten() {
+        match (last.get(key).and_then(Value::as_str), value.as_str()) {
+            (Some(so_far), Some(words)) if ["text", "summary", "data"].contains(&key.as_str()) => {
+                last[key] = json!(format!("{so_far}{words}"));
+            }
+            _ if value.is_null() => {}
+            _ => last[key] = value.clone(),
         }
     }
 }

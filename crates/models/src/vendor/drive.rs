@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{Failure, FailureKind, Stop};
+use segue_core::prompt::{Failure, FailureKind, Stop, Usage};
 
 use super::names::Names;
 use super::sse::{Decoder, Event};
@@ -24,6 +24,8 @@ pub(super) struct Drive {
     ready: VecDeque<Result<Chunk, Failure>>,
     /// Whether there were words or tool calls.
     has_said: bool,
+    /// Whether there was anything at all that the model made.
+    has_begun: bool,
     is_finished: bool,
 }
 
@@ -43,7 +45,7 @@ struct Reading {
 impl Drive {
     pub fn stream(vendor: Vendor, request: Request) -> ChunkStream {
         let (phase, ready) = (Phase::Begin, VecDeque::new());
-        let drive = Self { vendor, request, phase, ready, has_said: false, is_finished: false };
+        let drive = Self { vendor, request, phase, ready, has_said: false, has_begun: false, is_finished: false };
         stream::unfold(drive, |mut drive| async move {
             let item = drive.next().await?;
             Some((item, drive))
@@ -66,7 +68,10 @@ impl Drive {
                 Phase::Over => return None,
             };
             if let Err(failure) = outcome {
-                self.phase = Phase::Over;
+                let failure = match std::mem::replace(&mut self.phase, Phase::Over) {
+                    Phase::Stream(reading) => self.after(failure, reading.reader.usage()),
+                    Phase::Begin | Phase::Over => failure,
+                };
                 self.ready.push_back(Err(self.vendor.connection.clean(failure)));
             }
         }
@@ -78,38 +83,55 @@ impl Drive {
             return Err(failure);
         }
         let names = Names::of(&self.request.prompt.tools);
-        let mut json = self.json();
-        let response = loop {
-            let response = self.send(&names, json).await?;
-            if response.is_ok() {
-                break response;
-            }
-            let failure = refusal(&connection, response).await;
-            if json != Json::Schema || !is_about_schema(&failure) {
-                return Err(failure);
-            }
-            // The model may still do it if it is told; and it need not be tried again with every call.
-            self.vendor.refuses_schemas.store(true, Ordering::Relaxed);
-            json = Json::Told;
-        };
+        let response = self.response(&names).await?;
         let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
-        let mut reader = Reader::new(&connection, names);
+        let mut reader = Reader::new(&connection, names, &self.request.prompt);
         if kind.starts_with("application/json") {
             let text = whole(response.body, RESPONSE_BYTES_MAX).await?;
             let body = serde_json::from_str(&text)
                 .map_err(|_| malformed(format!("{} answered with broken JSON", connection.provider)))?;
             let mut out = Vec::new();
-            reader.whole(&body, &mut out)?;
-            self.hand_on(out)?;
-            return self.must_be_finished();
+            let read = reader.whole(&body, &mut out);
+            let read = read.and_then(|()| self.hand_on(out)).and_then(|()| self.must_be_finished());
+            return read.map_err(|failure| self.after(failure, reader.usage()));
         }
         if kind.starts_with("text/html") {
             let message = format!("{} answered with a web page; is the `base_url` right?", connection.base_url);
             return Err(Failure::new(FailureKind::BadRequest, message));
         }
-        let reading = Reading { body: response.body, decoder: Decoder::default(), reader, bytes: 0 };
+        let decoder = if connection.wire == Wire::Ollama { Decoder::lines() } else { Decoder::default() };
+        let reading = Reading { body: response.body, decoder, reader, bytes: 0 };
         self.phase = Phase::Stream(Box::new(reading));
         Ok(())
+    }
+
+    /// The vendor's answer. What it does not take is left out once, and from then on.
+    async fn response(&mut self, names: &Names) -> Result<Response, Failure> {
+        let refuses = self.vendor.refuses.clone();
+        let mut json = self.json();
+        loop {
+            let asks_figures = !refuses.stream_options.load(Ordering::Relaxed);
+            let response = self.send(names, json, asks_figures).await?;
+            if response.is_ok() {
+                return Ok(response);
+            }
+            let failure = refusal(&self.vendor.connection, response).await;
+            if asks_figures && is_about_figures(&failure) {
+                refuses.stream_options.store(true, Ordering::Relaxed);
+            } else if json == Json::Schema && is_about_schema(&failure) {
+                // The model may still do it if it is told.
+                refuses.schemas.store(true, Ordering::Relaxed);
+                json = Json::Told;
+            } else {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// A failure with what the try took all the same, if it took anything.
+    fn after(&self, failure: Failure, usage: Option<Usage>) -> Failure {
+        let took = failure.spent.is_none() && (self.has_begun || usage.is_some());
+        if took { failure.after(usage) } else { failure }
     }
 
     /// How the model is held to its schema in this call.
@@ -120,9 +142,10 @@ impl Drive {
         if cannot { Json::Told } else { json }
     }
 
-    fn send(&self, names: &Names, json: Json) -> BoxFuture<'static, Result<Response, Failure>> {
-        let Request { prompt, growth, .. } = &self.request;
-        let asked = Asked { connection: &self.vendor.connection, prompt, growth: *growth, names, json };
+    fn send(&self, names: &Names, json: Json, asks_figures: bool) -> BoxFuture<'static, Result<Response, Failure>> {
+        let Request { prompt, prompt_tokens, growth, .. } = &self.request;
+        let (connection, prompt_tokens, growth) = (&*self.vendor.connection, *prompt_tokens, *growth);
+        let asked = Asked { connection, prompt, prompt_tokens, growth, names, json, asks_figures };
         self.vendor.transport.send(asked.request())
     }
 
@@ -130,7 +153,8 @@ impl Drive {
         let Phase::Stream(reading) = &mut self.phase else { return Ok(()) };
         reading.bytes = reading.bytes.saturating_add(bytes.len());
         if reading.bytes > RESPONSE_BYTES_MAX {
-            return Err(malformed(format!("the answer took more than {RESPONSE_BYTES_MAX} bytes to send")));
+            let message = format!("the answer took more than {RESPONSE_BYTES_MAX} bytes to send");
+            return Err(Failure::new(FailureKind::Unusable, message));
         }
         let mut events = Vec::new();
         // What came whole before the stream went wrong was said.
@@ -167,18 +191,40 @@ impl Drive {
 
     fn hand_on(&mut self, chunks: Vec<Chunk>) -> Result<(), Failure> {
         for chunk in chunks {
-            self.has_said |= matches!(chunk, Chunk::Text(_) | Chunk::ToolCall(_));
+            self.has_said |= match &chunk {
+                Chunk::Text(text) => !text.trim().is_empty(),
+                Chunk::ToolCall(_) => true,
+                Chunk::Reasoning(_) | Chunk::Seal(_) | Chunk::Alive | Chunk::Finish(_) => false,
+            };
+            self.has_begun |= matches!(chunk, Chunk::Text(_) | Chunk::Reasoning(_) | Chunk::ToolCall(_));
             if let Chunk::Finish(finish) = &chunk {
                 self.phase = Phase::Over;
                 self.is_finished = true;
-                if finish.stop == Stop::Filtered && !self.has_said {
-                    let provider = &self.vendor.connection.provider;
-                    return Err(Failure::new(FailureKind::Refused, format!("{provider}'s filter let nothing through")));
+                if let Some(failure) = self.nothing_said(finish.stop) {
+                    return Err(failure.after(finish.usage));
                 }
             }
             self.ready.push_back(Ok(chunk));
         }
         Ok(())
+    }
+
+    /// What it means that an answer ended in this way without a word.
+    fn nothing_said(&self, stop: Stop) -> Option<Failure> {
+        let Connection { provider, model, .. } = &*self.vendor.connection;
+        match stop {
+            _ if self.has_said => None,
+            Stop::Filtered => {
+                Some(Failure::new(FailureKind::Refused, format!("{provider}'s filter let nothing through")))
+            }
+            Stop::Length => {
+                let message = format!(
+                    "`{model}` had no room left to answer, since all of it went into thoughts; `effort` or `window_tokens` gives it more"
+                );
+                Some(Failure::new(FailureKind::Unusable, message))
+            }
+            Stop::Done | Stop::Tools => None,
+        }
     }
 
     fn must_be_finished(&self) -> Result<(), Failure> {
@@ -192,6 +238,11 @@ async fn refusal(connection: &Connection, response: Response) -> Failure {
     let Response { status, headers, body } = response;
     let body = beginning(body, REFUSAL_BYTES_MAX).await;
     failure::of_status(connection.refuser(), status, &headers, &body)
+}
+
+/// Whether a refusal speaks of the wish for figures.
+fn is_about_figures(failure: &Failure) -> bool {
+    failure.kind == FailureKind::BadRequest && failure.message.to_lowercase().contains("stream_options")
 }
 
 /// Whether a refusal speaks of the form the answer was to have.

@@ -49,7 +49,11 @@ const CODES: [(&str, FailureKind); 26] = [
 ];
 
 /// Words in the message of an error that the request is to blame for.
-const MESSAGES: [(&str, FailureKind); 16] = [
+const MESSAGES: [(&str, FailureKind); 20] = [
+    ("maximum prompt length", FailureKind::ContextTooLong),
+    ("must be <=", FailureKind::ContextTooLong),
+    ("exceeds the context", FailureKind::ContextTooLong),
+    ("request too large", FailureKind::ContextTooLong),
     ("maximum context length", FailureKind::ContextTooLong),
     ("context length", FailureKind::ContextTooLong),
     ("context window", FailureKind::ContextTooLong),
@@ -120,7 +124,11 @@ fn kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
     let names_model = message.contains("model");
     match status {
         // These two speak for themselves, whatever else the body calls itself.
-        Some(429) => by_code().filter(|kind| *kind == FailureKind::BadKey).unwrap_or(FailureKind::RateLimit),
+        Some(429) => {
+            // One request that is longer than what may be sent in a minute will not be taken a minute later either.
+            let is_too_long = message.contains("request too large").then_some(FailureKind::ContextTooLong);
+            by_code().filter(|kind| *kind == FailureKind::BadKey).or(is_too_long).unwrap_or(FailureKind::RateLimit)
+        }
         Some(413) => FailureKind::ContextTooLong,
         Some(401 | 402) => FailureKind::BadKey,
         Some(403) => {
@@ -273,6 +281,22 @@ mod tests {
             (404, r#"{"error":"model 'm-1' not found"}"#, NoSuchModel),
             (402, r#"{"error":{"message":"Insufficient credits","code":402}}"#, BadKey),
             (403, r#"{"error":{"message":"Your input was flagged","code":403,"metadata":{}}}"#, Refused),
+            (
+                400,
+                r#"{"code":"Client specified an invalid argument","error":"This model's maximum prompt length is 131072 but the request contains 200000 tokens."}"#,
+                ContextTooLong,
+            ),
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens","error_type":"validation"}"#,
+                ContextTooLong,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Request too large for gpt-5 on tokens per min (TPM): Limit 30000, Requested 40000.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+                ContextTooLong,
+            ),
+            (400, r#"{"error":"the input length exceeds the context length"}"#, ContextTooLong),
             (404, "<html>404</html>", BadRequest),
             (302, "", BadRequest),
             (408, "", Timeout),

@@ -1,5 +1,7 @@
-//! Google's Gemini. Its function calls have no ids, so an answer is matched to a call by the place of both; its thoughts carry
-//! signatures that it wants to see again.
+//! Google's Gemini. Not all of its function calls have ids, so an answer is also matched to a call by the place of both; its thoughts
+//! carry signatures that it wants to see again.
+
+use std::collections::BTreeMap;
 
 use segue_core::prompt::{Failure, FailureKind, Message, Speaker, Stop, Usage};
 use serde_json::{Map, Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Effort, Json, Thinking};
+use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
 /// Whose seals these are.
@@ -43,7 +45,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
 
 fn settings(asked: &Asked<'_>) -> Value {
     let connection = asked.connection;
-    let mut settings = json!({ "maxOutputTokens": connection.output_tokens(asked.prompt) });
+    let mut settings = json!({ "maxOutputTokens": asked.output_tokens() });
     if let Some(schema) = asked.schema() {
         if asked.json != Json::Told {
             settings["responseMimeType"] = json!("application/json");
@@ -58,11 +60,15 @@ fn settings(asked: &Asked<'_>) -> Value {
             let level = if effort == Effort::None { Effort::Low } else { effort };
             settings["thinkingConfig"] = json!({ "thinkingLevel": level.word(), "includeThoughts": true });
         }
-        (Some(Effort::None), _) => settings["thinkingConfig"] = json!({ "thinkingBudget": 0 }),
-        (Some(effort), _) => {
-            settings["thinkingConfig"] = json!({ "thinkingBudget": effort.tokens(), "includeThoughts": true });
+        (None, _) | (Some(_), Thinking::None) => {}
+        // Some of them cannot do without.
+        (Some(Effort::None), Thinking::Budget | Thinking::Unknown) => {
+            settings["thinkingConfig"] = json!({ "thinkingBudget": connection.skills.thought_tokens_min });
         }
-        (None, _) => {}
+        (Some(effort), Thinking::Budget | Thinking::Unknown) => {
+            let tokens = effort.tokens().max(connection.skills.thought_tokens_min);
+            settings["thinkingConfig"] = json!({ "thinkingBudget": tokens, "includeThoughts": true });
+        }
     }
     settings
 }
@@ -83,25 +89,35 @@ fn contents(asked: &Asked<'_>) -> Vec<Value> {
 }
 
 fn parts(asked: &Asked<'_>, before: &[Message], message: &Message) -> Vec<Value> {
+    let connection = asked.connection;
     let said = message.text();
     if message.speaker == Speaker::Tool {
-        let called = before.iter().rev().flat_map(|message| &message.tool_calls);
-        let call = called.clone().find(|call| Some(&call.id) == message.answers.as_ref());
-        let name = call.map(|call| asked.names.sent(&call.name)).unwrap_or_default();
-        return vec![json!({ "functionResponse": { "name": name, "response": { "result": said } } })];
+        let called = before.iter().rev().flat_map(|before| before.tool_calls.iter().map(move |call| (before, call)));
+        let call = called.into_iter().find(|(_, call)| Some(&call.id) == message.answers.as_ref());
+        let name = call.map(|(_, call)| asked.names.sent(&call.name)).unwrap_or_default();
+        let mut response = json!({ "name": name, "response": { "result": said } });
+        if let Some((before, call)) = call
+            && is_named(&seal::opened(SEAL, connection, before).unwrap_or_default(), &call.id)
+        {
+            response["id"] = json!(call.id);
+        }
+        return vec![json!({ "functionResponse": response })];
     }
     let words = (!said.is_empty()).then(|| json!({ "text": said }));
     let images = message
         .images
         .iter()
         .map(|image| json!({ "inlineData": { "mimeType": image.media.name(), "data": &*image.data } }));
-    let signatures = message.seal.as_deref().and_then(opened);
+    let sealed = seal::opened(SEAL, connection, message);
     let calls = message.tool_calls.iter().enumerate().map(|(place, call)| {
         let arguments =
             if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
         let mut part = json!({ "functionCall": { "name": asked.names.sent(&call.name), "args": arguments } });
-        let signature = match &signatures {
-            Some(signatures) => signatures.get(&place.to_string()).cloned(),
+        if sealed.as_ref().is_some_and(|sealed| is_named(sealed, &call.id)) {
+            part["functionCall"]["id"] = json!(call.id);
+        }
+        let signature = match &sealed {
+            Some(sealed) => sealed["signatures"].get(&call.id).cloned(),
             // Only the first call of an answer is signed.
             None => (place == 0).then(|| json!(UNSIGNED)),
         };
@@ -113,23 +129,26 @@ fn parts(asked: &Asked<'_>, before: &[Message], message: &Message) -> Vec<Value>
     words.into_iter().chain(images).chain(calls).collect()
 }
 
-fn opened(seal: &str) -> Option<Map<String, Value>> {
-    let mut seal: Value = serde_json::from_str(seal).ok()?;
-    serde_json::from_value(seal.get_mut(SEAL)?.take()).ok()
+/// Whether the vendor itself gave a call this id.
+fn is_named(sealed: &Value, id: &str) -> bool {
+    sealed["ids"].as_array().is_some_and(|ids| ids.iter().any(|known| known == id))
 }
 
 /// Reads the stream.
 pub(super) struct Reader {
     pub desk: Desk,
     pieces: Pieces,
-    signatures: Map<String, Value>,
+    /// By the place of the call.
+    signatures: BTreeMap<usize, String>,
+    /// The ids that the vendor gave.
+    ids: Vec<String>,
     stop: Option<Stop>,
-    usage: Option<Usage>,
+    pub usage: Option<Usage>,
 }
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), signatures: Map::new(), stop: None, usage: None }
+        Self { desk, pieces: Pieces::default(), signatures: BTreeMap::new(), ids: Vec::new(), stop: None, usage: None }
     }
 
     pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
@@ -155,21 +174,29 @@ impl Reader {
     pub fn end(&mut self, out: &mut Vec<Chunk>) {
         let Some(stop) = self.stop.take() else { return };
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        out.extend(self.pieces.finish(&self.desk.names));
-        if !self.signatures.is_empty() {
-            out.push(Chunk::Seal(json!({ SEAL: self.signatures }).to_string()));
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let signed = calls
+            .iter()
+            .enumerate()
+            .filter_map(|(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))));
+        let signed: Map<String, Value> = signed.collect();
+        if !calls.is_empty() && (!signed.is_empty() || !self.ids.is_empty()) {
+            let content = json!({ "signatures": signed, "ids": self.ids });
+            out.push(seal::sealed(SEAL, &self.desk.connection, content));
         }
+        out.extend(calls.into_iter().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 
     fn part(&mut self, part: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         if let Some(call) = part.get("functionCall") {
-            let place = self.pieces.len() as u64;
+            let place = self.pieces.len();
             if let Some(signature) = text(part, "/thoughtSignature") {
-                self.signatures.insert(place.to_string(), json!(signature));
+                self.signatures.insert(place, signature.to_owned());
             }
+            self.ids.extend(text(call, "/id").map(str::to_owned));
             let arguments = call.get("args").map(ToString::to_string).unwrap_or_default();
-            return self.pieces.add(place, text(call, "/id"), text(call, "/name"), &arguments);
+            return self.pieces.add(place as u64, text(call, "/id"), text(call, "/name"), &arguments);
         }
         let is_thought = part["thought"].as_bool().unwrap_or(false);
         let words = text(part, "/text").map(str::to_owned);
@@ -186,7 +213,13 @@ fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
             let message = format!("{}: the model made a tool call that cannot be read", desk.connection.provider);
             Err(super::wire::malformed(message))
         }
-        _ => Ok(Stop::Filtered),
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "LANGUAGE" => {
+            Ok(Stop::Filtered)
+        }
+        other => {
+            let message = format!("{} broke the answer off ({other})", desk.connection.provider);
+            Err(super::wire::malformed(message))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tool calls that arrive in pieces, put together within bounds. What cannot be read as JSON stays a text, and is for whoever
 //! runs the tool to refuse: the answer was paid for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::prompt::{Failure, FailureKind, ToolCall};
 use segue_core::signal::json;
@@ -9,12 +9,14 @@ use serde_json::{Map, Value};
 
 use super::names::Names;
 use crate::limits::{REPLY_BYTES_MAX, REPLY_TOOL_CALLS_MAX};
-use crate::model::Chunk;
 
 /// The tool calls of one answer, so far.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    calls: BTreeMap<u64, Piece>,
+    /// By their place, and where a server gives several the same, in their order there.
+    calls: BTreeMap<(u64, usize), Piece>,
+    /// How often a place was given anew.
+    again: BTreeMap<u64, usize>,
     bytes: usize,
 }
 
@@ -29,12 +31,20 @@ impl Pieces {
     /// Adds to the call at a place.
     ///
     /// # Errors
-    /// `Malformed` if there are too many, or too much of them.
+    /// `Unusable` if there are too many, or too much of them.
     pub fn add(&mut self, place: u64, id: Option<&str>, name: Option<&str>, arguments: &str) -> Result<(), Failure> {
         self.bytes += id.map_or(0, str::len) + name.map_or(0, str::len) + arguments.len();
+        let mut turn = self.again.get(&place).copied().unwrap_or(0);
+        if self.calls.get(&(place, turn)).is_some_and(|piece| piece.is_another(id, name, arguments)) {
+            turn += 1;
+        }
+        let place = (place, turn);
         let is_new = !self.calls.contains_key(&place);
         if self.bytes > REPLY_BYTES_MAX || (is_new && self.calls.len() == REPLY_TOOL_CALLS_MAX) {
-            return Err(Failure::new(FailureKind::Malformed, "the answer holds more tool calls than anybody can use"));
+            return Err(Failure::new(FailureKind::Unusable, "the answer holds more tool calls than anybody can use"));
+        }
+        if turn > 0 {
+            self.again.insert(place.0, turn);
         }
         let piece = self.calls.entry(place).or_default();
         if let Some(id) = id.filter(|_| piece.id.is_empty()) {
@@ -52,20 +62,34 @@ impl Pieces {
         self.calls.len()
     }
 
-    /// The calls, whole, each with an id of its own.
-    pub fn finish(&mut self, names: &Names) -> Vec<Chunk> {
+    /// The calls, whole, each with an id of its own: no other of this answer, nor of those before it, has one that was made up here.
+    pub fn finish(&mut self, names: &Names, ids: &BTreeSet<String>) -> Vec<ToolCall> {
         let mut calls: Vec<ToolCall> = Vec::new();
         for piece in std::mem::take(&mut self.calls).into_values() {
             let mut id = piece.id;
             let taken = |id: &str| calls.iter().any(|call| call.id == id);
             if id.is_empty() || taken(&id) {
-                let numbered = (calls.len() + 1..).map(|number| format!("call_{number}")).find(|id| !taken(id));
-                id = numbered.unwrap_or_default();
+                let numbered = (ids.len() + calls.len() + 1..).map(|number| format!("call_{number}"));
+                id = numbered.into_iter().find(|id| !taken(id) && !ids.contains(id)).unwrap_or_default();
             }
             let arguments = arguments(&piece.arguments);
             calls.push(ToolCall { id, name: names.ours(&piece.name), arguments });
         }
-        calls.into_iter().map(Chunk::ToolCall).collect()
+        calls
+    }
+}
+
+impl Piece {
+    /// Whether what comes now begins another call, though the server gives it the place of this one: it has another id, or names a tool
+    /// once more when this one is whole.
+    fn is_another(&self, id: Option<&str>, name: Option<&str>, arguments: &str) -> bool {
+        match id {
+            Some(id) if !self.id.is_empty() => id != self.id,
+            _ => {
+                let is_whole = || serde_json::from_str::<Value>(&self.arguments).is_ok_and(|value| value.is_object());
+                name.is_some() && !self.name.is_empty() && !arguments.is_empty() && is_whole()
+            }
+        }
     }
 }
 
@@ -88,11 +112,8 @@ mod tests {
     use super::*;
 
     fn finished(pieces: &mut Pieces) -> Vec<(String, String, Value)> {
-        let calls = pieces.finish(&Names::default()).into_iter().map(|chunk| match chunk {
-            Chunk::ToolCall(call) => (call.id, call.name.to_string(), call.arguments),
-            other => panic!("{other:?}"),
-        });
-        calls.collect()
+        let calls = pieces.finish(&Names::default(), &BTreeSet::new()).into_iter();
+        calls.map(|call| (call.id, call.name.to_string(), call.arguments)).collect()
     }
 
     #[test]
@@ -129,14 +150,44 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_is_made_up_is_new_to_the_conversation() {
+        let before = BTreeSet::from(["call_1".to_owned(), "call_3".to_owned()]);
+        let mut pieces = Pieces::default();
+        pieces.add(0, None, Some("x"), "").expect("small");
+        pieces.add(1, None, Some("y"), "").expect("small");
+        let ids: Vec<String> = pieces.finish(&Names::default(), &before).into_iter().map(|call| call.id).collect();
+        assert_eq!(ids, ["call_4", "call_5"]);
+    }
+
+    #[test]
+    fn calls_that_are_given_the_same_place_stay_apart() {
+        let mut pieces = Pieces::default();
+        for (id, name, arguments) in [
+            (Some("a"), Some("look"), "{\"at\":\"sky\"}"),
+            (Some("b"), Some("look"), "{\"at\":"),
+            (None, None, "\"sea\"}"),
+            (Some("b"), None, ""),
+            (None, Some("hear"), "{}"),
+        ] {
+            pieces.add(0, id, name, arguments).expect("small");
+        }
+        let found = finished(&mut pieces);
+        assert_eq!(
+            found[..2],
+            [("a".into(), "look".into(), json!({"at": "sky"})), ("b".into(), "look".into(), json!({"at": "sea"}))]
+        );
+        assert_eq!((found.len(), found[2].1.as_str()), (3, "hear"));
+    }
+
+    #[test]
     fn a_flood_is_refused_whatever_place_it_names() {
         let mut pieces = Pieces::default();
         assert!(pieces.add(u64::MAX, None, Some("x"), "{}").is_ok(), "a place costs nothing by itself");
         let flood = (0..1_000).find_map(|place| pieces.add(place, None, Some("x"), "").err());
-        assert_eq!(flood.expect("too many").kind, FailureKind::Malformed);
+        assert_eq!(flood.expect("too many").kind, FailureKind::Unusable);
         let mut pieces = Pieces::default();
         let long = "x".repeat(1 << 20);
         let flood = (0..100).find_map(|_| pieces.add(0, None, None, &long).err());
-        assert_eq!(flood.expect("too much").kind, FailureKind::Malformed);
+        assert_eq!(flood.expect("too much").kind, FailureKind::Unusable);
     }
 }

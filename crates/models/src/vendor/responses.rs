@@ -1,14 +1,17 @@
 //! OpenAI's responses. Nothing is stored there: the whole conversation is sent each time, as everywhere.
 
 use segue_core::prompt::{Failure, Message, Speaker, Stop, Usage};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::wire::{Asked, Desk, finish, text, tokens};
-use super::{Json, schema};
+use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
+
+/// Whose seals these are.
+const SEAL: &str = "responses";
 
 pub(super) fn body(asked: &Asked<'_>) -> Value {
     let connection = asked.connection;
@@ -16,8 +19,12 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         "model": connection.model,
         "stream": true,
         "store": false,
-        "max_output_tokens": connection.output_tokens(asked.prompt),
+        "max_output_tokens": asked.output_tokens(),
     });
+    // Nothing is stored there, so thoughts must travel with us; a model that has none refuses to give them.
+    if matches!(connection.skills.thinking, Thinking::Budget | Thinking::Levels) {
+        body["include"] = json!(["reasoning.encrypted_content"]);
+    }
     let system = asked.openai_system("input_text", &mut body);
     let messages = asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System);
     let messages = messages.flat_map(|message| items(asked, message));
@@ -59,6 +66,9 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
             vec![json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })]
         }
         Speaker::Assistant => {
+            if let Some(sealed) = sealed(asked, message) {
+                return sealed;
+            }
             let words = (!said.is_empty())
                 .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": said }] }));
             let calls = message.tool_calls.iter().map(|call| {
@@ -73,16 +83,52 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
     }
 }
 
+/// What the model said, thought and called, in its own order.
+fn sealed(asked: &Asked<'_>, message: &Message) -> Option<Vec<Value>> {
+    let Value::Array(mut items) = seal::opened(SEAL, asked.connection, message)? else { return None };
+    items.retain(|item| item["type"] != "function_call" || seal::is_kept(message, text(item, "/call_id")));
+    let calls = items.iter().filter(|item| item["type"] == "function_call").count();
+    (calls == message.tool_calls.len()).then_some(items)
+}
+
+/// An item as it is sent back: without what only its maker knows how to read, but for the thoughts.
+fn kept(item: &Value) -> Option<Value> {
+    let only = |keys: &[&str]| -> Value {
+        keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
+    };
+    match text(item, "/type")? {
+        "reasoning" if text(item, "/encrypted_content").is_some() => {
+            let mut thought = only(&["type", "id", "summary", "encrypted_content"]);
+            if thought.get("summary").is_none() {
+                thought["summary"] = json!([]);
+            }
+            Some(thought)
+        }
+        "function_call" => Some(only(&["type", "call_id", "name", "arguments"])),
+        "message" => {
+            let parts = item["content"].as_array().into_iter().flatten();
+            let words = parts
+                .filter_map(|part| text(part, "/text"))
+                .map(|words| json!({ "type": "output_text", "text": words }));
+            Some(json!({ "role": "assistant", "content": words.collect::<Vec<_>>() }))
+        }
+        _ => None,
+    }
+}
+
 /// Reads the stream.
 pub(super) struct Reader {
     pub desk: Desk,
     pieces: Pieces,
+    /// What is sealed.
+    items: Vec<Value>,
     refused: bool,
+    pub usage: Option<Usage>,
 }
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), refused: false }
+        Self { desk, pieces: Pieces::default(), items: Vec::new(), refused: false, usage: None }
     }
 
     pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
@@ -104,7 +150,10 @@ impl Reader {
             }
             "response.output_item.done" => self.item(&body["item"])?,
             "response.completed" | "response.incomplete" | "response.done" => self.finish(&body["response"], out),
-            "response.failed" => return Err(self.desk.failure(&body["response"])),
+            "response.failed" => {
+                self.usage = usage(&body["response"]);
+                return Err(self.desk.failure(&body["response"]));
+            }
             "error" => return Err(self.desk.failure(&body)),
             _ => {}
         }
@@ -130,6 +179,7 @@ impl Reader {
     }
 
     fn item(&mut self, item: &Value) -> Result<(), Failure> {
+        self.items.extend(kept(item));
         if item["type"] != "function_call" {
             return Ok(());
         }
@@ -146,8 +196,14 @@ impl Reader {
             None if self.pieces.len() > 0 => Stop::Tools,
             None => Stop::Done,
         };
-        out.extend(self.pieces.finish(&self.desk.names));
-        out.push(finish(stop, usage(response)));
+        self.usage = usage(response);
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let thought = self.items.iter().any(|item| item["type"] == "reasoning");
+        if !calls.is_empty() && thought {
+            out.push(seal::sealed(SEAL, &self.desk.connection, json!(std::mem::take(&mut self.items))));
+        }
+        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.push(finish(stop, self.usage));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Server-sent events from bytes, however the bytes are cut into chunks. Each byte is looked at once, and no line or event
-//! grows beyond its limit. Knows nothing of what the events say.
+//! Server-sent events from bytes, however the bytes are cut into chunks; or plain lines, for servers that send one JSON to a line. Each
+//! byte is looked at once, and no line or event grows beyond its limit. Knows nothing of what the events say.
 
 use segue_core::prompt::{Failure, FailureKind};
 
@@ -23,15 +23,22 @@ pub(crate) struct Decoder {
     /// The last byte was a carriage return: a line feed right behind it belongs to it.
     after_return: bool,
     begun: bool,
+    /// Every line is an event by itself.
+    by_line: bool,
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl Decoder {
+    /// Reads lines, each an event by itself.
+    pub fn lines() -> Self {
+        Self { by_line: true, ..Self::default() }
+    }
+
     /// Takes in a chunk and adds the events that it completes.
     ///
     /// # Errors
-    /// `Malformed` if an event is too long or no UTF-8.
+    /// `Unusable` if an event is too long, `Malformed` if it is no UTF-8.
     pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.after_return && bytes.first() == Some(&b'\n') {
             bytes = &bytes[1..];
@@ -64,7 +71,8 @@ impl Decoder {
     fn grow(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
         if held + bytes.len() > SSE_EVENT_BYTES_MAX {
-            return Err(malformed(format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes")));
+            let message = format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes");
+            return Err(Failure::new(FailureKind::Unusable, message));
         }
         self.line.extend_from_slice(bytes);
         Ok(())
@@ -76,6 +84,12 @@ impl Decoder {
             line.drain(..BYTE_ORDER_MARK.len());
         }
         let line = String::from_utf8(line).map_err(|_| malformed("the stream is no UTF-8 text".to_owned()))?;
+        if self.by_line {
+            if !line.trim().is_empty() {
+                events.push(Event { name: String::new(), data: line });
+            }
+            return Ok(());
+        }
         if line.is_empty() {
             self.end_event(events);
             return Ok(());
@@ -145,10 +159,21 @@ mod tests {
     fn an_endless_line_is_given_up_and_nonsense_is_no_text() {
         let piece = vec![b'x'; 1 << 16];
         let endless = std::iter::repeat_n(piece.as_slice(), SSE_EVENT_BYTES_MAX / piece.len() + 1);
-        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::Malformed);
+        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::Unusable);
         let many_lines = "data: y\n".repeat(SSE_EVENT_BYTES_MAX / 2);
-        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::Malformed);
+        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::Unusable);
         assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, FailureKind::Malformed);
+    }
+
+    #[test]
+    fn one_json_to_a_line_is_read_line_by_line() {
+        let mut decoder = Decoder::lines();
+        let mut events = Vec::new();
+        for chunk in ["{\"a\":\"data: ", "x\"}\r\n\n{\"b\"", ":1}"] {
+            decoder.push(chunk.as_bytes(), &mut events).expect("short");
+        }
+        decoder.finish(&mut events).expect("text");
+        assert_eq!(events, [event("", "{\"a\":\"data: x\"}"), event("", "{\"b\":1}")]);
     }
 
     proptest! {

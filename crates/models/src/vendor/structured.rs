@@ -5,13 +5,12 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{Failure, Message, Speaker, Usage};
+use segue_core::prompt::{Failure, FailureKind, Message, Speaker, Usage};
 use segue_core::signal::json;
 use serde_json::Value;
 
 use super::Vendor;
 use super::drive::Drive;
-use super::wire::malformed;
 use crate::limits::{COMPLAINT_CHARS_MAX, COMPLAINTS_MAX, REPLY_BYTES_MAX};
 use crate::model::{Chunk, ChunkStream, Finish, Request};
 
@@ -59,7 +58,10 @@ impl Check {
                 self.text.push_str(&text);
                 // What is withheld is no longer counted by whoever listens.
                 match self.text.len() > REPLY_BYTES_MAX {
-                    true => self.fail(malformed(format!("the answer is longer than {REPLY_BYTES_MAX} bytes"))),
+                    true => {
+                        let message = format!("the answer is longer than {REPLY_BYTES_MAX} bytes");
+                        self.fail(Failure::new(FailureKind::Unusable, message).after(None))
+                    }
                     false => Ok(Chunk::Alive),
                 }
             }
@@ -80,9 +82,13 @@ impl Check {
         })
     }
 
+    /// What was sent back was paid for, too.
     fn fail(&mut self, failure: Failure) -> Result<Chunk, Failure> {
         self.answer = None;
-        Err(failure)
+        match self.refused.take() {
+            Some((_, used)) => Err(failure.after(used)),
+            None => Err(failure),
+        }
     }
 
     /// The answer is whole: it is passed on, or sent back.
@@ -97,25 +103,29 @@ impl Check {
             return Ok(self.hand_on(written(&text, &value), finish));
         }
         let value = json::find(&text).value;
-        match self.refused.take() {
+        let earlier = match &mut self.refused {
             None => {
                 self.send_back(text, value, finish.usage);
-                Ok(Chunk::Alive)
+                return Ok(Chunk::Alive);
             }
-            Some((earlier, used)) => {
-                let finish = Finish { usage: sum(used, finish.usage), ..finish };
-                match value.or(earlier) {
-                    Some(value) => Ok(self.hand_on(written(&text, &value), finish)),
-                    None => Err(malformed("the model was asked for JSON twice and gave none".to_owned())),
-                }
+            Some((earlier, _)) => earlier.take(),
+        };
+        match value.or(earlier) {
+            Some(value) => Ok(self.hand_on(written(&text, &value), finish)),
+            None => {
+                // The same model would hardly do it the third time.
+                let message = "the model was asked for JSON twice and gave none";
+                Err(Failure::new(FailureKind::Unusable, message).after(finish.usage))
             }
         }
     }
 
     fn hand_on(&mut self, text: String, finish: Finish) -> Chunk {
-        let used = self.refused.take().and_then(|(_, used)| used);
-        let usage = if used.is_some() { sum(used, finish.usage) } else { finish.usage };
-        self.out.push(Chunk::Finish(Finish { usage, ..finish }));
+        let finish = match self.refused.take() {
+            Some((_, used)) => Finish { usage: sum(used, finish.usage), sent_back: used, ..finish },
+            None => finish,
+        };
+        self.out.push(Chunk::Finish(finish));
         Chunk::Text(text)
     }
 
@@ -125,12 +135,15 @@ impl Check {
             None => "there is no JSON in it".to_owned(),
         };
         let mut prompt = (*self.request.prompt).clone();
+        // Nobody counts here; a token has three bytes and more.
+        let more = (text.len() + COMPLAINT_CHARS_MAX * COMPLAINTS_MAX) / 3;
+        let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
         prompt.messages.push(Message::plain(Speaker::Assistant, text));
         let complaint = format!(
             "That is not the JSON that was asked for: {wrong}. Send the whole of it once more, corrected, and nothing else."
         );
         prompt.messages.push(Message::plain(Speaker::User, complaint));
-        let request = Request { prompt: Arc::new(prompt), ..self.request.clone() };
+        let request = Request { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
         self.answer = Some(Drive::stream(self.vendor.clone(), request));
         self.refused = Some((value, used));
     }
@@ -157,13 +170,7 @@ fn written(text: &str, value: &Value) -> String {
     }
 }
 
+/// What both took; nothing if that is not known of one of them.
 fn sum(one: Option<Usage>, other: Option<Usage>) -> Option<Usage> {
-    let (one, other) = (one?, other?);
-    Some(Usage {
-        input: one.input.saturating_add(other.input),
-        output: one.output.saturating_add(other.output),
-        cached: one.cached.saturating_add(other.cached),
-        written: one.written.saturating_add(other.written),
-        reasoning: one.reasoning.saturating_add(other.reasoning),
-    })
+    Some(one?.plus(other?))
 }

@@ -1,5 +1,6 @@
 //! The formats vendors speak, side by side: which request a prompt becomes, and who reads the answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use segue_core::body::BodyId;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::names::Names;
 use super::sse::Event;
-use super::{Connection, Json, anthropic, chat, gemini, responses};
+use super::{Access, Connection, Json, anthropic, chat, gemini, ollama, responses};
 use crate::http::{self, KeyHeader, Method};
 use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{Chunk, Finish, Growth};
@@ -26,11 +27,13 @@ pub enum Wire {
     Anthropic,
     /// Google's Gemini.
     Gemini,
+    /// Ollama's own.
+    Ollama,
 }
 
 impl Wire {
     /// Every format.
-    pub const ALL: [Self; 4] = [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini];
+    pub const ALL: [Self; 5] = [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
     /// Its name in files.
     #[must_use]
@@ -40,6 +43,7 @@ impl Wire {
             Self::Responses => "responses",
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
+            Self::Ollama => "ollama",
         }
     }
 }
@@ -48,13 +52,22 @@ impl Wire {
 pub(super) struct Asked<'a> {
     pub connection: &'a Connection,
     pub prompt: &'a Prompt,
+    /// Its tokens, as far as we can count them.
+    pub prompt_tokens: u32,
     pub growth: Growth,
     pub names: &'a Names,
     /// How the model is held to its schema, if there is one.
     pub json: Json,
+    /// Whether the vendor is asked for figures where it wants to be.
+    pub asks_figures: bool,
 }
 
 impl Asked<'_> {
+    /// Tokens the whole answer may take.
+    pub fn output_tokens(&self) -> u32 {
+        self.connection.output_tokens(self.prompt.reply_tokens_max, self.prompt_tokens)
+    }
+
     /// The schema, if the answer must satisfy one.
     pub fn schema(&self) -> Option<&Value> {
         match &self.prompt.output {
@@ -109,7 +122,9 @@ impl Asked<'_> {
             Wire::Responses => ("/responses".to_owned(), responses::body(self)),
             Wire::Anthropic => ("/messages".to_owned(), anthropic::body(self)),
             Wire::Gemini => (format!("/models/{model}:streamGenerateContent?alt=sse"), gemini::body(self)),
+            Wire::Ollama => ("/api/chat".to_owned(), ollama::body(self)),
         };
+        let base_url = if *wire == Wire::Ollama { ollama::root(base_url) } else { base_url };
         let (mut headers, key) = self.connection.credentials();
         headers.push(("content-type".to_owned(), "application/json".to_owned()));
         http::Request { method: Method::Post, url: format!("{base_url}{path}"), headers, key, body: body.to_string() }
@@ -119,10 +134,11 @@ impl Asked<'_> {
 impl Connection {
     /// The headers that every request needs, and the one with the key.
     pub(crate) fn credentials(&self) -> (Vec<(String, String)>, Option<KeyHeader>) {
-        let (name, scheme) = match self.wire {
-            Wire::Chat | Wire::Responses => ("authorization", "Bearer "),
-            Wire::Anthropic => ("x-api-key", ""),
-            Wire::Gemini => ("x-goog-api-key", ""),
+        let (name, scheme) = match (&self.key, self.wire) {
+            (Access::Login { .. }, _) => ("authorization", "Basic "),
+            (_, Wire::Chat | Wire::Responses | Wire::Ollama) => ("authorization", "Bearer "),
+            (_, Wire::Anthropic) => ("x-api-key", ""),
+            (_, Wire::Gemini) => ("x-goog-api-key", ""),
         };
         let version = (self.wire == Wire::Anthropic).then_some(anthropic::VERSION);
         let headers = version.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -136,16 +152,30 @@ pub(super) enum Reader {
     Responses(responses::Reader),
     Anthropic(anthropic::Reader),
     Gemini(gemini::Reader),
+    Ollama(ollama::Reader),
 }
 
 impl Reader {
-    pub fn new(connection: &Arc<Connection>, names: Names) -> Self {
-        let desk = Desk { connection: connection.clone(), names };
+    pub fn new(connection: &Arc<Connection>, names: Names, prompt: &Prompt) -> Self {
+        let ids = prompt.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone());
+        let desk = Desk { connection: connection.clone(), names, ids: ids.collect() };
         match connection.wire {
             Wire::Chat => Self::Chat(chat::Reader::new(desk)),
             Wire::Responses => Self::Responses(responses::Reader::new(desk)),
             Wire::Anthropic => Self::Anthropic(anthropic::Reader::new(desk)),
             Wire::Gemini => Self::Gemini(gemini::Reader::new(desk)),
+            Wire::Ollama => Self::Ollama(ollama::Reader::new(desk)),
+        }
+    }
+
+    /// The figures so far, if there are any.
+    pub fn usage(&self) -> Option<Usage> {
+        match self {
+            Self::Chat(reader) => reader.usage,
+            Self::Responses(reader) => reader.usage,
+            Self::Anthropic(reader) => reader.usage(),
+            Self::Gemini(reader) => reader.usage,
+            Self::Ollama(reader) => reader.usage,
         }
     }
 
@@ -156,6 +186,7 @@ impl Reader {
             Self::Responses(reader) => reader.event(event, out),
             Self::Anthropic(reader) => reader.event(event, out),
             Self::Gemini(reader) => reader.event(event, out),
+            Self::Ollama(reader) => reader.event(event, out),
         }
     }
 
@@ -164,8 +195,8 @@ impl Reader {
         match self {
             Self::Chat(reader) => reader.end(out),
             Self::Gemini(reader) => reader.end(out),
-            // These two say when they are done.
-            Self::Responses(_) | Self::Anthropic(_) => {}
+            // These say when they are done.
+            Self::Responses(_) | Self::Anthropic(_) | Self::Ollama(_) => {}
         }
     }
 
@@ -176,6 +207,7 @@ impl Reader {
             Self::Responses(reader) => reader.whole(body, out),
             Self::Anthropic(reader) => reader.desk.refused(body),
             Self::Gemini(reader) => reader.desk.refused(body),
+            Self::Ollama(reader) => reader.whole(body, out),
         }
     }
 }
@@ -185,6 +217,8 @@ impl Reader {
 pub(super) struct Desk {
     pub connection: Arc<Connection>,
     pub names: Names,
+    /// The ids of the calls that the conversation holds already.
+    pub ids: BTreeSet<String>,
 }
 
 impl Desk {
@@ -219,7 +253,7 @@ pub(super) fn malformed(message: String) -> Failure {
 
 /// The end of an answer.
 pub(super) fn finish(stop: Stop, usage: Option<Usage>) -> Chunk {
-    Chunk::Finish(Finish { stop, usage })
+    Chunk::Finish(Finish { stop, usage, sent_back: None })
 }
 
 /// A text at a place in a JSON value, if there is one that is not empty.

@@ -34,8 +34,15 @@ data: {"type":"message_stop"}
 fn conversation() -> Asking {
     let look = ToolCall { id: "toolu_1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
-    let seal = r#"{"anthropic":[{"type":"thinking","thinking":"hm","signature":"sig"}]}"#;
-    let called = Message { tool_calls: vec![look], seal: Some(seal.into()), ..Message::of(Speaker::Assistant) };
+    let blocks = json!([
+        { "type": "thinking", "thinking": "hm", "signature": "sig" },
+        { "type": "text", "text": "Let me see." },
+        { "type": "thinking", "thinking": "so", "signature": "sig2" },
+        { "type": "tool_use", "id": "toolu_1", "name": "look", "input": { "at": "sky" } },
+    ]);
+    let seal = json!({ "anthropic": { "by": "acme", "model": "m-1", "content": blocks } }).to_string();
+    let seal = Some(seal.into());
+    let called = Message { tool_calls: vec![look], seal, ..Message::plain(Speaker::Assistant, "Let me see.") };
     asking.prompt.messages.push(called);
     asking.prompt.messages.push(Message { answers: Some("toolu_1".into()), ..Message::plain(Speaker::Tool, "blue") });
     let mut asking = asking.assistant("The sky.").assistant("  ");
@@ -72,6 +79,7 @@ async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache(
             "messages": [
                 { "role": "user", "content": [{ "type": "text", "text": "What is up?" }] },
                 { "role": "assistant", "content": [
+                    { "type": "text", "text": "Let me see." },
                     { "type": "tool_use", "id": "toolu_1", "name": "look", "input": { "at": "sky" } },
                 ]},
                 { "role": "user", "content": [
@@ -94,8 +102,75 @@ async fn thoughts_go_back_while_the_round_they_began_is_open() {
     asking.prompt.messages.truncate(4);
     asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
-    assert_eq!(said[0], json!({ "type": "thinking", "thinking": "hm", "signature": "sig" }));
-    assert_eq!(said[1]["type"], json!("tool_use"));
+    let kinds: Vec<_> = said.as_array().expect("blocks").iter().map(|block| block["type"].clone()).collect();
+    assert_eq!(kinds, ["thinking", "text", "thinking", "tool_use"], "in the order they came in");
+    assert_eq!(said[2], json!({ "type": "thinking", "thinking": "so", "signature": "sig2" }));
+}
+
+#[tokio::test]
+async fn thoughts_of_another_model_are_not_shown_to_this_one() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut asking = conversation();
+    asking.prompt.messages.truncate(4);
+    let mut connection = server.connection(Wire::Anthropic);
+    connection.model = "m-2".into();
+    asking.of(&of(connection)).await.expect("an answer");
+    let said = &server.only().body["messages"][1]["content"];
+    let kinds: Vec<_> = said.as_array().expect("blocks").iter().map(|block| block["type"].clone()).collect();
+    assert_eq!(kinds, ["text", "tool_use"]);
+}
+
+#[tokio::test]
+async fn a_call_that_was_left_out_is_left_out_of_the_seal_too() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut asking = conversation();
+    asking.prompt.messages.truncate(4);
+    asking.prompt.messages[2].tool_calls[0].id = "toolu_9".into();
+    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    let said = &server.only().body["messages"][1]["content"];
+    assert_eq!(said[1]["id"], json!("toolu_9"), "it is rebuilt from what the thread holds");
+}
+
+#[tokio::test]
+async fn figures_that_do_not_come_again_hold() {
+    let server = Server::new(vec![events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":25,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"so"}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":25,"output_tokens":7}}"#,
+        r#"{"type":"message_stop"}"#,
+    ])])
+    .await;
+    let reply = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    assert_eq!(reply.usage, Some(Usage { input: 2125, output: 7, cached: 2000, written: 100, reasoning: 0 }));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_has_taken_what_it_said_at_its_start() {
+    let server = Server::new(vec![events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"so"}}"#,
+    ])])
+    .await;
+    let failure = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect_err("it broke off");
+    let usage = Usage { input: 25, output: 1, ..Usage::default() };
+    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(usage));
+}
+
+#[tokio::test]
+async fn a_number_of_thoughts_leaves_room_for_the_answer() {
+    let server = Server::new(vec![stream(&[HELLO])]).await;
+    let mut connection = server.connection(Wire::Anthropic);
+    connection.manner.effort = Some(Effort::High);
+    for (thinking, window_tokens) in [(Thinking::Budget, 8_192), (Thinking::Budget, 2_048), (Thinking::None, 8_192)] {
+        (connection.skills.thinking, connection.skills.window_tokens) = (thinking, window_tokens);
+        ask("hi").of(&of(connection.clone())).await.expect("an answer");
+    }
+    let seen = server.seen();
+    let most = |place: usize| seen[place].body["max_tokens"].as_u64().expect("a number");
+    let budget = seen[0].body["thinking"]["budget_tokens"].as_u64().expect("a number");
+    assert!(budget < most(0) && most(0) < 8_192, "{budget} of {}", most(0));
+    assert!(seen[1].body.get("thinking").is_none(), "no room to think");
+    assert!(seen[2].body.get("thinking").is_none() && most(2) == 4_096, "it does not think");
 }
 
 #[tokio::test]
@@ -167,11 +242,12 @@ async fn thoughts_are_kept_apart_and_sealed_with_the_tool_calls_they_led_to() {
     assert_eq!((reply.reasoning.as_str(), reply.text.as_str(), reply.stop), ("hm, so", "", Stop::Tools));
     assert_eq!(reply.tool_calls[0].arguments, json!({"at": "sky"}));
     let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
-    let thoughts = json!([
+    let blocks = json!([
         { "type": "thinking", "thinking": "hm, so", "signature": "abc" },
         { "type": "redacted_thinking", "data": "xyz" },
+        { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": "sky" } },
     ]);
-    assert_eq!(seal, json!({ "anthropic": thoughts }));
+    assert_eq!(seal, json!({ "anthropic": { "by": "acme", "model": "m-1", "content": blocks } }));
     let body = server.only().body;
     assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": 1024 }));
     assert_eq!((&body["max_tokens"], body.get("temperature")), (&json!(4096 + 1024), None));

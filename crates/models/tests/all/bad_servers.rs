@@ -1,12 +1,13 @@
 //! Servers that refuse, stall, break off, flood and talk nonsense, in every format: each ends in a sorted failure, in bounded memory.
 
 use futures_util::StreamExt;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::{FailureKind, Spent};
 use segue_models::http::Secret;
+use segue_models::limits::SSE_EVENT_BYTES_MAX;
 use segue_models::vendor::{Access, Wire};
 use segue_models::{Chunk, Model};
 
-use crate::server::{KEY, Server, Step, answer, events, of, stream};
+use crate::server::{KEY, Server, Step, answer, events, lines, of, stream};
 use crate::support::ask;
 
 /// The beginning of an answer that says `so`, in each format.
@@ -18,6 +19,7 @@ fn beginning(wire: Wire) -> &'static str {
             "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"so\"}}\n\n"
         }
         Wire::Gemini => "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"so\"}]}}]}\n\n",
+        Wire::Ollama => "{\"message\":{\"content\":\"so\"},\"done\":false}\n",
     }
 }
 
@@ -28,6 +30,7 @@ fn ending(wire: Wire) -> &'static str {
         Wire::Responses => "data: {\"type\":\"response.completed\",\"response\":{}}\n\n",
         Wire::Anthropic => "data: {\"type\":\"message_stop\"}\n\n",
         Wire::Gemini => "data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n",
+        Wire::Ollama => "{\"message\":{},\"done\":true,\"done_reason\":\"stop\"}\n",
     }
 }
 
@@ -66,8 +69,8 @@ async fn a_stream_that_ends_early_is_no_answer() {
 #[tokio::test]
 async fn a_slow_stream_is_passed_on_as_it_comes() {
     for wire in Wire::ALL {
-        let steps =
-            vec![head(), piece(beginning(wire)), Step::Wait, piece(": still here\n\n"), piece(ending(wire)), Step::End];
+        let alive = if wire == Wire::Ollama { "\n" } else { ": still here\n\n" };
+        let steps = vec![head(), piece(beginning(wire)), Step::Wait, piece(alive), piece(ending(wire)), Step::End];
         let server = Server::new(vec![steps]).await;
         let mut chunks = server.vendor(wire).stream(ask("hi").request());
         assert_eq!(chunks.next().await, Some(Ok(Chunk::Text("so".into()))), "before the server goes on");
@@ -175,6 +178,10 @@ async fn json_of_the_wrong_shape_is_survived() {
             let server = Server::new(vec![events(&[event])]).await;
             // Whatever comes of it, it comes without a panic.
             let _ = ask("hi").of(&server.vendor(wire)).await;
+            let server =
+                Server::new(vec![lines(&[event, r#"{"message":7,"done":"x"}"#, r#"{"message":{"tool_calls":[7]}}"#])])
+                    .await;
+            let _ = ask("hi").of(&server.vendor(wire)).await;
         }
     }
 }
@@ -182,15 +189,16 @@ async fn json_of_the_wrong_shape_is_survived() {
 #[tokio::test]
 async fn a_flood_is_cut_off() {
     for wire in Wire::ALL {
-        let line = vec![Step::Piece(vec![b'x'; 1 << 20]); 4];
+        let line = vec![Step::Piece(vec![b'x'; 1 << 20]); (SSE_EVENT_BYTES_MAX >> 20) + 1];
         let server = Server::new(vec![std::iter::once(head()).chain(line).collect()]).await;
         let failure = ask("hi").of(&server.vendor(wire)).await.expect_err("an endless line");
-        assert_eq!(failure.kind, FailureKind::Malformed, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, FailureKind::Unusable, "{wire:?}: {failure}");
         let long = format!("data: {}", "x".repeat(1 << 14));
         let words = beginning(wire).replace("so", &long.replace("data: ", ""));
         let server = Server::new(vec![std::iter::once(head()).chain(vec![piece(&words); 300]).collect()]).await;
         let failure = ask("hi").of(&server.vendor(wire)).await.expect_err("an endless answer");
-        assert_eq!(failure.kind, FailureKind::Malformed, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, FailureKind::Unusable, "{wire:?}: {failure}");
+        assert!(failure.spent.is_some(), "and was made all the same");
     }
 }
 
@@ -231,4 +239,48 @@ async fn no_redirect_is_followed_for_the_key_would_go_along() {
     let failure = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect_err("it points elsewhere");
     assert_eq!(failure.kind, FailureKind::BadRequest);
     assert!(elsewhere.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_letter_cut_in_two_is_put_together_in_every_format() {
+    for wire in Wire::ALL {
+        let text = beginning(wire).replace("so", "größe €");
+        let bytes: Vec<Step> = text.bytes().map(|byte| Step::Piece(vec![byte])).collect();
+        let steps = std::iter::once(head()).chain(bytes).chain([piece(ending(wire)), Step::End]).collect();
+        let server = Server::new(vec![steps]).await;
+        let reply = ask("hi").of(&server.vendor(wire)).await.expect("an answer");
+        assert_eq!(reply.text, "größe €", "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_date_to_come_back_at_is_kept_end_to_end() {
+    let headers = vec![
+        ("date", "Wed, 21 Oct 2026 07:28:00 GMT".to_owned()),
+        ("retry-after", "Wed, 21 Oct 2026 07:28:30 GMT".to_owned()),
+    ];
+    let server = Server::new(vec![vec![Step::Head(429, headers), piece("{}"), Step::End]]).await;
+    let failure = ask("hi").of(&server.vendor(Wire::Chat)).await.expect_err("too fast");
+    assert_eq!(failure.retry_after_ms, Some(30_000));
+}
+
+#[tokio::test]
+async fn what_broke_off_was_begun_and_what_was_refused_was_not() {
+    for wire in Wire::ALL {
+        let server = Server::new(vec![stream(&[beginning(wire)]), answer(503, "text/plain", "oh no")]).await;
+        let vendor = server.vendor(wire);
+        let begun = ask("hi").of(&vendor).await.expect_err("it broke off");
+        assert_eq!(begun.spent, Some(Spent::default()), "{wire:?}: nobody knows how much it took");
+        assert_eq!(ask("hi").of(&vendor).await.expect_err("refused").spent, None, "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_megabytes_that_is_told_once_more_at_its_end_is_taken() {
+    let words = "x".repeat(1 << 20);
+    let delta = format!(r#"{{"type":"response.output_text.delta","delta":"{words}"}}"#);
+    let end = format!(r#"{{"type":"response.completed","response":{{"output":["{}"]}}}}"#, words.repeat(3));
+    let server = Server::new(vec![events(&[&delta, &delta, &delta, &end])]).await;
+    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    assert_eq!(reply.text.len(), 3 << 20);
 }

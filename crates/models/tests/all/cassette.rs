@@ -99,7 +99,7 @@ async fn no_key_is_ever_on_a_cassette() {
     unreachable.base_url = "http://127.0.0.1:1/v1".into();
     let _ = ask("hi").of(&folder.record(unreachable)).await;
     let text = folder.text();
-    assert_eq!(text.lines().count(), 6);
+    assert_eq!(text.lines().count(), 7);
     assert!(!text.contains(KEY) && text.contains("[key]"), "{text}");
     let (vendor, _) = folder.play(server.connection(Wire::Chat));
     assert_eq!(ask("hi").of(&vendor).await.expect_err("as it was").kind, FailureKind::Network);
@@ -182,4 +182,43 @@ async fn a_listing_can_be_recorded_too() {
     let player = Player::new(&folder.tape()).expect("a cassette");
     let played = segue_models::discover::offered(&player, &connection).await.expect("a list");
     assert_eq!((recorded.as_slice(), &played), (["a".to_owned(), "b".to_owned()].as_slice(), &recorded));
+}
+
+#[tokio::test]
+async fn the_nearest_request_is_the_one_that_differs_least() {
+    let folder = Folder::new("nearest");
+    let server = Server::new(vec![say("one")]).await;
+    let vendor = folder.record(server.connection(Wire::Chat));
+    ask("a very long question about something else entirely").of(&vendor).await.expect("an answer");
+    ask("hello").assistant("hi").user("short").of(&vendor).await.expect("an answer");
+    drop(vendor);
+    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    let failure = ask("hello").assistant("hi").user("shorter").of(&vendor).await.expect_err("never asked");
+    let expected = r#"differs at /messages/2/content: recorded "short", asked "shorter""#;
+    assert!(failure.message.ends_with(expected), "{failure}");
+}
+
+#[test]
+fn a_cassette_of_another_cast_is_not_recorded_on() {
+    let folder = Folder::new("cast");
+    let record = |cast| {
+        let client = Arc::new(Client::new(Patience::Ample));
+        Recorder::new(client, &folder.tape(), cast).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(record(json!({"who": "me"})), Ok(()));
+    assert_eq!(record(json!({"who": "me"})), Ok(()));
+    let before = folder.text();
+    let error = record(json!({"who": "you"})).expect_err("another cast");
+    assert!(error.contains("another cast") && error.contains(r#"/who: recorded "me", asked "you""#), "{error}");
+    assert_eq!(folder.text(), before, "and it is left alone");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_cassette_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("mode");
+    Recorder::new(Arc::new(Client::new(Patience::Ample)), &folder.tape(), json!({})).expect("it can be written");
+    let mode = std::fs::metadata(folder.tape()).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }

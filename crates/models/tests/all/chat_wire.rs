@@ -1,7 +1,7 @@
 //! OpenAI's chat completions: the request as it is sent, the stream as it is read.
 
-use segue_core::prompt::{Image, Media, Message, Reply, Speaker, Stop, ToolCall, Usage};
-use segue_models::vendor::{Ability, Effort, Json, Manner, Skills, Thinking, Wire};
+use segue_core::prompt::{FailureKind, Image, Media, Message, Reply, Speaker, Stop, ToolCall, Usage};
+use segue_models::vendor::{Ability, Dialect, Effort, Json, Limit, Manner, Skills, Thinking, Wire};
 use segue_models::{Chunk, Model};
 use serde_json::json;
 
@@ -75,14 +75,14 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
 async fn openai_itself_is_told_the_longest_answer_in_its_own_word_with_room_to_think() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut connection = server.connection(Wire::Chat);
-    connection.provider = "openai".into();
+    let dialect = Dialect { limit: Limit::MaxCompletionTokens, ..Dialect::default() };
     connection.skills =
-        Skills { thinking: Thinking::Budget, output_tokens_max: Some(10_000), ..Skills::unknown(100_000) };
+        Skills { thinking: Thinking::Budget, output_tokens_max: Some(10_000), dialect, ..Skills::unknown(100_000) };
     connection.manner = Manner { temperature: Some(0.5), effort: Some(Effort::Low) };
     ask("hi").of(&of(connection)).await.expect("an answer");
     let body = server.only().body;
     assert_eq!(body["max_completion_tokens"], json!(4096 + 1024));
-    assert_eq!((&body["temperature"], &body["reasoning_effort"]), (&json!(0.5), &json!("low")));
+    assert_eq!((body.get("temperature"), &body["reasoning_effort"]), (None, &json!("low")), "it takes no temperature");
     assert!(body.get("max_tokens").is_none());
 }
 
@@ -247,5 +247,73 @@ async fn it_says_what_it_is() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let described = server.vendor(Wire::Chat).describe();
     assert!(described.label.starts_with("m-1 of acme at 127.0.0.1:"), "{}", described.label);
-    assert_eq!(described.window_tokens, 8_192);
+    assert_eq!(described.window_tokens, 100_000);
+    let other = Server::new(vec![events(&HELLO)]).await;
+    let place = server.vendor(Wire::Chat).provider().map(str::to_owned);
+    assert_eq!(place, Some(format!("acme at {}", server.connection(Wire::Chat).host())));
+    assert_ne!(place.as_deref(), other.vendor(Wire::Chat).provider(), "two servers do not fail together");
+}
+
+#[tokio::test]
+async fn prompt_and_answer_fit_into_the_window_together() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Chat);
+    let mut most = async |window_tokens, thinking, prompt_tokens, reply_tokens_max| {
+        connection.skills = Skills { window_tokens, thinking, ..connection.skills };
+        let mut asking = ask("hi");
+        (asking.prompt_tokens, asking.prompt.reply_tokens_max) = (prompt_tokens, reply_tokens_max);
+        asking.of(&of(connection.clone())).await.expect("an answer");
+        server.seen().last().expect("asked").body["max_tokens"].as_u64().expect("a number")
+    };
+    assert_eq!(most(8_192, Thinking::None, 100, 2_048).await, 2_048);
+    assert_eq!(most(8_192, Thinking::Unknown, 100, 2_048).await, 4_096, "whoever may think is left room for it");
+    assert_eq!(most(100_000, Thinking::Unknown, 100, 4_096).await, 4_096 + 8_192);
+    assert_eq!(most(8_192, Thinking::Unknown, 5_000, 2_048).await, 8_192 - 5_000 - 256);
+    assert_eq!(most(8_192, Thinking::None, 7_900, 2_048).await, 36);
+    assert_eq!(most(8_192, Thinking::None, 9_000, 2_048).await, 16, "the server says better why not");
+}
+
+#[tokio::test]
+async fn thoughts_without_an_answer_are_no_answer() {
+    let thinks = r#"{"choices":[{"delta":{"reasoning":"hm, "}}]}"#;
+    let figures = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":64}}"#;
+    for end in [
+        r#"{"choices":[{"delta":{},"finish_reason":"length"}]}"#,
+        r#"{"choices":[{"delta":{"content":" \n"},"finish_reason":"length"}]}"#,
+    ] {
+        let server = Server::new(vec![events(&[thinks, end, figures, "[DONE]"])]).await;
+        let failure = ask("hi").of(&server.vendor(Wire::Chat)).await.expect_err("nothing was said");
+        assert_eq!(failure.kind, FailureKind::Unusable);
+        assert!(failure.message.contains("no room left to answer"), "{failure}");
+        let spent = failure.spent.expect("it was made all the same");
+        assert_eq!(spent.usage, Some(Usage { input: 10, output: 64, ..Usage::default() }));
+    }
+}
+
+#[tokio::test]
+async fn a_wish_for_figures_that_is_refused_is_not_repeated() {
+    let refusal = r#"{"message":"Extra inputs are not permitted: stream_options"}"#;
+    let server = Server::new(vec![answer(422, "application/json", refusal), events(&HELLO)]).await;
+    let vendor = server.vendor(Wire::Chat);
+    for _ in 0..2 {
+        assert_eq!(ask("hi").of(&vendor).await.expect("an answer").text, "Hello");
+    }
+    let asks: Vec<bool> = server.seen().iter().map(|seen| seen.body.get("stream_options").is_some()).collect();
+    assert_eq!(asks, [true, false, false]);
+    let mut connection = server.connection(Wire::Chat);
+    connection.skills.dialect.counts_unasked = true;
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    assert!(server.seen().last().expect("asked").body.get("stream_options").is_none(), "nor where it is known");
+}
+
+#[tokio::test]
+async fn tool_calls_at_the_same_place_stay_apart() {
+    let reply = reply(&[
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"look","arguments":"{\"at\":\"sky\"}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"look","arguments":"{\"at\":\"sea\"}"}}]},"finish_reason":"tool_calls"}]}"#,
+        "[DONE]",
+    ])
+    .await;
+    let calls: Vec<_> = reply.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.clone())).collect();
+    assert_eq!(calls, [("a", json!({"at": "sky"})), ("b", json!({"at": "sea"}))]);
 }

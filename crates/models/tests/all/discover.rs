@@ -1,9 +1,10 @@
 //! Servers that are asked what they serve.
 
 use segue_core::prompt::FailureKind;
-use segue_models::discover::{offered, ollama, window_tokens};
+use segue_models::Catalog;
+use segue_models::discover::{Told, offered, ollama, told};
 use segue_models::http::{Client, Patience};
-use segue_models::vendor::Wire;
+use segue_models::vendor::{Thinking, Wire};
 
 use crate::server::{KEY, Server, answer};
 
@@ -13,7 +14,13 @@ fn probe() -> Client {
 
 #[tokio::test]
 async fn a_local_ollama_is_found_with_the_models_that_talk() {
-    let listing = r#"{"models":[{"name":"llama3.2:latest"},{"name":"nomic-embed-text:latest"},{"name":"qwen3:8b"}]}"#;
+    let listing = r#"{"models":[
+        {"name":"bge-m3:latest","details":{"family":"bert"}},
+        {"name":"llama3.2:latest","details":{"family":"llama"}},
+        {"name":"nomic-embed-text:latest"},
+        {"name":"reader:1b","capabilities":["embedding"]},
+        {"name":"qwen3:8b","capabilities":["completion","tools","thinking"]}
+    ]}"#;
     let server = Server::new(vec![answer(200, "application/json", listing)]).await;
     let host = server.url().replace("/v1", "");
     let env = |name: &str| match name {
@@ -21,21 +28,22 @@ async fn a_local_ollama_is_found_with_the_models_that_talk() {
         "OLLAMA_CONTEXT_LENGTH" => Some("16384".to_owned()),
         _ => None,
     };
-    let found = ollama(&probe(), &env).await;
+    let found = ollama(&probe(), &Catalog::built_in(), &env).await;
     let names: Vec<&str> = found.iter().map(|wanted| wanted.model.as_str()).collect();
     assert_eq!(names, ["llama3.2:latest", "qwen3:8b"]);
-    assert_eq!(found[0].base_url, Some(server.url()));
+    assert_eq!(found[0].base_url, Some(host.clone()));
     assert_eq!(found[0].known.window_tokens, Some(16_384));
     assert_eq!(server.only().line, "GET /api/tags HTTP/1.1");
 }
 
 #[tokio::test]
 async fn nobody_and_nonsense_are_no_ollama() {
-    assert!(ollama(&probe(), &|_| Some("http://127.0.0.1:1".to_owned())).await.is_empty());
+    let catalog = Catalog::built_in();
+    assert!(ollama(&probe(), &catalog, &|_| Some("http://127.0.0.1:1".to_owned())).await.is_empty());
     for body in ["<html>", "{\"models\":7}", "[]"] {
         let server = Server::new(vec![answer(200, "application/json", body)]).await;
         let host = server.url().replace("/v1", "");
-        assert!(ollama(&probe(), &|_| Some(host.clone())).await.is_empty(), "{body}");
+        assert!(ollama(&probe(), &catalog, &|_| Some(host.clone())).await.is_empty(), "{body}");
     }
 }
 
@@ -43,7 +51,7 @@ async fn nobody_and_nonsense_are_no_ollama() {
 async fn servers_tell_their_windows_each_in_its_own_word() {
     let props = r#"{"default_generation_settings":{"n_ctx":2048}}"#;
     let server = Server::new(vec![answer(200, "application/json", props)]).await;
-    assert_eq!(window_tokens(&probe(), &server.connection(Wire::Chat)).await, Some(2048), "llama.cpp");
+    assert_eq!(told(&probe(), &server.connection(Wire::Chat)).await.window_tokens, Some(2048), "llama.cpp");
     assert_eq!(server.only().line, "GET /props HTTP/1.1");
     let none = answer(404, "text/plain", "");
     for (listing, expected) in [
@@ -55,7 +63,8 @@ async fn servers_tell_their_windows_each_in_its_own_word() {
         ("nonsense", None),
     ] {
         let server = Server::new(vec![none.clone(), answer(200, "application/json", listing)]).await;
-        assert_eq!(window_tokens(&probe(), &server.connection(Wire::Chat)).await, expected, "{listing}");
+        let told = told(&probe(), &server.connection(Wire::Chat)).await;
+        assert_eq!(told, Told { window_tokens: expected, ..Told::default() }, "{listing}");
     }
 }
 
@@ -70,4 +79,47 @@ async fn a_provider_lists_what_it_serves_to_whoever_has_a_key() {
     assert_eq!((seen.line.as_str(), seen.header("x-api-key")), ("GET /v1/models HTTP/1.1", Some(KEY)));
     let failure = offered(&probe(), &connection).await.expect_err("refused");
     assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::BadKey, "no such key: [key] (401)"));
+}
+
+#[tokio::test]
+async fn an_ollama_tells_what_a_model_can_do_and_how_it_is_loaded() {
+    let ps = r#"{"models":[{"name":"other","context_length":1},{"name":"m-1","context_length":32768}]}"#;
+    let show = r#"{"capabilities":["completion","thinking"],"details":{"family":"qwen3"},"model_info":{"qwen3.context_length":40960}}"#;
+    let answers =
+        |ps: &str, show: &str| vec![answer(200, "application/json", ps), answer(200, "application/json", show)];
+    // Both are asked at once, so each answer may come to either; one that says nothing of it is passed over.
+    let both = format!("{},{}", &ps[..ps.len() - 1], &show[1..]);
+    let server = Server::new(answers(&both, &both)).await;
+    let expected =
+        Told { window_tokens: Some(32_768), thinking: Some(Thinking::Budget), images: Some(false), tools: Some(false) };
+    assert_eq!(told(&probe(), &server.connection(Wire::Ollama)).await, expected);
+    let mut seen: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
+    seen.sort();
+    assert_eq!(seen, ["GET /api/ps HTTP/1.1", "POST /api/show HTTP/1.1"]);
+    let server = Server::new(answers(show, show)).await;
+    let mut connection = server.connection(Wire::Ollama);
+    connection.skills.window_tokens = 8_192;
+    assert_eq!(
+        told(&probe(), &connection).await.window_tokens,
+        Some(8_192),
+        "what is asked for, where it is not loaded"
+    );
+    connection.skills.window_tokens = 100_000;
+    assert_eq!(told(&probe(), &connection).await.window_tokens, Some(40_960), "and no more than it has");
+}
+
+#[tokio::test]
+async fn a_password_in_the_address_of_an_ollama_goes_into_a_header_and_nowhere_else() {
+    let listing = r#"{"models":[{"name":"llama3.2:latest"}]}"#;
+    let server = Server::new(vec![answer(200, "application/json", listing)]).await;
+    let host = server.url().replace("/v1", "").replace("http://", "http://maja:p%40ss@");
+    let env = |name: &str| (name == "OLLAMA_HOST").then(|| host.clone());
+    let catalog = Catalog::built_in();
+    let found = ollama(&probe(), &catalog, &env).await;
+    assert_eq!(server.only().header("authorization"), Some("Basic bWFqYTpwQHNz"));
+    let connection = catalog.find(&found[0], &env).expect("it can be reached").connection;
+    let shown = format!("{connection:?} {found:?} {}", serde_json::to_string(&connection).expect("JSON"));
+    for secret in ["maja", "p%40ss", "p@ss", "bWFqYT"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
 }

@@ -16,10 +16,12 @@ const HELLO: [&str; 2] = [
 async fn a_conversation_is_sent_as_the_format_wants_it() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut connection = server.connection(Wire::Gemini);
+    connection.skills.thinking = Thinking::Budget;
     connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.5) };
     let call = |name: &str, id: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
-    let seal = Some(r#"{"gemini":{"0":"sig"}}"#.into());
+    let content = json!({ "signatures": { "call_1": "sig" }, "ids": ["call_2"] });
+    let seal = Some(json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }).to_string().into());
     let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
     asking.prompt.messages.push(Message { tool_calls, seal, ..Message::of(Speaker::Assistant) });
     for (id, said) in [("call_1", "blue"), ("call_2", "birds")] {
@@ -43,11 +45,11 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
                 { "role": "user", "parts": [{ "text": "What is up?" }] },
                 { "role": "model", "parts": [
                     { "functionCall": { "name": "look", "args": { "at": "sky" } }, "thoughtSignature": "sig" },
-                    { "functionCall": { "name": "hear", "args": { "at": "sky" } } },
+                    { "functionCall": { "name": "hear", "args": { "at": "sky" }, "id": "call_2" } },
                 ]},
                 { "role": "user", "parts": [
                     { "functionResponse": { "name": "look", "response": { "result": "blue" } } },
-                    { "functionResponse": { "name": "hear", "response": { "result": "birds" } } },
+                    { "functionResponse": { "name": "hear", "response": { "result": "birds" }, "id": "call_2" } },
                 ]},
                 { "role": "model", "parts": [
                     { "functionCall": { "name": "look", "args": { "at": "sky" } }, "thoughtSignature": "skip_thought_signature_validator" },
@@ -91,7 +93,8 @@ async fn function_calls_get_ids_and_their_signatures_are_sealed() {
     assert_eq!(calls, [("call_1", json!({"at": "sky"})), ("call_2", json!({}))]);
     assert_eq!(reply.stop, Stop::Tools);
     let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
-    assert_eq!(seal, json!({ "gemini": { "0": "s1" } }));
+    let content = json!({ "signatures": { "call_1": "s1" }, "ids": [] });
+    assert_eq!(seal, json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }));
 }
 
 #[tokio::test]
@@ -108,6 +111,8 @@ async fn blocked_prompts_and_answers_are_told_apart() {
     assert_eq!(cut.expect("an answer").stop, Stop::Filtered);
     let long = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"MAX_TOKENS"}]}"#).await;
     assert_eq!(long.expect("an answer").stop, Stop::Length);
+    let other = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"OTHER"}]}"#).await;
+    assert_eq!(other.expect_err("no filter").to_string(), "unreadable answer: acme broke the answer off (OTHER)");
     let broken = end(r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#).await;
     assert_eq!(broken.expect_err("unreadable").kind, FailureKind::Malformed);
     let error = end(r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#).await;
@@ -138,4 +143,18 @@ async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
     ask("hi").of(&of(connection)).await.expect("an answer");
     let settings = &server.only().body["generationConfig"];
     assert_eq!(settings["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_do_without_thinking_is_held_to_its_least() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Gemini);
+    connection.skills.thinking = Thinking::Budget;
+    connection.manner.effort = Some(Effort::None);
+    ask("hi").of(&of(connection.clone())).await.expect("an answer");
+    connection.skills.thought_tokens_min = 128;
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    let budgets: Vec<_> =
+        server.seen().iter().map(|seen| seen.body["generationConfig"]["thinkingConfig"].clone()).collect();
+    assert_eq!(budgets, [json!({ "thinkingBudget": 0 }), json!({ "thinkingBudget": 128 })]);
 }

@@ -2,7 +2,7 @@
 
 use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
 use segue_models::Growth;
-use segue_models::vendor::{Effort, Manner, Wire};
+use segue_models::vendor::{Effort, Manner, Thinking, Wire};
 use serde_json::json;
 
 use crate::server::{Server, answer, events, of};
@@ -18,6 +18,7 @@ const HELLO: [&str; 3] = [
 async fn a_conversation_is_sent_as_the_format_wants_it() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut connection = server.connection(Wire::Responses);
+    connection.skills.thinking = Thinking::Levels;
     connection.manner = Manner { effort: Some(Effort::High), ..Manner::default() };
     let look = ToolCall { id: "c1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
@@ -40,6 +41,7 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
             "model": "m-1",
             "stream": true,
             "store": false,
+            "include": ["reasoning.encrypted_content"],
             "max_output_tokens": 4096 + 16_384,
             "reasoning": { "effort": "high", "summary": "auto" },
             "input": [

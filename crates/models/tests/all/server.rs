@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use segue_models::http::{Client, Patience, Secret};
-use segue_models::vendor::{Access, Connection, Manner, Skills, Vendor, Wire};
+use segue_models::vendor::{Access, Connection, Manner, Skills, Thinking, Vendor, Wire};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -60,6 +60,13 @@ pub fn stream(pieces: &[&str]) -> Vec<Step> {
 pub fn events(data: &[&str]) -> Vec<Step> {
     let text: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
     stream(&[&text])
+}
+
+/// An answer that is a stream of lines, all in one piece.
+pub fn lines(data: &[&str]) -> Vec<Step> {
+    let head = Step::Head(200, vec![("content-type", "application/x-ndjson".to_owned())]);
+    let text: String = data.iter().map(|data| format!("{data}\n")).collect();
+    vec![head, Step::Piece(text.into_bytes()), Step::End]
 }
 
 /// A whole answer.
@@ -125,7 +132,7 @@ impl Server {
             base_url: self.url(),
             model: "m-1".to_owned(),
             key: Access::Key { env: "ACME_API_KEY".to_owned(), key: Some(Secret::new(KEY)) },
-            skills: Skills::unknown(8_192),
+            skills: Skills { thinking: Thinking::None, ..Skills::unknown(100_000) },
             manner: Manner::default(),
         }
     }

@@ -47,6 +47,7 @@ async fn a_wrong_answer_is_sent_back_once_with_what_is_wrong() {
     let reply = reply.expect("an answer");
     assert_eq!(reply.text, "{\"n\": 4}");
     assert_eq!(reply.usage, Some(Usage { input: 20, output: 4, ..Usage::default() }), "both were paid for");
+    assert_eq!(reply.sent_back, Some(Usage { input: 10, output: 2, ..Usage::default() }), "one by one");
     let seen = server.seen();
     assert_eq!(seen.len(), 2);
     let messages = seen[1].body["messages"].as_array().expect("messages");
@@ -64,7 +65,10 @@ async fn what_is_wrong_twice_is_passed_on_if_it_is_json_at_all() {
     let (reply, _) = play(&["{\"n\": 0}", "I cannot."]).await;
     assert_eq!(reply.expect("an answer").text, "{\"n\":0}", "the better of the two");
     let (reply, server) = play(&["I cannot.", "I said I cannot."]).await;
-    assert_eq!(reply.expect_err("no JSON").kind, FailureKind::Malformed);
+    let failure = reply.expect_err("no JSON");
+    assert_eq!(failure.kind, FailureKind::Unusable, "it would do no better the third time");
+    let both = Usage { input: 20, output: 4, ..Usage::default() };
+    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(both), "both were paid for");
     let complaint = server.seen()[1].body["messages"][2]["content"].to_string();
     assert!(complaint.contains("there is no JSON in it"), "{complaint}");
 }
@@ -110,4 +114,13 @@ async fn a_schema_that_is_none_is_held_against_nobody() {
     let server = Server::new(vec![say("{\"a\": 1}")]).await;
     let reply = ask("hi").json(json!({"type": "nonsense"})).of(&server.vendor(Wire::Chat)).await;
     assert_eq!(reply.expect("an answer").text, "{\"a\": 1}");
+}
+
+#[tokio::test]
+async fn what_was_sent_back_is_paid_for_even_if_nothing_better_comes() {
+    let server = Server::new(vec![say("{\"n\": 0}"), answer(503, "text/plain", "oh no")]).await;
+    let failure = asking().of(&server.vendor(Wire::Chat)).await.expect_err("it broke down");
+    assert_eq!(failure.kind, FailureKind::Overload);
+    let first = Usage { input: 10, output: 2, ..Usage::default() };
+    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(first));
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct Asking {
     pub prompt: Prompt,
+    pub prompt_tokens: u32,
     pub growth: Growth,
     pub call: CallFacts,
 }
@@ -31,6 +32,7 @@ pub fn nothing() -> Asking {
             output: Output::Text,
             reply_tokens_max: 4096,
         },
+        prompt_tokens: 0,
         growth: Growth::Grows,
         call: CallFacts::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
@@ -76,7 +78,8 @@ impl Asking {
     }
 
     pub fn request(&self) -> Request {
-        Request { prompt: Arc::new(self.prompt.clone()), growth: self.growth, call: self.call.clone() }
+        let (prompt, prompt_tokens) = (Arc::new(self.prompt.clone()), self.prompt_tokens);
+        Request { prompt, prompt_tokens, growth: self.growth, call: self.call.clone() }
     }
 
     pub async fn of(&self, model: &dyn Model) -> Result<Reply, Failure> {

@@ -1,15 +1,19 @@
 //! Which models are at hand, what they cost, and what a provider serves beside them.
 
+use std::time::Duration;
+
+use anyhow::Context;
 use segue_core::ids::ModelName;
 use segue_models::card::{ModelCard, Price};
 use segue_models::catalog::Wanted;
-use segue_models::discover::offered;
+use segue_models::discover::{OLLAMA, offered, ollama_here};
 use segue_models::http::{Client, Patience};
+use segue_models::limits::LISTING_MS_MAX;
 use serde_json::{Value, json};
 
 use crate::cast::{Member, Search, Sheet, env, find_models};
 use crate::cli::{Global, ModelList};
-use crate::config::{Config, Origin};
+use crate::config::{Config, ModelKind, Origin};
 use crate::print::table::{Column, Table};
 use crate::print::{self, Screen, amount};
 use crate::setup;
@@ -108,16 +112,34 @@ fn prices(card: Option<ModelCard>) -> [String; 3] {
     }
 }
 
-/// What a provider says it serves.
-async fn served(global: &Global, config: &Config, provider: &str) -> anyhow::Result<()> {
-    let place = config.catalog.providers().into_iter().find(|(name, _)| *name == provider);
-    let default = place.and_then(|(_, provider)| provider.default.clone());
-    let model = default.unwrap_or_else(|| "any".to_owned());
-    let wanted = Wanted { provider: provider.to_owned(), model, ..Wanted::default() };
+/// What somebody is to be asked for who is named: as a model of the configuration, or as a provider.
+fn wanted(config: &Config, name: &str) -> Wanted {
+    let configured = config.models.get(&ModelName::from(name)).map(|model| &model.value.kind);
+    if let Some(ModelKind::Vendor(wanted)) = configured {
+        return (**wanted).clone();
+    }
+    let provider = config.catalog.providers().into_iter().find(|(provider, _)| *provider == name);
+    let here = if name == OLLAMA { ollama_here(&env) } else { Wanted::default() };
+    let model = provider.and_then(|(_, provider)| provider.default.clone()).unwrap_or_else(|| "any".to_owned());
+    Wanted { provider: name.to_owned(), model, ..here }
+}
+
+/// What a provider says it serves, or the server of a configured model.
+async fn served(global: &Global, config: &Config, name: &str) -> anyhow::Result<()> {
+    let wanted = wanted(config, name);
+    let provider = wanted.provider.as_str();
     let connection = config.catalog.find(&wanted, &env)?.connection;
-    let names = offered(&Client::new(Patience::Ample), &connection).await.map_err(|failure| {
-        anyhow::anyhow!("{}", failure.message).context(format!("{provider} does not say what it serves"))
-    })?;
+    let place = match connection.host() {
+        host if host.contains(provider) => provider.to_owned(),
+        host => format!("{provider} at {host}"),
+    };
+    let client = Client::new(Patience::Ample);
+    let listing = tokio::time::timeout(Duration::from_millis(LISTING_MS_MAX), offered(&client, &connection)).await;
+    let names = match listing {
+        Ok(names) => names.map_err(|failure| anyhow::anyhow!("{}", failure.message)),
+        Err(_) => Err(anyhow::anyhow!("no answer within {} s", LISTING_MS_MAX / 1_000)),
+    };
+    let names = names.with_context(|| format!("{place} does not say what it serves"))?;
     if global.json {
         return print::json(&json!({ "provider": provider, "models": names }));
     }

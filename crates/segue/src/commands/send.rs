@@ -48,6 +48,9 @@ pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
             } else if live == Live::Nothing && !turned.said.is_empty() {
                 print::out(&format!("{}\n", turned.said.join("\n\n")))?;
             }
+            for shortfall in turned.calls.iter().filter_map(CallRow::shortfall) {
+                print::note(&error_paint().warn(&shortfall));
+            }
             conclude(&turned.outcome)
         }
         End::Held(call) => Err(held(engine, &session, call).await),
@@ -167,13 +170,13 @@ fn call_json(row: &CallRow) -> Value {
         "call": row.call.to_string(),
         "role": row.role,
         "model": row.model,
-        "failed_tries": row.failed,
+        "failed_tries": row.lost.failed,
         "unknown_tries": row.unknown,
     });
     let more = match &row.end {
         CallEnd::Open => json!({ "end": "open" }),
         CallEnd::Failed(reason) => json!({ "end": "failed", "reason": reason }),
-        CallEnd::Answered { usage, counted_by, cost_microusd, ms } => json!({
+        CallEnd::Answered { usage, counted_by, cost_microusd, ms, stop } => json!({
             "end": "answered",
             "tokens_in": usage.input,
             "tokens_out": usage.output,
@@ -181,6 +184,7 @@ fn call_json(row: &CallRow) -> Value {
             "counted_by": counted_by,
             "cost_microusd": cost_microusd,
             "ms": ms,
+            "stop": stop,
         }),
     };
     if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {

@@ -1,5 +1,6 @@
 //! From the text of a file to a configuration. Every key of the file is known here and nowhere else.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -296,6 +297,15 @@ fn check_models(top: &Table<'_>, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+impl Config {
+    /// Every model that plays somebody, steps in, or is named in a flow's settings.
+    pub fn named_models(&self) -> BTreeSet<ModelName> {
+        let flows = self.flows();
+        let cast = named_models(self).into_iter().chain(models_in_settings(self, &flows));
+        cast.map(|model| model.value).collect()
+    }
+}
+
 /// Every model that plays somebody, or steps in.
 fn named_models(config: &Config) -> Vec<Setting<ModelName>> {
     let casts = config.casts.iter().chain(&config.fallbacks).map(|cast| &cast.model);
@@ -304,6 +314,11 @@ fn named_models(config: &Config) -> Vec<Setting<ModelName>> {
 
 /// Adds the models that a flow's settings name as `provider/model`.
 pub fn adopt_settings(config: &mut Config, flows: &[Arc<dyn Rules>]) {
+    let named = models_in_settings(config, flows);
+    named.iter().for_each(|name| config.adopt(name));
+}
+
+fn models_in_settings(config: &Config, flows: &[Arc<dyn Rules>]) -> Vec<Setting<ModelName>> {
     let mut named = Vec::new();
     for setting in &config.settings {
         let Some(rules) = flows.iter().find(|rules| rules.spec().name == setting.flow) else { continue };
@@ -311,7 +326,7 @@ pub fn adopt_settings(config: &mut Config, flows: &[Arc<dyn Rules>]) {
         let models = models_named(&rules.spec().settings, &settings).into_iter();
         named.extend(models.map(|(_, model)| Setting { value: model, origin: setting.value.origin }));
     }
-    named.iter().for_each(|name| config.adopt(name));
+    named
 }
 
 fn at(top: &Table<'_>, origin: Origin, message: String) -> Error {

@@ -22,8 +22,13 @@ pub(super) const VENDOR_KEYS: [&str; 11] = [
     "output_tokens_max",
 ];
 
-pub(super) const WIRE_WORDS: [(&str, Wire); 4] =
-    [("chat", Wire::Chat), ("responses", Wire::Responses), ("anthropic", Wire::Anthropic), ("gemini", Wire::Gemini)];
+pub(super) const WIRE_WORDS: [(&str, Wire); 5] = [
+    ("chat", Wire::Chat),
+    ("responses", Wire::Responses),
+    ("anthropic", Wire::Anthropic),
+    ("gemini", Wire::Gemini),
+    ("ollama", Wire::Ollama),
+];
 pub(super) const EFFORT_WORDS: [(&str, Effort); 4] =
     [("none", Effort::None), ("low", Effort::Low), ("medium", Effort::Medium), ("high", Effort::High)];
 pub(super) const JSON_WORDS: [(&str, Json); 3] =
@@ -59,6 +64,7 @@ pub(super) fn read(table: &Table<'_>, name: &str, catalog: &Catalog) -> Result<W
         wire: table.word("wire", &WIRE_WORDS)?.map(|wire| wire.value),
         base_url,
         key_env,
+        login_env: None,
         manner: Manner {
             temperature: table.decimal("temperature", 0.0, HOTTEST)?.map(|number| number.value as f32),
             effort: table.word("effort", &EFFORT_WORDS)?.map(|effort| effort.value),
@@ -93,6 +99,9 @@ fn holds_secret(url: &str) -> bool {
 /// The model that `provider/model` stands for, if the provider is known.
 pub fn shorthand(catalog: &Catalog, name: &str) -> Option<Model> {
     let (provider, model) = name.split_once('/')?;
+    let known = catalog.providers().into_iter().find(|(known, _)| *known == provider)?.1;
+    // A provider may have put its own name before its model's.
+    let model = if known.default.as_deref() == Some(name) { name } else { model };
     let wanted = Wanted { provider: provider.to_owned(), model: model.to_owned(), ..Wanted::default() };
     let is_known = !model.is_empty() && catalog.find(&wanted, &|_| None).is_ok();
     is_known.then(|| Model { kind: ModelKind::Vendor(Box::new(wanted)), window_tokens: None, price: None })

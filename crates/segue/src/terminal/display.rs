@@ -10,6 +10,7 @@ use segue_core::phase::state::How;
 use segue_core::session::Session;
 
 use super::screen::{Screen, Seen};
+use crate::follow::shortfall;
 use crate::print::amount::duration;
 use crate::progress::{call_label, speaker};
 
@@ -278,6 +279,10 @@ fn line(before: &Session, recorded: &Recorded) -> Option<String> {
                 Next::GiveUp if *attempt > 1 => format!("{label}: given up after {attempt} tries: {failure}"),
                 Next::GiveUp => format!("{label}: {failure}"),
             }
+        }
+        Event::CallAnswered(answered) => {
+            let role = before.calls.get(&answered.call).map(|open| &open.opened.role)?;
+            format!("— {} —", shortfall(role, answered.stop, answered.usage.output)?)
         }
         Event::CallMoved { call, from, to } => format!("{}: {to} steps in for {from}", label(call)),
         Event::CallUnknown { call, next, .. } => {

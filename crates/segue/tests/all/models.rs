@@ -114,8 +114,13 @@ fn an_ollama_on_this_machine_is_found_and_used_without_a_word() {
         run.out
     };
     assert_eq!(run(&["send", "hello"]), "You said: hello\n");
+    assert_eq!(vendor.asked().last().expect("asked")["options"]["num_ctx"], json!(16_384), "as it is loaded");
     assert!(run(&["doctor"]).contains("ok     found     ollama "));
-    assert!(run(&["models"]).contains("echo:latest"));
+    let listed = run(&["models"]);
+    assert!(listed.contains("ollama/echo:latest") && listed.contains("16,384"), "{listed}");
+    assert!(!listed.contains("bge-m3"), "what only reads does not talk: {listed}");
+    assert!(run(&["models", "ollama"]).contains("ollama/echo:latest"), "it is asked where it is");
+    assert_eq!(run(&["send", "--model", "ollama/echo:latest", "hello"]), "You said: hello\n");
     assert!(run(&["config"]).contains("models.default") && run(&["config"]).contains("found here"));
 }
 
@@ -263,4 +268,94 @@ fn an_image_is_shown_with_the_message() {
     home.place.write("cat.txt", "meow");
     assert!(home.run(&["send", "--image", "cat.txt", "x"]).err.contains("PNG, JPEG, GIF and WebP are taken"));
     assert!(home.run(&["send", "--image", "gone.png", "x"]).err.contains("cannot read the image gone.png"));
+}
+
+#[test]
+fn a_server_that_counts_the_longest_answer_against_its_window_is_not_asked_for_too_much() {
+    let home = Home::new();
+    let config = home.place.read("segue.toml").replace("[models.echo]", "[models.narrow]").replace("9000", "4096");
+    home.place.write("segue.toml", &format!("[models]\ndefault = \"narrow\"\n{config}"));
+    assert_eq!(home.ok(&["send", "--session", "a", "hello"]), "You said: hello\n");
+    assert!(home.vendor.asked()[0]["max_tokens"].as_u64().expect("a number") < 4_096);
+}
+
+#[test]
+fn thoughts_without_an_answer_are_a_failure_and_a_cut_answer_is_said_to_be_one() {
+    let home = Home::new();
+    let config = home.place.read("segue.toml");
+    let named = |name: &str| config.replace("[models.echo]", &format!("[models.{name}]"));
+    home.place.write("segue.toml", &format!("{}{}{config}", named("dreamer"), named("rambler")));
+    let run = home.run(&["send", "--session", "a", "--model", "dreamer", "hello"]);
+    assert!(run.code == 1 && run.err.contains("no room left to answer"), "{}", run.err);
+    assert_eq!(home.vendor.asked().len(), 1, "it would do no better the next time");
+    assert!(home.ok(&["show", "a"]).contains("1 failed"));
+    let report = home.run(&["send", "--session", "b", "--json", "--model", "dreamer", "hello"]).out;
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["spent"]["tokens_out"], json!(5), "what was lost was paid for: {report}");
+    let run = home.run(&["send", "--model", "rambler", "hello"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "You said: hello, and\n"));
+    assert!(run.err.contains("the answer of assistant was cut off"), "{}", run.err);
+}
+
+#[test]
+fn a_password_in_an_address_is_shown_and_written_nowhere() {
+    let (place, vendor) = (Place::new(), Vendor::new(""));
+    let host = format!("http://me:secret-word@{}", vendor.host());
+    let run = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        Run::of(&command.env_remove("SEGUE_DISCOVER").env("OLLAMA_HOST", &host).output().expect("it runs"))
+    };
+    let sent = run(&["send", "--session", "a", "--record", "tape.jsonl", "hello"]);
+    assert_eq!((sent.code, sent.out.as_str()), (0, "You said: hello\n"), "{}", sent.err);
+    assert!(vendor.seen().iter().all(|seen| seen.head.contains("Basic bWU6c2VjcmV0LXdvcmQ=")));
+    let everything = format!(
+        "{}{}{}{}",
+        run(&["doctor"]).out,
+        run(&["models"]).out,
+        run(&["show", "a", "--events"]).out,
+        place.read("tape.jsonl")
+    );
+    for secret in ["secret-word", "bWU6c2VjcmV0"] {
+        assert!(!everything.contains(secret), "{everything}");
+    }
+    place.write("prices.toml", "[providers.mine]\nwire = \"chat\"\nbase_url = \"http://me:secret-word@box/v1\"");
+    place.write("segue.toml", "[catalog]\nfile = \"prices.toml\"\n");
+    let error = place.run(&["models"]);
+    assert!(error.err.contains("holds a name or a password") && !error.err.contains("secret-word"), "{}", error.err);
+}
+
+#[test]
+fn the_server_of_a_configured_model_is_asked_by_the_models_name() {
+    let home = Home::new();
+    let served = home.ok(&["models", "echo"]);
+    assert!(served.contains("openai-compatible/big"), "{served}");
+}
+
+#[test]
+fn a_provider_that_puts_its_own_name_before_its_models_is_asked_for_them_by_their_whole_name() {
+    let place = Place::new();
+    let models = |key: &str| {
+        let mut command = place.command(&["models", "--json"]);
+        command.env_remove("SEGUE_DISCOVER").env(key, KEY).env("OLLAMA_HOST", "127.0.0.1:1");
+        let listed = Run::of(&command.output().expect("it runs")).out;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        listed["models"].as_array().expect("a list").clone()
+    };
+    let named = |rows: &[serde_json::Value], name: &str| rows.iter().find(|row| row["name"] == name).cloned();
+    let router = named(&models("OPENROUTER_API_KEY"), "openrouter/auto").expect("found");
+    assert!(!router["notes"].to_string().contains("called"), "that is what it is called there: {router}");
+    let groq = named(&models("GROQ_API_KEY"), "groq/openai/gpt-oss-120b").expect("found");
+    assert_eq!(groq["of"], json!("groq"));
+    place.write("segue.toml", "[models]\ndefault = \"openrouter/auto\"\n");
+    let router = named(&models("OPENROUTER_API_KEY"), "openrouter/auto").expect("named");
+    assert!(!router["notes"].to_string().contains("called auto"), "{router}");
+}
+
+#[test]
+fn a_cassette_is_not_recorded_on_by_another_cast() {
+    let home = Home::new();
+    home.ok(&["send", "--record", "tape.jsonl", "hello"]);
+    home.place.write("segue.toml", &home.place.read("segue.toml").replace("9000", "8000"));
+    let run = home.run(&["send", "--record", "tape.jsonl", "hello"]);
+    assert!(run.code == 1 && run.err.contains("was recorded with another cast"), "{}", run.err);
 }

@@ -67,16 +67,42 @@ fn answer(seen: &Seen, key: &str) -> (u16, &'static str, String) {
     let is_known = key.is_empty() || seen.head.to_lowercase().contains(&format!("authorization: bearer {key}"));
     let json = "application/json";
     match seen.line.split(' ').nth(1).unwrap_or_default() {
-        "/api/tags" => (200, json, json!({ "models": [{ "name": "echo:latest" }, { "name": "embed:1" }] }).to_string()),
+        "/api/tags" => {
+            let bert = json!({ "name": "bge-m3:latest", "details": { "family": "bert" } });
+            (200, json, json!({ "models": [bert, { "name": "echo:latest" }, { "name": "embed:1" }] }).to_string())
+        }
+        "/api/ps" => (200, json, json!({ "models": [{ "name": "echo:latest", "context_length": 16384 }] }).to_string()),
+        "/api/chat" => (200, "application/x-ndjson", echoed_by_ollama(&seen.body)),
         _ if !is_known => {
             let sent =
                 seen.head.lines().find(|line| line.to_lowercase().starts_with("authorization")).unwrap_or("no key");
             (401, json, json!({ "error": { "message": format!("what is this? {sent}") } }).to_string())
         }
         "/v1/models" => (200, json, json!({ "data": [{ "id": "echo" }, { "id": "big" }] }).to_string()),
-        "/v1/chat/completions" => (200, "text/event-stream", echoed(&seen.body)),
+        "/v1/chat/completions" => match refusal(&seen.body) {
+            Some(refusal) => (400, json, json!({ "error": { "message": refusal } }).to_string()),
+            None => (200, "text/event-stream", echoed(&seen.body)),
+        },
         _ => (404, "text/plain", "not here".to_owned()),
     }
+}
+
+/// The window of the model `narrow`, into which prompt and answer must fit together.
+const NARROW: u64 = 4_096;
+
+/// Why a request is refused: as some servers do whose window the longest answer that is asked for would burst.
+fn refusal(body: &Value) -> Option<String> {
+    let asked = body["messages"].to_string().len() as u64 / 4 + body["max_tokens"].as_u64().unwrap_or(0);
+    (body["model"] == "narrow" && asked > NARROW).then(|| {
+        format!("This model's maximum context length is {NARROW} tokens. However, you requested {asked} tokens.")
+    })
+}
+
+fn echoed_by_ollama(body: &Value) -> String {
+    let last = body["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
+    let said = format!("You said: {}", last["content"].as_str().unwrap_or_default());
+    let end = json!({ "message": {}, "done": true, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 5 });
+    format!("{}\n{end}\n", json!({ "message": { "role": "assistant", "content": said }, "done": false }))
 }
 
 /// An answer that repeats the last words, with figures: everything but the last message was cached.
@@ -87,6 +113,12 @@ fn echoed(body: &Value) -> String {
         parts => parts[0]["text"].as_str().unwrap_or_default().to_owned(),
     };
     let last = messages.last().map(said).unwrap_or_default();
+    // Two models that never get round to it.
+    let (words, thought, stop) = match body["model"].as_str() {
+        Some("dreamer") => (String::new(), "hm".repeat(9), "length"),
+        Some("rambler") => (format!("You said: {last}, and"), String::new(), "length"),
+        _ => (format!("You said: {last}"), String::new(), "stop"),
+    };
     let tokens = |messages: &[Value]| messages.iter().map(|message| said(message).len() as u64 / 4 + 1).sum::<u64>();
     let cached = if messages.len() > 2 { tokens(&messages[..messages.len() - 1]) } else { 0 };
     let usage = json!({
@@ -94,8 +126,7 @@ fn echoed(body: &Value) -> String {
         "completion_tokens": 5,
         "prompt_tokens_details": { "cached_tokens": cached },
     });
-    let chunk =
-        json!({ "choices": [{ "delta": { "content": format!("You said: {last}") }, "finish_reason": "stop" }] });
+    let chunk = json!({ "choices": [{ "delta": { "content": words, "reasoning": thought }, "finish_reason": stop }] });
     let end = json!({ "choices": [], "usage": usage });
     format!("data: {chunk}\n\ndata: {end}\n\ndata: [DONE]\n\n")
 }

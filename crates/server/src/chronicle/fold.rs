@@ -97,7 +97,7 @@ impl Chronicle {
         match event {
             Event::CallFailed { call, attempt, failure, next } => {
                 self.attempted(*call, Try { place, attempt: Some(*attempt), line: line(), next: Some(*next) });
-                self.spend(*call, |tally| tally.failed += 1);
+                self.spend(*call, |tally| tally.failed(failure.spent));
                 self.given_up(*call, *next, place, failure.to_string());
             }
             Event::CallUnknown { call, attempt, next } => {
