@@ -254,6 +254,7 @@ fn calls(stage: &mut Stage) {
         stop: Stop::Length,
         usage,
         seal: None,
+        ..Reply::default()
     };
     stage.reply("speaker", full);
     let (call, attempt) = stage.open_call("speaker");
