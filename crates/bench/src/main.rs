@@ -5,6 +5,7 @@ mod bed;
 mod flows;
 mod looping;
 mod machine;
+mod maps;
 mod measure;
 mod model;
 mod plan;
@@ -39,7 +40,7 @@ struct Arguments {
     /// Print JSON lines for the comparison with other frameworks, and nothing else
     #[arg(long)]
     peers: bool,
-    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold; store and
+    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold, http, streams; store and
     /// shape are part of the name); may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -58,6 +59,9 @@ struct Arguments {
     /// How often a measurement is made again because the machine was not quiet
     #[arg(long, default_value_t = 1)]
     retries: usize,
+    /// Measure instead what it takes to read, analyse and tell a map of the concierge's, by its size
+    #[arg(long)]
+    maps: bool,
     /// Run one shape over and over, for a profiler
     #[arg(long = "loop", value_name = "SHAPE")]
     looped: Option<Shape>,
@@ -84,6 +88,9 @@ fn main() -> Result<()> {
         let job = serde_json::from_str(job).context("no measurement")?;
         let rows = runtime()?.block_on(measure::run(&job))?;
         return rows.iter().try_for_each(|row| print(&serde_json::to_string(row)?));
+    }
+    if arguments.maps {
+        return print(&maps::measure());
     }
     let folder = match &arguments.dir {
         Some(dir) => {

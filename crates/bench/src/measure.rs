@@ -2,8 +2,10 @@
 //! `docs/benchmarks.md` names.
 
 mod growth;
+mod http;
 mod memory;
 mod opening;
+mod prompts;
 mod raw;
 mod reading;
 mod together;
@@ -62,6 +64,12 @@ pub enum What {
     Opening,
     /// Reads of a long session.
     Reading,
+    /// Turns through HTTP, beside the same in process.
+    Http,
+    /// Open streams with events arriving in all of them.
+    Streams,
+    /// What an assistant's nodes are shown, turn by turn.
+    Prompts,
 }
 
 impl Job {
@@ -77,6 +85,9 @@ impl Job {
             What::Resume => "resume",
             What::Opening => "open",
             What::Reading => "read",
+            What::Http => "http",
+            What::Streams => "streams",
+            What::Prompts => "prompts",
         };
         format!("{what}.{}.{}", self.keeper.name(), self.shape.name())
     }
@@ -117,6 +128,9 @@ pub async fn run(job: &Job) -> Result<Vec<Row>> {
         What::Resume => opening::resume(job).await,
         What::Opening => opening::open(job).await,
         What::Reading => reading::measure(job).await,
+        What::Http => http::turns(job).await,
+        What::Streams => http::streams(job).await,
+        What::Prompts => prompts::measure(job).await,
     }
 }
 

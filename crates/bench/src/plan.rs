@@ -56,6 +56,13 @@ pub fn jobs(extent: Extent, only: &[String], dir: &Path) -> Vec<Job> {
     for shape in [Shape::Single, Shape::Fanout] {
         add(What::Cold, Keeper::Sqlite, shape, 2, sized(7, 3), 1);
     }
+    if extent != Extent::Peers {
+        for sessions in [1, 64] {
+            add(What::Http, Keeper::Sqlite, Shape::Single, sized(100, 30), sized(5, 3), sessions);
+        }
+        add(What::Streams, Keeper::Sqlite, Shape::Single, 1, 1, 1_000);
+        add(What::Prompts, Keeper::Memory, Shape::Single, 40, 1, 1);
+    }
     let is_wanted = |job: &Job| only.is_empty() || only.iter().any(|word| job.name().contains(word));
     let read: Vec<String> = jobs.iter().filter(|job| is_wanted(job) && reads_long(job)).map(Job::long_name).collect();
     jobs.retain(|job| is_wanted(job) || (makes_long(job) && read.contains(&job.long_name())));

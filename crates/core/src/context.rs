@@ -260,6 +260,13 @@ pub struct Receipt {
     pub digest: BodyId,
 }
 
+impl Receipt {
+    /// The user's own words among what is asked. What an answer quotes from them is not the answer's.
+    pub fn words(&self) -> impl Iterator<Item = Text> {
+        self.ask.iter().filter(|piece| piece.layer == Layer::Words).filter_map(|piece| piece.text)
+    }
+}
+
 /// Which thread a call uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

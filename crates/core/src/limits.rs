@@ -80,7 +80,7 @@ pub const MARKS_MAX: usize = 512;
 pub const PHASES_MAX: usize = 64;
 /// The most gates a graph may have. The search for dead ends looks at every set of open gates that can be met.
 pub const GATES_MAX: usize = 8;
-/// The longest content a block may have. A longer one is shown as text.
+/// The longest content a block may have. A longer one is not read.
 pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
 /// How many blocks of one text are read. Further ones are hidden all the same.
 pub const BLOCKS_MAX: usize = 64;
@@ -88,6 +88,8 @@ pub const BLOCKS_MAX: usize = 64;
 pub const BLOCK_NAME_BYTES_MAX: usize = 40;
 /// How many blanks may stand between a marker's brackets and its name, on either side.
 pub const MARKER_BLANKS_MAX: usize = 3;
+/// Markers in the user's words that a model's blocks are compared with.
+pub const QUOTED_MARKERS_MAX: usize = 64;
 /// How much white space is held back until it is known whether a block follows.
 pub const GAP_BYTES_MAX: usize = 256;
 /// The longest key of a field.

@@ -20,8 +20,14 @@
 //! - The first start marker that counts opens a block. Within it the same rule holds for the end marker, except that an
 //!   **end marker that begins its line always ends the block**, also inside a fence that the block forgot to close. A
 //!   further start marker is content, with a complaint. A fence opened in a block ends with it.
-//! - A block that is never ended, or grows beyond [`BLOCK_BYTES_MAX`], is no block: it is shown as it stands, with a
-//!   complaint. It is not searched for blocks again. An end marker outside a block is ordinary text.
+//! - An **end marker** is `<<<END>>>`, or names what it closes: `<<<END NAME>>>`, `<<<END_NAME>>>`, `<<</NAME>>>`. Outside a block
+//!   it is ordinary text.
+//! - A block that is never ended, or grows beyond [`BLOCK_BYTES_MAX`], is not read, with a complaint. It is hidden all the same if
+//!   it was meant as one: its marker has a line to itself, it holds a known key, or nothing follows its marker. Else it is a
+//!   mention, and shown as it stands. It is not searched for blocks again. A text cut off within a marker that begins a line
+//!   ends before it.
+//! - What the **user** wrote does not act: a block that stands like this in the user's words (white space and case aside) is a
+//!   quote, and shown as it stands. If the user's has no end, it ends before the next marker.
 //!
 //! # What the user sees
 //!
@@ -36,6 +42,7 @@ pub mod json;
 mod lines;
 mod list;
 mod mend;
+mod quoted;
 mod scan;
 mod visible;
 
@@ -43,6 +50,7 @@ use crate::limits::{
     BLOCK_BYTES_MAX, BLOCK_NAME_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX, EXCERPT_CHARS_MAX, LIST_ITEMS_MAX,
 };
 use fields::{Fields, Shape};
+use quoted::Quotable;
 use scan::Scanner;
 
 /// Up to about this length a text is searched for JSON to its end, whatever it takes.
@@ -114,14 +122,32 @@ pub struct Block {
 /// Something in a text that was not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Complaint {
-    /// A block without end marker.
-    #[error("block {block} has no end marker and was taken as text")]
+    /// A block without end marker. It is hidden.
+    #[error("block {block} has no end marker and was not read")]
     Unclosed {
         /// Which block.
         block: String,
     },
+    /// A start marker in running text, with no end marker behind it. It is shown.
+    #[error("marker {marker} has no end marker and was taken as text")]
+    Mentioned {
+        /// The marker's name.
+        marker: String,
+    },
+    /// The text ends within a marker.
+    #[error("the text was cut off in the marker `{text}`")]
+    CutMarker {
+        /// As much of it as there is.
+        text: String,
+    },
+    /// A block that the user wrote and the model repeats.
+    #[error("block {block} is quoted from the user and was taken as text")]
+    Quoted {
+        /// Which block.
+        block: String,
+    },
     /// A block that is too long.
-    #[error("block {block} is longer than {BLOCK_BYTES_MAX} bytes and was taken as text")]
+    #[error("block {block} is longer than {BLOCK_BYTES_MAX} bytes and was not read")]
     TooLong {
         /// Which block.
         block: String,
@@ -208,7 +234,13 @@ impl std::fmt::Display for Place {
 /// Parts `text` into what the user sees and its blocks.
 #[must_use]
 pub fn read(text: &str, names: &BlockNames) -> Reading {
-    let mut scanner = Scanner::new(names.names().map(str::to_owned).collect());
+    read_beside(text, names, &[] as &[&str])
+}
+
+/// The same, for an answer to somebody who said `words`: what is quoted from them is no block.
+#[must_use]
+pub fn read_beside(text: &str, names: &BlockNames, words: &[impl AsRef<str>]) -> Reading {
+    let mut scanner = Scanner::new(names.clone(), Quotable::new(words, names));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
     let (found, mut complaints) = scanner.into_findings();

@@ -333,23 +333,23 @@ fn a_marker_may_stand_in_the_middle_of_a_line() {
 }
 
 #[test]
-fn a_block_without_end_is_text() {
+fn a_block_without_end_is_hidden_and_a_mention_is_text() {
     check(
         &["A\n<<<NOTE>>>\nx\n\n", "<<<NOTE>>>", "A <<<NOTE>>> x <<<EN", "A <<<NOTE>>>x<<<END>>> \n <<<NOTE>>> y \n"],
         expect![[r#"
             A⏎<<<NOTE>>>⏎x⏎⏎|
-                A⏎<<<NOTE>>>⏎x⏎⏎|
-                ! block NOTE has no end marker and was taken as text
+                A|
+                ! block NOTE has no end marker and was not read
             <<<NOTE>>>|
-                <<<NOTE>>>|
-                ! block NOTE has no end marker and was taken as text
+                |
+                ! block NOTE has no end marker and was not read
             A <<<NOTE>>> x <<<EN|
                 A <<<NOTE>>> x <<<EN|
-                ! block NOTE has no end marker and was taken as text
+                ! marker NOTE has no end marker and was taken as text
             A <<<NOTE>>>x<<<END>>> ⏎ <<<NOTE>>> y ⏎|
                 A ⏎ <<<NOTE>>> y ⏎|
                 NOTE "x"
-                ! block NOTE has no end marker and was taken as text
+                ! marker NOTE has no end marker and was taken as text
         "#]],
     );
 }
@@ -431,8 +431,7 @@ fn a_block_that_is_too_long_is_text() {
     let reading = read(&long, &names());
     assert_eq!(reading.visible, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
     assert_eq!(reading.blocks.len(), 1);
-    expect!["block NOTE is longer than 262144 bytes and was taken as text"]
-        .assert_eq(&reading.complaints[0].to_string());
+    expect!["block NOTE is longer than 262144 bytes and was not read"].assert_eq(&reading.complaints[0].to_string());
 }
 
 #[test]

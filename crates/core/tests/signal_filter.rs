@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::Shape;
 use segue_core::signal::filter::Filter;
-use segue_core::signal::{BlockNames, fence, quote, read};
+use segue_core::signal::{BlockNames, Complaint, fence, quote, read, read_beside};
 
 fn names() -> BlockNames {
-    BlockNames::new().block("NOTE", Shape::new()).block("N", Shape::new()).block("BATCH", Shape::new())
+    let note = Shape::new().section("more", Shape::new().text("key"));
+    BlockNames::new().block("NOTE", note).block("N", Shape::new().entry("key")).block("BATCH", Shape::new())
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {
@@ -40,6 +41,49 @@ fn what_turns_out_to_be_no_block_is_released() {
 }
 
 #[test]
+fn what_was_meant_as_a_block_is_hidden_also_when_it_has_no_end() {
+    for rest in [
+        "<<<NOTE>>>\nx",
+        "<<<NOTE>>>",
+        "<<<NOTE>>> key: x",
+        "<<<NOTE>>> a\n  key: x\n<<<EN",
+        "<<<NO",
+        "<<<N>>> b\n- key: y",
+    ] {
+        let shown = streamed(&["a\n", rest]).concat();
+        assert_eq!(shown, "a", "{rest}");
+    }
+    assert_eq!(streamed(&["a <<<NOTE>>>", "\nkey", ": x"]).concat(), "a");
+    assert_eq!(streamed(&["a <<<NOTE>>>"]).concat(), "a");
+    assert_eq!(streamed(&["a <<<NO"]).concat(), "a <<<NO", "no line begins there");
+    assert_eq!(streamed(&["a\n<<<"]).concat(), "a\n<<<");
+}
+
+#[test]
+fn a_block_that_grows_too_long_stays_hidden_if_it_was_meant_as_one() {
+    let half = "x".repeat(BLOCK_BYTES_MAX / 2);
+    let out = streamed(&["a\n<<<NOTE>>>\n", &half, &half, "y", "z<<<END>>>b", " <<<N>>>key<<<END>>>"]);
+    assert_eq!(out.concat(), "a\nb");
+}
+
+#[test]
+fn what_is_quoted_from_the_user_goes_out_as_it_is() {
+    let words = ["is this right: <<<NOTE>>> key:  Value <<<END>>>?", "<<<N>>> open"];
+    let streamed = |chunks: &[&str]| {
+        let mut filter = Filter::beside(names(), &words);
+        let mut out: Vec<String> = chunks.iter().map(|chunk| filter.push(chunk)).collect();
+        out.push(filter.finish());
+        out
+    };
+    let quoted = ["You wrote <<<NO", "TE>>>\nkey: value", "\n<<<END>>>. No."];
+    assert_eq!(streamed(&quoted), ["You wrote", "", " <<<NOTE>>>\nkey: value\n<<<END>>>. No.", ""]);
+    assert_eq!(streamed(&["<<<NOTE>>>key: other<<<END>>>x"]).concat(), "x");
+    assert_eq!(streamed(&["You: <<<N>>> op\n", "<<<NOTE>>>key: own<<<END>>>"]).concat(), "You: <<<N>>> op");
+    assert_eq!(streamed(&["<<<N>>> open"]).concat(), "<<<N>>> open");
+    assert_eq!(streamed(&["<<<N>>>\nopener\n"]).concat(), "");
+}
+
+#[test]
 fn a_block_that_grows_too_long_is_released_before_the_end() {
     let half = "x".repeat(BLOCK_BYTES_MAX / 2);
     let out = streamed(&["<<<NOTE>>>", &half, &half, "y", "z<<<END>>>"]);
@@ -51,9 +95,11 @@ fn adversarial() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         8 => prop::sample::select(vec![
             "<<<NOTE>>>", "<<<END>>>", "<<<N>>>", "<<<BATCH>>>", "<<<note>>>", "<<< N >>>", "<<<OTHER>>>", "<<<end>>>",
+            "<<<END NOTE>>>", "<<</N>>>", "<<<end_batch>>>", "<<< END  N >>>", "<<<END    N>>>",
         ]),
         4 => prop::sample::select(vec![
             "<", "<<", "<<<", "<<<<", "<<<N", "<<<NOT", "<<<BATC", "<<<END", "<<<END>", "<<<NOTE>>", ">", ">>", ">>>", "NOTE>>>",
+            "<<</", "<<</NOT", "<<<END ", "<<<END_", "<<<N ",
         ]),
         4 => prop::sample::select(vec![
             "`", "``", "```", "````", "\n```\n", "\n~~~\n", "\n~~~~", "\n   ```", "\n    ```", "```rust\n", "~~~", "\r\n```\r\n",
@@ -134,7 +180,10 @@ proptest! {
     #[test]
     fn a_text_without_blocks_is_seen_unchanged(text in adversarial()) {
         let reading = read(&text, &names());
-        if reading.blocks.is_empty() {
+        let is_cut = reading.complaints.iter().any(|complaint| {
+            matches!(complaint, Complaint::Unclosed { .. } | Complaint::CutMarker { .. })
+        });
+        if reading.blocks.is_empty() && !is_cut {
             prop_assert_eq!(reading.visible, text);
         } else {
             prop_assert!(reading.visible.len() < text.len());
@@ -153,6 +202,26 @@ proptest! {
         let text = format!("{before}<<<NOTE>>>{}\n<<<END>>>{after}", inside.concat());
         for out in streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()) {
             prop_assert!(!out.contains('✗'), "{out}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_wrote_never_acts_and_streams_as_it_is_read(
+        words in adversarial(),
+        before in "[a-z ]{0,8}",
+        own in adversarial(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let text = format!("{before}{words}\n{own}");
+        let reading = read_beside(&text, &names(), &[&words]);
+        let mut filter = Filter::beside(names(), &[&words]);
+        let mut shown: String = cut(&text, &cuts).iter().map(|chunk| filter.push(chunk)).collect();
+        shown += &filter.finish();
+        prop_assert_eq!(&shown, &reading.visible);
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>().to_ascii_lowercase();
+        for block in &reading.blocks {
+            let written = format!("<<<{}>>>{}", block.name, squeezed(&block.raw)).to_ascii_lowercase();
+            prop_assert!(!squeezed(&words).contains(&written), "{:?}", block);
         }
     }
 
@@ -178,20 +247,22 @@ mod oracle {
         let (mut stretches, mut blocks) = (Vec::new(), Vec::new());
         // Where the present stretch of text or block begins, and whether that is in the middle of a line.
         let (mut start, mut mid_line) = (0, false);
-        let mut open: Option<usize> = None;
+        let mut open: Option<(usize, String, bool)> = None;
         let mut at = 0;
         while at < text.len() {
             let marker = marker(&text[at..]);
             let before = &text[start..at];
             let counts = !hidden(before, mid_line);
-            match (marker, open) {
+            match (marker, &open) {
                 (Some((name, len)), None) if NAMES.contains(&name.as_str()) && counts => {
                     stretches.push(start..at);
-                    open = Some(at);
+                    open = Some((at, name, begins_line(before, mid_line)));
                     (start, mid_line) = (at + len, true);
                     at += len;
                 }
-                (Some((name, len)), Some(_)) if name == "END" && (counts || begins_line(before, mid_line)) => {
+                (Some((name, len)), Some((_, own, _)))
+                    if ends(&name, own) && (counts || begins_line(before, mid_line)) =>
+                {
                     blocks.push(before.to_owned());
                     open = None;
                     (start, mid_line) = (at + len, true);
@@ -200,10 +271,52 @@ mod oracle {
                 _ => at += text[at..].chars().next().map_or(1, char::len_utf8),
             }
         }
-        // A last block that was never closed is none, so nothing was parted there.
-        let rest = if open.is_some() { stretches.pop().map_or(0, |last: Range<usize>| last.start) } else { start };
-        stretches.push(rest..text.len());
+        let Some((_, name, begun)) = open else {
+            let line = text[start..].rfind('\n').map_or(start, |end| start + end + 1);
+            let begins = line > start || !mid_line;
+            let rest = text[line..].trim_start_matches([' ', '\t', '\r']);
+            let is_cut = begins && is_part(rest) && !hidden(&text[start..text.len() - rest.len()], mid_line);
+            stretches.push(start..text.len() - if is_cut { rest.len() } else { 0 });
+            if is_cut {
+                stretches.push(text.len()..text.len());
+            }
+            return (joined(text, &stretches), blocks);
+        };
+        // A last block that was never closed is hidden if it was meant as one; else nothing was parted there.
+        let content = &text[start..];
+        let alone = begun && content.split('\n').next().is_some_and(|line| line.trim().is_empty());
+        let is_key = |line: &str| {
+            let line = line.trim_start().trim_start_matches(['-', '+']).trim_start_matches([' ', '\t']);
+            let knows = |key: &str| {
+                line.strip_prefix(key).is_some_and(|rest| rest.trim_start_matches([' ', '_', '-']).starts_with(':'))
+            };
+            (name != "BATCH" && knows("key")) || (name == "NOTE" && knows("more"))
+        };
+        if alone || content.trim().is_empty() || content.lines().any(is_key) {
+            stretches.push(text.len()..text.len());
+        } else {
+            let rest = stretches.pop().map_or(0, |last: Range<usize>| last.start);
+            stretches.push(rest..text.len());
+        }
         (joined(text, &stretches), blocks)
+    }
+
+    /// Whether the text may go on as a marker, and says at least a letter of its name.
+    fn is_part(text: &str) -> bool {
+        let Some(inner) = text.strip_prefix("<<<") else { return false };
+        let name = inner.trim_start_matches([' ', '\t']);
+        let closing = name.trim_end_matches('>');
+        let bare = closing.trim_end_matches([' ', '\t']);
+        let blanks = (inner.len() - name.len()).max(closing.len() - bare.len());
+        let bare = bare.to_ascii_uppercase();
+        let may_be = |known: &&str| {
+            *known == bare || (closing.len() == name.len() && closing.len() == bare.len() && known.starts_with(&bare))
+        };
+        !bare.is_empty() && blanks <= 3 && name.len() - closing.len() < 3 && NAMES.iter().any(|known| may_be(&known))
+    }
+
+    fn ends(label: &str, own: &str) -> bool {
+        label == "END" || label == format!("END {own}") || label == format!("END_{own}") || label == format!("/{own}")
     }
 
     const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -246,10 +359,11 @@ mod oracle {
     fn marker(text: &str) -> Option<(String, usize)> {
         let inner = text.strip_prefix("<<<")?;
         let end = inner.find(">>>")?;
-        let name = inner[..end].trim_matches([' ', '\t']);
-        let blanks = inner[..end].split(name).map(str::len).max()?;
-        let name = name.to_ascii_uppercase();
-        let known = name == "END" || NAMES.contains(&name.as_str());
+        let label = &inner[..end];
+        let words: Vec<&str> = label.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
+        let blanks = label.split(|c| c != ' ' && c != '\t').map(str::len).max()?;
+        let name = words.join(" ").to_ascii_uppercase();
+        let known = NAMES.contains(&name.as_str()) || NAMES.iter().any(|own| ends(&name, own));
         (known && blanks <= 3).then_some((name, end + 6))
     }
 

@@ -5,7 +5,7 @@ use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::Shape;
 use segue_core::signal::filter::Filter;
 use segue_core::signal::json::find;
-use segue_core::signal::{BlockNames, fence, quote, read};
+use segue_core::signal::{BlockNames, fence, quote, read, read_beside};
 
 const BYTES: usize = 384 << 10;
 
@@ -43,11 +43,17 @@ fn reading_blocks_takes_linear_time() {
         "\r\n",
         "> ",
         "- \n  ",
+        "<<<END ",
+        "<<<NOTE>>>\n",
+        "<<<NOTE>>>x<<<END NOTE>>>",
+        "<<</NOTE",
     ];
     for part in parts {
         let text = long(part);
-        let reading = read(&text, &names());
-        let mut filter = Filter::new(names());
+        // The user may have written just the same.
+        let words = [text.clone(), format!("<<<NOTE>>>x{}", "<<<NOTE>>>".repeat(100))];
+        let reading = read_beside(&text, &names(), &words);
+        let mut filter = Filter::beside(names(), &words);
         let mut streamed = String::new();
         let mut rest = text.as_str();
         while !rest.is_empty() {

@@ -6,5 +6,7 @@
 
 pub mod limits;
 pub mod records;
+pub mod remote;
 
 pub use records::Records;
+pub use remote::Remote;

@@ -14,3 +14,11 @@ pub const BUSY_MS_MAX: u64 = 10_000;
 pub const LABEL_DEPTH_MAX: u32 = 4;
 /// Records that a refusal names.
 pub const NAMED_MAX: usize = 5;
+/// Longest wait for a server to start and to agree on a style; the library itself waits ten seconds for the newer one.
+pub const REMOTE_START_MS_MAX: u64 = 40_000;
+/// Longest wait for a server's tool.
+pub const REMOTE_CALL_MS_MAX: u64 = 120_000;
+/// Most bytes of a server's words that are passed on.
+pub const REMOTE_TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Most records taken from one result of a server.
+pub const REMOTE_ROWS_MAX: usize = 100;

@@ -34,6 +34,8 @@ pub(crate) struct CallErrand {
     pub attempt: u32,
     pub not_before: Millis,
     pub prompt: Arc<Prompt>,
+    /// What the user said, as far as this call answers it.
+    pub words: Vec<Arc<str>>,
     /// Whether anybody still wants to hear it.
     pub wanted: Arc<AtomicBool>,
     /// What a stand-in for a model is told; a vendor's model never is.
@@ -109,7 +111,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure
     };
     let heard = errand.role.as_ref().filter(|_| opened.recomputes.is_none());
     let heard = heard.and_then(|role| role.heard(&opened.ask));
-    let mut heard = heard.map(|blocks| Filter::new(blocks.clone()));
+    let mut heard = heard.map(|blocks| Filter::beside(blocks.clone(), &errand.words));
     let show = |text: String| {
         if !text.is_empty() {
             errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);

@@ -17,6 +17,7 @@ mod fragments;
 pub mod reasoning;
 pub mod registry;
 mod rehearsal;
+mod runs;
 pub mod settings;
 pub mod spec;
 pub mod state;
@@ -106,7 +107,7 @@ impl Flow for Assistant {
         };
         let desk = &Desk { view, settings: &settings, domain: &domain };
         match (&event.event, view.about.call.as_deref()) {
-            (Event::TurnStarted { .. }, _) => turn::began(),
+            (Event::TurnStarted { .. }, _) => turn::began(desk),
             (Event::CallAnswered(answered), Some(call)) => turn::answered(desk, call, answered),
             (Event::CallFailed { next: Next::GiveUp, failure, .. }, Some(call)) => {
                 turn::missed(desk, call, &failure.to_string())
@@ -117,7 +118,7 @@ impl Flow for Assistant {
             ) => turn::missed(desk, call, "the answer was lost when the process died"),
             (Event::ToolAnswered { outcome, text, .. }, _) => {
                 let opened = view.about.tool.as_ref();
-                opened.map(|opened| step::tool_ended(desk, opened, *outcome, *text)).unwrap_or_default()
+                opened.map(|opened| runs::tool_ended(desk, opened, *outcome, *text)).unwrap_or_default()
             }
             (Event::Said(said), _) => turn::said(desk, said),
             (Event::TurnEnded { outcome, .. }, _) => turn::ended(desk, outcome),

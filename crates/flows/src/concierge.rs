@@ -61,7 +61,7 @@ impl Concierge {
         match call.role.as_str() {
             EXPERT => batch::came(view, settings, call, false),
             _ if view.session.turn.is_none() => Vec::new(),
-            MAPPER => batch::not_mapped(view, why),
+            MAPPER => batch::not_mapped(view, call, why),
             CONCIERGE => reply::missed(self, view, settings, call, why),
             _ => Vec::new(),
         }

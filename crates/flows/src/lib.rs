@@ -5,6 +5,7 @@
 pub mod assistant;
 pub mod chat;
 pub mod concierge;
+mod fact;
 pub mod limits;
 mod template;
 

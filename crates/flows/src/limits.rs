@@ -39,10 +39,14 @@ pub const ANSWER_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 pub const HANDOVER_BY_TURN_MAX: u64 = 100;
 /// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
 pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
-/// Most tokens of a brief, or of answers shown in its place.
+/// Most tokens of a brief, or of answers shown in its place; each of these gets its share.
 pub const KNOWN_TOKENS_MAX: u32 = 16_000;
-/// Most tokens of the answers shown to a mapper.
+/// Most tokens of the answers shown to a mapper; each gets its share.
 pub const SOURCES_TOKENS_MAX: u32 = 64_000;
+/// Longest question that a mapper is shown with the answers, in characters.
+pub const QUESTION_CHARS_MAX: usize = 16_000;
+/// Most tokens around such answers: the question they answer, headings, fences.
+pub const FRAME_TOKENS_MAX: u32 = 8_000;
 /// Most tokens of a handover shown to the one who takes over.
 pub const HANDOVER_TOKENS_MAX: u32 = 8_000;
 /// Most steps of a plan.
@@ -55,6 +59,8 @@ pub const STEP_TEXT_CHARS_MAX: usize = 2_000;
 pub const NOTICES_MAX: usize = 8;
 /// Longest part of what was said that a handover built by code takes over, in characters.
 pub const BUILT_TEXT_CHARS_MAX: usize = 1_200;
+/// Most messages of the user's that such a handover takes over; of more, the latest.
+pub const REPLIES_MAX: usize = 12;
 /// Most items of a list in a handover built by code.
 pub const BUILT_ITEMS_MAX: usize = 8;
 
@@ -153,3 +159,7 @@ pub const EXHIBIT_ROWS_MAX: usize = 100;
 pub const DOMAIN_BYTES_MAX: usize = 64 * 1024;
 /// Minutes by which a clock can differ from universal time.
 pub const OFFSET_MINUTES_MAX: i64 = 14 * 60;
+/// Longest account of what a server's tool takes, in characters of JSON.
+pub const TOOL_SCHEMA_CHARS_MAX: usize = 1_500;
+/// Shortest id that is looked for in what a server says, in characters.
+pub const ID_CHARS_MIN: usize = 6;

@@ -155,6 +155,7 @@ fn placeholder(name: &str, prompt: &Prompt, call: &CallFacts, reading: &Reading)
         "first" => reading.first().to_owned(),
         "previous" => reading.previous().unwrap_or_default().to_owned(),
         "topic" => reading.topic(),
+        "first_topic" => reading.first_topic(),
         "keywords" => reading.keywords().join(", "),
         "mark" => MARK.to_owned(),
         "n" => reading.said_count().to_string(),

@@ -134,40 +134,38 @@ pub struct KeyAdd {
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct Chat {
-    /// The kind of conversation.
+    #[command(flatten)]
+    pub entry: Entry,
+    /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
+    #[arg(long, value_name = "URL", conflicts_with = "script")]
+    pub server: Option<String>,
+}
+
+/// Which session to speak in, and who answers there.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Entry {
+    /// The kind of conversation, for a new session.
     #[arg(long)]
     pub flow: Option<String>,
     /// Go on with this session; it is begun if there is none of that name.
     #[arg(long)]
     pub session: Option<String>,
+    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
     pub play: Play,
-    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub set: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct Send {
     /// What to say; `-` reads it from standard input.
     pub message: String,
-    /// Go on with this session; it is begun if there is none of that name. `last` is the newest.
-    #[arg(long)]
-    pub session: Option<String>,
-    /// The kind of conversation, for a new session.
-    #[arg(long)]
-    pub flow: Option<String>,
-    /// Answer from this scenario file instead of a model.
-    #[arg(long, value_name = "SCENARIO")]
-    pub script: Option<PathBuf>,
     #[command(flatten)]
-    pub play: Play,
-    /// How a new session is set; may be given several times. `segue flows FLOW` lists what can be set.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub set: Vec<String>,
+    pub entry: Entry,
     /// What you call this message: sent again under the same key, it is not sent twice.
     #[arg(long)]
     pub key: Option<String>,

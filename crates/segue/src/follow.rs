@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use segue_core::event::{CountedBy, Event, Next, Outcome, Recorded};
-use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, TurnId};
+use segue_core::ids::{CallId, MessageId, Millis, ModelName, RoleName, Seq, SessionId, TurnId};
 use segue_core::ledger::Tally;
 use segue_core::prompt::{Stop, Usage};
 use segue_core::session::Session;
 use segue_engine::{Engine, Subscription, Update};
 
 use crate::print;
+use crate::progress::{Rounds, line};
+use crate::terminal::now;
 use progress::Progress;
 use voice::Voice;
 
@@ -104,6 +106,9 @@ pub struct Follower<'e> {
     said: Vec<String>,
     voice: Voice,
     progress: Progress,
+    rounds: Rounds,
+    started: Millis,
+    frame: usize,
 }
 
 impl<'e> Follower<'e> {
@@ -118,6 +123,9 @@ impl<'e> Follower<'e> {
             said: Vec::new(),
             voice: Voice::new(live),
             progress: Progress::new(),
+            rounds: Rounds::default(),
+            started: now(),
+            frame: 0,
         })
     }
 
@@ -198,9 +206,10 @@ impl<'e> Follower<'e> {
                     return Ok(None);
                 }
                 () = tokio::time::sleep(TICK) => {
-                    let open = self.calls.values().find(|row| row.end == CallEnd::Open);
-                    if !self.voice.is_speaking() {
-                        self.progress.tick(open);
+                    if self.progress.is_on() && !self.voice.is_speaking() {
+                        let (_, state) = self.engine.state(self.session).await?;
+                        self.frame = self.frame.wrapping_add(1);
+                        self.progress.show(&line(&state.session, &self.rounds, self.started, now(), self.frame));
                     }
                 }
             }
@@ -224,6 +233,7 @@ impl<'e> Follower<'e> {
 
     /// Keeps account of calls.
     fn note(&mut self, event: &Recorded) {
+        self.rounds.note(&event.event);
         if let Event::CallOpened(opened) = &event.event {
             let row = CallRow {
                 call: opened.call,

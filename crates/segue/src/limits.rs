@@ -18,6 +18,8 @@ pub const EVENTS_PAGE_MAX: usize = 512;
 pub const TABLE_WIDTH_MIN: usize = 40;
 /// Columns of output that goes to no terminal.
 pub const PLAIN_WIDTH_MAX: usize = 100;
+/// Lines of each list of a graph that are printed; of the rest only the number.
+pub const GRAPH_LINES_MAX: usize = 40;
 /// Characters of a text that a timeline shows without `--full`.
 pub const SHORT_TEXT_CHARS_MAX: usize = 200;
 /// Lines kept for the next conversation's arrow keys.
@@ -40,3 +42,11 @@ pub const SESSIONS_LISTED_MAX: usize = 20;
 pub const COLUMNS_MIN: usize = 20;
 /// The narrowest column that a text beside another is put into.
 pub const COLUMN_WIDTH_MIN: usize = 36;
+/// Events asked of a server at a time.
+pub const REMOTE_EVENTS_MAX: usize = 1_000;
+/// Texts, or sessions, asked of a server at a time.
+pub const REMOTE_TEXTS_MAX: usize = 200;
+/// Wait before a server is tried again.
+pub const RECONNECT_MS: u64 = 500;
+/// Tries to reach a server again before that is told.
+pub const RECONNECTS_MAX: usize = 60;

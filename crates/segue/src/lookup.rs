@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::bail;
-use segue_core::ids::{FlowName, Seq, SessionId};
+use segue_core::ids::{CallId, FlowName, Seq, SessionId};
 use segue_engine::{Engine, Error};
 use segue_store::Query;
 
@@ -78,6 +78,15 @@ pub fn flow(engine: &Engine, given: &str) -> anyhow::Result<FlowName> {
 /// A number such as `c3`.
 pub fn number<N: FromStr<Err = String>>(given: &str) -> anyhow::Result<N> {
     given.parse().map_err(|error: String| anyhow::anyhow!(error))
+}
+
+/// A session, the newest if none is named, and a call in it.
+pub fn call(what: &[String]) -> anyhow::Result<(&str, CallId)> {
+    match what {
+        [session, call] => Ok((session, number(call)?)),
+        [call] => Ok(("last", number(call)?)),
+        _ => bail!("which call? give it as `c3`"),
+    }
 }
 
 /// Those of `numbers` that stand nearest to `wanted`, in order.

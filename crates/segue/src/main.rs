@@ -10,6 +10,8 @@ mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod progress;
+mod remote;
 mod settings;
 mod setup;
 mod suggest;

@@ -8,16 +8,16 @@ use anyhow::{Context, bail};
 use segue_core::event::Busy;
 use segue_core::flow::Rules;
 use segue_core::ids::{FlowName, ModelName};
-use segue_domains::Records;
+use segue_domains::{Records, Remote};
 use segue_engine::pace::ModelLimits;
 use segue_engine::tools::Tools;
 use segue_engine::{Engine, Recovery, Setup};
-use segue_flows::assistant::tools::RECORDS;
+use segue_flows::assistant::tools::{RECORDS, REMOTE};
 use segue_models::Models;
 use segue_store::sqlite::SqliteStore;
 
 use crate::cast::{self, SCRIPTED, Search, Sheet};
-use crate::cli::Global;
+use crate::cli::{Entry, Global, Play};
 use crate::config::{self, Config, Origin, Setting, Surroundings};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::suggest::hint;
@@ -66,7 +66,19 @@ impl<'s> Tape<'s> {
     }
 }
 
-impl Start<'_> {
+impl<'s> Start<'s> {
+    /// To speak in one session as the command line says.
+    pub fn to_speak(entry: &'s Entry) -> Self {
+        let Play { model, record, replay } = &entry.play;
+        let tape = Tape::of(entry.script.as_deref(), record.as_deref(), replay.as_deref());
+        Self { tape, model: model.as_deref(), recovery: Recovery::OnUse }
+    }
+
+    /// To do something in one session, played from this scenario if there is one.
+    pub fn to_act(script: Option<&'s Path>) -> Self {
+        Self { tape: Tape::of(script, None, None), model: None, recovery: Recovery::OnUse }
+    }
+
     /// What is played is for the session it is used with; other sessions that were left undone have no part in it.
     fn recovery(&self) -> Recovery {
         match (self.tape, self.recovery) {
@@ -103,7 +115,9 @@ pub async fn start_with(global: &Global, start: Start<'_>) -> anyhow::Result<Run
     let records = Records::in_file(&config.records_path(&store).value, config.all_domains());
     let store = open(&store.value)?;
     let setup = Setup {
-        tools: Tools::default().with(RECORDS, Arc::new(records)),
+        tools: Tools::default()
+            .with(RECORDS, Arc::new(records))
+            .with(REMOTE, Arc::new(Remote::new(config.all_domains()))),
         models: cast.models,
         casting: cast.casting,
         model_limits: limits(&config),

@@ -8,7 +8,7 @@ mod enter;
 mod history;
 mod journal;
 mod modes;
-mod progress;
+mod partner;
 mod reader;
 mod recap;
 mod screen;
@@ -18,6 +18,7 @@ mod spent;
 mod talk;
 
 pub use enter::{Answers, Arguments};
+pub use partner::Partner;
 pub use screen::Screen;
 pub use talk::{now, talk};
 

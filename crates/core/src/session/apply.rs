@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
-use crate::context::{Asked, Layer, Mark, ThreadUse};
+use crate::context::{Asked, Mark, ThreadUse};
 use crate::event::{
     Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered, PhaseKey,
     Recorded, SessionOpened, ThreadCompacted,
@@ -123,6 +123,7 @@ impl Session {
         self.title = opened.title.clone().unwrap_or_default();
         self.busy = opened.busy;
         self.settings = opened.settings.clone();
+        self.cast = opened.cast.clone();
         self.opened = at;
         for graph in spec.graphs.values() {
             match graph.attached {
@@ -262,8 +263,7 @@ impl Session {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
-                let words = opened.receipt.ask.iter().filter(|piece| piece.layer == Layer::Words);
-                let words = words.filter_map(|piece| piece.text).collect();
+                let words = opened.receipt.words().collect();
                 let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
                 thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
             }

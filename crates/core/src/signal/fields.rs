@@ -23,6 +23,8 @@ const NO_ITEMS: &str = "[]";
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shape {
     keys: Vec<(String, Kind)>,
+    /// Keys of entries that the block's owner reads.
+    entries: Vec<String>,
 }
 
 /// What a key holds.
@@ -69,6 +71,13 @@ impl Shape {
         self.key(key, Kind::Raw)
     }
 
+    /// Also entries with this key, which are not read here: they only tell that this is such a block.
+    #[must_use]
+    pub fn entry(mut self, key: &str) -> Self {
+        self.entries.push(normalised(key));
+        self
+    }
+
     /// Also `key`, in place of an earlier one of that name.
     #[must_use]
     pub fn key(mut self, key: &str, kind: Kind) -> Self {
@@ -78,6 +87,13 @@ impl Shape {
             None => self.keys.push((key, kind)),
         }
         self
+    }
+
+    /// Whether it knows the key, at any depth.
+    fn knows(&self, key: &str) -> bool {
+        let within = |kind: &Kind| matches!(kind, Kind::Section(shape) if shape.knows(key));
+        self.entries.iter().any(|known| known == key)
+            || self.keys.iter().any(|(known, kind)| known == key || within(kind))
     }
 
     fn kind(&self, key: &str) -> Option<&Kind> {
@@ -181,6 +197,14 @@ pub(super) fn read(name: &str, raw: &str, shape: &Shape, complaints: &mut Vec<Co
         offset = end;
     }
     reader.finish()
+}
+
+/// Whether any line of `raw` begins with a key of the shape, perhaps as an item of a list.
+pub(super) fn is_any_key(raw: &str, shape: &Shape) -> bool {
+    raw.lines().any(|line| {
+        let line = line.trim_start().trim_start_matches(['-', '+']);
+        Key::of(line).is_some_and(|key| shape.knows(&key.name))
+    })
 }
 
 /// A line that looks like the beginning of a field.

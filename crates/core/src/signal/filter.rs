@@ -2,6 +2,7 @@
 //! comes out in the end is what [`super::read`] would show, however the chunks fall.
 
 use super::BlockNames;
+use super::quoted::Quotable;
 use super::scan::Scanner;
 
 /// A stream being filtered. It holds back white space, the beginning of what may become a marker, and an open block
@@ -16,8 +17,17 @@ impl Filter {
     /// A filter for a stream in which `names` count as blocks.
     #[must_use]
     pub fn new(names: BlockNames) -> Self {
-        let names: Vec<String> = names.blocks.into_iter().map(|(name, _)| name).collect();
-        Self { scanner: (!names.is_empty()).then(|| Scanner::new(names)) }
+        Self::beside(names, &[] as &[&str])
+    }
+
+    /// The same, for an answer to somebody who said `words`: what is quoted from them is no block.
+    #[must_use]
+    pub fn beside(names: BlockNames, words: &[impl AsRef<str>]) -> Self {
+        let scanner = (!names.blocks.is_empty()).then(|| {
+            let quotable = Quotable::new(words, &names);
+            Scanner::new(names, quotable)
+        });
+        Self { scanner }
     }
 
     /// Takes the next chunk; returns the visible text that is certain now.

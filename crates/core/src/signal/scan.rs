@@ -1,9 +1,11 @@
 //! Reads a text once, character by character, and parts it into visible text and blocks. It decides where blocks begin
-//! and end; what is in them is not its business. How the text is cut into chunks makes no difference to it.
+//! and end; of what is in them it only asks whether it was meant as a block at all. How the text is cut into chunks makes
+//! no difference to it.
 
 use super::lines::Lines;
+use super::quoted::{Echo, Quotable};
 use super::visible::Visible;
-use super::{Complaint, Place, complain};
+use super::{BlockNames, Complaint, Place, complain, fields};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_MAX, MARKER_BLANKS_MAX};
 
 /// The name in every end marker.
@@ -12,7 +14,8 @@ pub(super) const END: &str = "END";
 /// A reading under way.
 #[derive(Debug)]
 pub(super) struct Scanner {
-    names: Vec<String>,
+    names: BlockNames,
+    quotable: Quotable,
     lines: Lines,
     visible: Visible,
     /// What may become a marker.
@@ -35,22 +38,37 @@ struct Open {
     name: String,
     /// The marker as it was written, to be shown should this be no block.
     marker: String,
+    /// Whether the marker begins its line.
+    begins_line: bool,
     content: String,
+    /// What ends it: models like to name what they close.
+    ends: [String; 4],
+    /// Where the user wrote the same.
+    echo: Echo,
+    /// Its content has grown too long to be kept and is hidden.
+    is_dropped: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Marker {
+    Start(String),
+    End,
 }
 
 enum Verdict {
     /// May still become a marker.
     Partial,
-    /// Is the marker of this name.
-    Whole(String),
+    /// Is this marker.
+    Whole(Marker),
     /// Is none and cannot become one.
     Not,
 }
 
 impl Scanner {
-    pub(super) fn new(names: Vec<String>) -> Self {
+    pub(super) fn new(names: BlockNames, quotable: Quotable) -> Self {
         Self {
             names,
+            quotable,
             lines: Lines::default(),
             visible: Visible::default(),
             candidate: None,
@@ -72,8 +90,19 @@ impl Scanner {
     pub(super) fn finish(&mut self) -> String {
         self.release_candidate();
         if let Some(open) = self.open.take() {
-            complain(&mut self.complaints, Complaint::Unclosed { block: open.name.clone() });
-            self.show(&open);
+            let block = open.name.clone();
+            if open.echo.is_whole() {
+                complain(&mut self.complaints, Complaint::Quoted { block });
+                self.show(&open);
+            } else if open.is_dropped {
+                self.visible.block_removed();
+            } else if self.is_meant(&open) {
+                complain(&mut self.complaints, Complaint::Unclosed { block });
+                self.visible.block_removed();
+            } else {
+                complain(&mut self.complaints, Complaint::Mentioned { marker: block });
+                self.show(&open);
+            }
         }
         self.visible.end();
         self.visible.take()
@@ -98,8 +127,8 @@ impl Scanner {
                     self.candidate = Some(candidate);
                     return;
                 }
-                Verdict::Whole(name) => {
-                    self.marker(name, candidate);
+                Verdict::Whole(marker) => {
+                    self.marker(marker, candidate);
                     return;
                 }
                 Verdict::Not => {
@@ -137,57 +166,105 @@ impl Scanner {
             };
         };
         let named = inner.trim_start_matches(is_blank);
-        let name_len = named.find(|c| is_blank(c) || c == '>').unwrap_or(named.len());
-        let (name, rest) = named.split_at(name_len);
-        let closing = rest.trim_start_matches(is_blank);
-        if inner.len() - named.len() > MARKER_BLANKS_MAX || rest.len() - closing.len() > MARKER_BLANKS_MAX {
-            return Verdict::Not;
+        let (label, closing) = named.split_at(named.find('>').unwrap_or(named.len()));
+        let label = spaced(label).filter(|_| inner.len() - named.len() <= MARKER_BLANKS_MAX);
+        let Some(label) = label else { return Verdict::Not };
+        let name = label.trim_end();
+        if closing.is_empty() {
+            let begins =
+                |known: &str, start: &str| known.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
+            let may_be = |known: &str| begins(known, &label) || known.eq_ignore_ascii_case(name);
+            return if self.labels().any(may_be) { Verdict::Partial } else { Verdict::Not };
         }
-        let end = self.open.is_some().then_some(END);
-        let mut known = self.names.iter().map(String::as_str).chain(end);
-        if rest.is_empty() {
-            let begins = |full: &str| full.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-            return if known.any(begins) { Verdict::Partial } else { Verdict::Not };
-        }
-        match (known.find(|full| full.eq_ignore_ascii_case(name)), closing) {
-            (Some(_), "" | ">" | ">>") => Verdict::Partial,
-            (Some(full), ">>>") => Verdict::Whole(full.to_owned()),
+        let place = self.labels().position(|known| known.eq_ignore_ascii_case(name));
+        match (place, closing) {
+            (Some(_), ">" | ">>") => Verdict::Partial,
+            (Some(place), ">>>") => match self.names.names().nth(place) {
+                Some(name) => Verdict::Whole(Marker::Start(name.to_owned())),
+                None => Verdict::Whole(Marker::End),
+            },
             _ => Verdict::Not,
         }
     }
 
-    fn marker(&mut self, name: String, candidate: Candidate) {
-        let is_end = name == END;
-        match (&self.open, candidate.hidden) {
-            (Some(_), None) if is_end => return self.close(),
-            (Some(_), Some(_)) if is_end && candidate.begins_line => return self.close(),
-            (Some(open), None) => {
-                let complaint = Complaint::StartInside { block: open.name.clone(), inner: name };
+    /// What can stand in a marker here: the names, and in a block what ends it.
+    fn labels(&self) -> impl Iterator<Item = &str> {
+        let ends = self.open.iter().flat_map(|open| open.ends.iter().map(String::as_str));
+        self.names.names().chain(ends)
+    }
+
+    fn marker(&mut self, marker: Marker, candidate: Candidate) {
+        match (marker, &self.open, candidate.hidden) {
+            (Marker::End, Some(_), None) => return self.close(&candidate.text),
+            (Marker::End, Some(_), Some(_)) if candidate.begins_line => return self.close(&candidate.text),
+            (Marker::Start(name), Some(open), None) if open.echo.is_whole() => {
+                // What the user left open is not closed by the model's own block.
+                self.release_echo("");
+                return self.begin(name, candidate);
+            }
+            (Marker::Start(inner), Some(open), None) => {
+                let complaint = Complaint::StartInside { block: open.name.clone(), inner };
                 complain(&mut self.complaints, complaint);
             }
             // A block may well show in a fence what a block looks like.
-            (Some(_), Some(_)) if !is_end => {}
-            (_, Some(place)) => complain(&mut self.complaints, Complaint::Hidden { marker: name, place }),
-            (None, None) => {
-                self.open = Some(Open { name, marker: candidate.text, content: String::new() });
-                self.lines = Lines::mid_line();
-                return;
+            (Marker::Start(_), Some(_), Some(_)) => {}
+            (Marker::Start(marker), None, Some(place)) => {
+                complain(&mut self.complaints, Complaint::Hidden { marker, place });
             }
+            (Marker::End, _, place) => {
+                let hidden = place.map(|place| Complaint::Hidden { marker: END.to_owned(), place });
+                hidden.into_iter().for_each(|complaint| complain(&mut self.complaints, complaint));
+            }
+            (Marker::Start(name), None, None) => return self.begin(name, candidate),
         }
         for c in candidate.text.chars() {
             self.text(c);
         }
     }
 
-    fn close(&mut self) {
+    fn begin(&mut self, name: String, candidate: Candidate) {
+        let ends = [END.to_owned(), format!("{END} {name}"), format!("{END}_{name}"), format!("/{name}")];
+        let echo = self.quotable.marked(&name);
+        let Candidate { text: marker, begins_line, .. } = candidate;
+        let content = String::new();
+        self.open = Some(Open { name, marker, begins_line, content, ends, echo, is_dropped: false });
+        self.lines = Lines::mid_line();
+    }
+
+    fn close(&mut self, marker: &str) {
+        if self.open.as_ref().is_some_and(|open| open.echo.is_whole()) {
+            return self.release_echo(marker);
+        }
         let Some(open) = self.open.take() else { return };
-        if self.found.len() < BLOCKS_MAX {
-            self.found.push((open.name, open.content));
-        } else {
-            complain(&mut self.complaints, Complaint::TooManyBlocks { block: open.name });
+        if !open.is_dropped {
+            if self.found.len() < BLOCKS_MAX {
+                self.found.push((open.name, open.content));
+            } else {
+                complain(&mut self.complaints, Complaint::TooManyBlocks { block: open.name });
+            }
         }
         self.lines = Lines::mid_line();
         self.visible.block_removed();
+    }
+
+    /// What the user wrote is shown as any text is.
+    fn release_echo(&mut self, end: &str) {
+        let Some(open) = self.open.take() else { return };
+        complain(&mut self.complaints, Complaint::Quoted { block: open.name.clone() });
+        self.show(&open);
+        end.chars().for_each(|c| self.visible.text(c));
+        self.lines = Lines::mid_line();
+    }
+
+    /// Whether what has no end was meant as a block and not only mentioned: it holds what such a block holds, its marker
+    /// has a line to itself, or nothing follows.
+    fn is_meant(&self, open: &Open) -> bool {
+        let first = open.content.lines().next().unwrap_or_default();
+        let stands_alone = open.begins_line && first.trim().is_empty();
+        let shape = self.names.shape(&open.name);
+        stands_alone
+            || open.content.trim().is_empty()
+            || shape.is_some_and(|shape| fields::is_any_key(&open.content, shape))
     }
 
     /// A character that is part of no marker.
@@ -197,12 +274,21 @@ impl Scanner {
             self.visible.text(c);
             return;
         };
+        if open.is_dropped {
+            return;
+        }
         open.content.push(c);
+        self.quotable.follow(&mut open.echo, c);
         if open.content.len() > BLOCK_BYTES_MAX
-            && let Some(open) = self.open.take()
+            && let Some(mut open) = self.open.take()
         {
             complain(&mut self.complaints, Complaint::TooLong { block: open.name.clone() });
-            self.show(&open);
+            if !open.echo.is_whole() && self.is_meant(&open) {
+                (open.content, open.is_dropped) = (String::new(), true);
+                self.open = Some(open);
+            } else {
+                self.show(&open);
+            }
         }
     }
 
@@ -215,11 +301,34 @@ impl Scanner {
 
     fn release_candidate(&mut self) {
         if let Some(candidate) = self.candidate.take() {
+            // The text was cut off in the marker of a block.
+            let is_cut = candidate.text.chars().any(char::is_alphanumeric);
+            if is_cut && self.open.is_none() && candidate.begins_line && candidate.hidden.is_none() {
+                complain(&mut self.complaints, Complaint::CutMarker { text: candidate.text });
+                self.visible.block_removed();
+                return;
+            }
             for c in candidate.text.chars() {
                 self.text(c);
             }
         }
     }
+}
+
+/// What stands in a marker, with one blank for several; nothing if there are too many of them.
+fn spaced(label: &str) -> Option<String> {
+    let mut out = String::with_capacity(label.len());
+    let mut blanks = 0;
+    for c in label.chars() {
+        blanks = if is_blank(c) { blanks + 1 } else { 0 };
+        match blanks {
+            0 => out.push(c),
+            1 => out.push(' '),
+            _ if blanks <= MARKER_BLANKS_MAX => {}
+            _ => return None,
+        }
+    }
+    Some(out)
 }
 
 fn is_blank(c: char) -> bool {

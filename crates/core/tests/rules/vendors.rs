@@ -1,7 +1,8 @@
 //! What only real vendors bring about: another model steps in, a prompt is too long for them, images, and seals.
 
+use segue_core::codec;
 use segue_core::decide::{Input, Refusal};
-use segue_core::event::{CallWish, Event, Next, Recorded, ThreadCompacted};
+use segue_core::event::{Busy, CallWish, Event, Next, Recorded, SessionOpened, ThreadCompacted};
 use segue_core::flow::{Runs, Step, View};
 use segue_core::ids::CallId;
 use segue_core::limits::{IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, STEP_IN_MS_MIN};
@@ -317,4 +318,23 @@ fn a_model_is_asked_for_no_longer_an_answer_than_was_planned_for_it() {
         stage.say("hi");
         assert_eq!(stage.prompt("speaker").reply_tokens_max, expected, "{asked} in {window}");
     }
+}
+
+#[test]
+fn a_session_with_a_cast_of_its_own_is_played_by_it_whatever_is_configured() {
+    let opened = SessionOpened {
+        format: codec::FORMAT,
+        session: "s".into(),
+        flow: "puppet".into(),
+        title: None,
+        busy: Busy::Queue,
+        settings: serde_json::Value::Null,
+        cast: [("speaker".into(), "guest".into())].into(),
+    };
+    let mut stage = Stage::open_as(Puppet::chat(Puppet::speaker()), opened);
+    stage.cast("speaker", "house");
+    stage.say("hi");
+    assert_eq!(stage.prompt("speaker").model, *"guest");
+    stage.answer("speaker", "hello").crash().say("still you?");
+    assert_eq!(stage.prompt("speaker").model, *"guest", "it stands in the journal");
 }

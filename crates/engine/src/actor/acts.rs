@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use segue_core::body::BodyId;
 use segue_core::event::CallOpened;
-use segue_core::flow::{About, Sight, Texts};
+use segue_core::flow::{About, Lookup, Sight, Texts};
 use segue_core::ids::{CallId, Millis, ToolRunId};
 use segue_core::prompt::Prompt;
 use segue_core::session::Act;
@@ -77,6 +77,7 @@ impl Actor {
         }
         let Ok(prompt) = filled else { return Ok(()) };
         let hints = self.hints(&plan.opened, &prompt);
+        let words = plan.opened.receipt.words().filter_map(|text| self.resident.shelf.find(text.body)).collect();
         let wanted = Arc::new(AtomicBool::new(true));
         let errand = CallErrand {
             shared: self.shared.clone(),
@@ -87,6 +88,7 @@ impl Actor {
             attempt,
             not_before,
             prompt: Arc::new(prompt),
+            words,
             hints,
             wanted: wanted.clone(),
             back: self.desk.jobs.clone(),

@@ -55,9 +55,12 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     assert_eq!(handover.source, Some(Source::Handover(HandoverId(1))));
     let sent = play.sent(explorer.call).await;
     assert!(sent.contains("a home that lasts") && sent.contains("- five years"), "{sent}");
-    for words in ["rent or buy?", "Rent, unless you stay for long.", "I stay five years", "Then buy."] {
-        assert!(!sent.contains(words), "`{words}` is a transcript's: {sent}");
+    // What the handover has fields for is told in it, and no more of what was said.
+    for words in ["> rent or buy?", "Rent, unless you stay for long.", "> I stay five years"] {
+        assert_eq!(sent.matches(words).count(), 1, "`{words}` is told once: {sent}");
     }
+    assert!(!sent.contains("Then buy."), "that is a transcript's: {sent}");
+    assert_eq!(play.exchange(explorer.call).await, ["where to?"]);
     assert_eq!(again.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread()));
     assert_eq!(play.exchange(again.call).await, ["where to?", "Go on.", "why there?"]);
 }

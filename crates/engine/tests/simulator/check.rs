@@ -10,7 +10,7 @@ use segue_core::flow::Rules;
 use segue_core::ids::{CallId, MessageId, Millis, Seq, SessionId, ToolRunId, TurnId};
 use segue_core::ledger::Tally;
 use segue_core::session::State;
-use segue_core::signal::read;
+use segue_core::signal::read_beside;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryStore;
 use segue_store::{Owes, Query, Store};
@@ -89,6 +89,9 @@ pub fn check(world: &World, plan: &Plan) {
         }
         it_rests(journal);
         turns_end(journal);
+        if plan.flow == "concierge" {
+            nobody_is_left_without_a_word(journal);
+        }
         the_ledger_is_the_sum(journal);
         nothing_is_done_twice(journal, &notes, 4 * plan.trouble.ms_max);
         memory::is_respected(journal, &notes.streams);
@@ -155,6 +158,27 @@ fn turns_end(journal: &Journal) {
     }
     assert_eq!(running, None, "every turn ends");
     assert!(received == taken || journal.state.session.closed.is_some(), "every message gets its turn");
+}
+
+/// A turn that ends well has told the user something, and no part of a block.
+fn nobody_is_left_without_a_word(journal: &Journal) {
+    let mut said: Vec<&str> = Vec::new();
+    for recorded in &journal.events {
+        match &recorded.event {
+            Event::TurnStarted { .. } => said.clear(),
+            Event::Said(words) => {
+                said.push(journal.words(words.text));
+                // What the rules say themselves may cite the user.
+                let spoken = words.call.map(|_| journal.words(words.text)).unwrap_or_default();
+                let marker = ["<<<HANDOVER", "<<<BATCH", "<<<STEP"].iter().find(|marker| spoken.contains(**marker));
+                assert_eq!(marker, None, "part of a block is said: {spoken}");
+            }
+            Event::TurnEnded { turn, outcome: Outcome::Done } => {
+                assert!(said.iter().any(|words| !words.trim().is_empty()), "{turn} is done and nothing was said");
+            }
+            _ => {}
+        }
+    }
 }
 
 fn the_ledger_is_the_sum(journal: &Journal) {
@@ -381,7 +405,10 @@ fn a_listener_heard_all(journal: &Journal, heard: &Heard) {
         let (opened_at, opened) = opened(*call).expect("what is answered was opened");
         let role = journal.rules.spec().roles.get(&opened.role).filter(|_| opened.recomputes.is_none());
         let visible = match role.and_then(|role| role.heard(&opened.ask)) {
-            Some(blocks) => read(journal.words(answered.text), blocks).visible,
+            Some(blocks) => {
+                let words: Vec<&str> = opened.receipt.words().map(|text| journal.words(text)).collect();
+                read_beside(journal.words(answered.text), blocks, &words).visible
+            }
             None => String::new(),
         };
         let joined_late = opened_at <= heard.joined && words.is_empty();

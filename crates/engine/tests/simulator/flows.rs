@@ -1,4 +1,4 @@
-//! The flows that are played: the shipped one and the four miniatures, with rules that the seed makes stricter or laxer.
+//! The flows that are played: two of those that are shipped and the four miniatures, with rules that the seed makes stricter or laxer.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::dice::Dice;
 
 /// The names of the flows.
-pub const FLOWS: [&str; 5] = ["chat", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
+pub const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
 
 /// A flow whose roles have other limits and policies than it was written with.
 pub struct Tuned {
@@ -27,6 +27,7 @@ pub struct Tuned {
 pub fn tuned(name: &str, mut dice: Dice) -> Arc<dyn Rules> {
     let inner: Arc<dyn Rules> = match name {
         "chat" => Arc::new(segue_flows::chat::Chat::new()),
+        "concierge" => Arc::new(segue_flows::concierge::Concierge::new()),
         "mini-concierge" => Arc::new(Concierge::new()),
         "mini-nodes" => Arc::new(Nodes::new()),
         "mini-project" => Arc::new(Project::new()),

@@ -81,7 +81,7 @@ impl SimModel {
             cached: u32::try_from(dice.below(20)).expect("small"),
             ..Usage::default()
         });
-        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage })));
+        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage, ..Finish::default() })));
         moves.push((pause(dice), end));
         if dice.percent(self.temper.wrong_percent) {
             let place = usize::try_from(dice.below(moves.len() as u64)).expect("it fits");
@@ -121,9 +121,56 @@ impl SimModel {
             "speaker" if dice.percent(40) => {
                 format!("{mark} {words}\n<<<HANDOVER>>>\ngoal: {words}\n<<<END>>>\n{words}")
             }
+            "mapper" => map(dice, &mark),
+            "concierge" => speech(dice, &mark, &words),
             "coder" if dice.percent(40) => format!("{mark} {words}?"),
             _ => format!("{mark} {words}"),
         }
+    }
+}
+
+/// A map, as mappers write them: well, in prose, or cut off.
+fn map(dice: &mut Dice, mark: &str) -> String {
+    let claim = |id: u64, role: &str| {
+        json!({"id": format!("p{id}"), "label": format!("go {id}"), "text": "So it is.", "supporters": [1, 2],
+            "type": "prescriptive", "role": role, "challenges": "p0"})
+    };
+    let edge = |to: u64, kind: &str| json!({"from": "p0", "to": format!("p{to}"), "kind": kind});
+    let (roles, kinds) = (["anchor", "challenger", "?"], ["supports", "conflicts", "prerequisite"]);
+    let count = dice.between(1, 4);
+    let claims: Vec<_> = (0..count).map(|id| claim(id, *dice.pick(&roles))).collect();
+    let edges: Vec<_> = (1..4).map(|to| edge(to, *dice.pick(&kinds))).collect();
+    let map = json!({"claims": claims, "edges": edges, "gaps": ["How long?"]}).to_string();
+    match dice.below(10) {
+        0 => format!("{mark} They would go."),
+        1 => format!("{mark} <map>{}", &map[..map.len() / 2]),
+        _ => format!("<map>{map}</map> {mark}"),
+    }
+}
+
+/// What a concierge says: words, a block of any kind with or without words, in any phase.
+fn speech(dice: &mut Dice, mark: &str, words: &str) -> String {
+    let step = dice.between(1, 3);
+    let steps = "<<<STEPS>>>\n- title: go\n  done_when: gone\n- title: come\n<<<END>>>";
+    let plan = "HANDOVER:\n  goal: a way\nPROMPT:\nWhich way?";
+    let block = match dice.below(9) {
+        0..=1 => return format!("{mark} {words}"),
+        2..=3 => format!("<<<HANDOVER>>>\ngoal: {words}\n<<<END>>>"),
+        4 => format!("<<<BATCH>>>\nTYPE: WORKFLOW\n{plan}\n<<<END BATCH>>>"),
+        5 => format!("<<<BATCH>>>\nTYPE: STEP_HELP\nSTEP: {step}\nBLOCKER: a wall\n<<<END>>>"),
+        6 => steps.to_owned(),
+        7 => format!("<<<STEP_START>>>\nstep: {step}\n<<<END>>>"),
+        _ => format!("<<<STEP_DONE>>>\nstep: {step}\n<<<END>>>"),
+    };
+    match dice.below(10) {
+        // Nothing is heard of this one.
+        0..=1 => block.replacen("<<<END", &format!("{mark}\n<<<END"), 1),
+        2 => {
+            let half: String = block.chars().take(block.chars().count() / 2).collect();
+            format!("{mark} {words}\n{half}")
+        }
+        3 => format!("{mark}\n{steps}\n{block}"),
+        _ => format!("{mark} {words}\n{block}"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_core::decide::Command;
 use segue_core::event::{Busy, Owner, PhaseKey};
+use serde_json::{Value, json};
 
 use crate::dice::Dice;
 use crate::flows::FLOWS;
@@ -15,6 +16,8 @@ use crate::store::{Mishap, Trouble};
 pub struct Plan {
     pub seed: u64,
     pub flow: &'static str,
+    /// How its sessions are set.
+    pub settings: Value,
     pub busy: Busy,
     pub sessions: u64,
     pub temper: Temper,
@@ -80,7 +83,7 @@ impl Plan {
     /// The run of a seed.
     pub fn random(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let flow = FLOWS[usize::try_from(seed % 5).expect("small")];
+        let flow = FLOWS[usize::try_from(seed % FLOWS.len() as u64).expect("small")];
         let large = dice.percent(3);
         let cramped = flow == "chat" && dice.percent(15);
         let temper = Temper {
@@ -100,7 +103,8 @@ impl Plan {
             ms_max: *dice.pick(&[0, 0, 2, 20]),
         };
         let calls_max = *dice.pick(&[64, 2, 1]);
-        Self { seed, flow, busy, sessions: dice.between(1, 2), temper, trouble, calls_max, lives }
+        let (sessions, settings) = (dice.between(1, 2), settings(&mut dice, flow));
+        Self { seed, flow, settings, busy, sessions, temper, trouble, calls_max, lives }
     }
 
     /// A short run in which nothing goes wrong, to be disturbed at one place.
@@ -119,6 +123,7 @@ impl Plan {
         Self {
             seed,
             flow,
+            settings: Value::Null,
             busy: Busy::Queue,
             sessions: 1,
             temper,
@@ -142,6 +147,28 @@ impl Life {
         let end = if dice.percent(20) { End::Shutdown } else { End::Death };
         Self { ms, end, rival, deeds }
     }
+}
+
+/// Settings under which a flow does what it does in another order.
+fn settings(dice: &mut Dice, flow: &str) -> Value {
+    if flow != "concierge" {
+        return Value::Null;
+    }
+    let mut settings = json!({"samples": dice.between(1, 3), "handover_by_turn": dice.between(1, 3)});
+    let others = [
+        ("quorum", json!(2)),
+        ("answer_timeout_ms", json!(300)),
+        ("confirm_batches", json!(true)),
+        ("synthesis", json!("next_turn")),
+        ("batch", json!("every_turn")),
+        ("experts", json!(["ant", {"model": "bee", "timeout_ms": 50}])),
+    ];
+    for (name, value) in others {
+        if dice.percent(15) {
+            settings[name] = value;
+        }
+    }
+    settings
 }
 
 fn mishaps(dice: &mut Dice) -> BTreeMap<u64, Mishap> {
@@ -205,12 +232,13 @@ fn say(dice: &mut Dice, flow: &str, texts: &mut u64) -> Deed {
 
 fn command(dice: &mut Dice, flow: &str) -> Command {
     let phase = match flow {
+        "concierge" => PhaseKey { graph: "conversation".into(), owner: Owner::Role("concierge".into()) },
         "mini-concierge" => PhaseKey { graph: "talk".into(), owner: Owner::Role("speaker".into()) },
         "mini-team" => PhaseKey { graph: "coder".into(), owner: Owner::Agent("ann".into()) },
         _ => PhaseKey { graph: "work".into(), owner: Owner::Session },
     };
-    let to = (*dice.pick(&["explorer", "starter", "execute", "verify", "end", "waiting"])).into();
-    let role = (*dice.pick(&["assistant", "speaker", "expert", "worker", "coder", "architect"])).into();
+    let to = (*dice.pick(&["explorer", "starter", "executor", "execute", "verify", "end", "waiting"])).into();
+    let role = (*dice.pick(&["assistant", "speaker", "concierge", "expert", "worker", "coder", "architect"])).into();
     match dice.below(12) {
         0..=2 => Command::Cancel,
         3..=4 => Command::Retry,

@@ -138,7 +138,8 @@ async fn open_sessions(hand: &Hand, plan: &Plan) {
         if hand.world.notes().deleted.contains(&session) {
             continue;
         }
-        let opening = Opening { session: Some(session.clone()), busy: plan.busy, ..Opening::default() };
+        let (busy, settings) = (plan.busy, plan.settings.clone());
+        let opening = Opening { session: Some(session.clone()), busy, settings, ..Opening::default() };
         match hand.first.open(&plan.flow.into(), opening).await {
             Ok(_) | Err(Error::SessionExists(_)) => {
                 hand.world.notes().sessions.insert(session);

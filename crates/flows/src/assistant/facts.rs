@@ -6,10 +6,11 @@ use segue_core::event::Event;
 use segue_core::flow::Step;
 use segue_core::ids::{CallId, MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::reasoning::TurnSummary;
 use super::registry::{Action, Draft, Known};
+use crate::fact;
 
 /// A fact of this flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,6 +95,11 @@ pub enum Fact {
         /// Why it was not.
         why: String,
     },
+    /// What the tools of the domain's server take.
+    Described {
+        /// The tools.
+        tools: Vec<DescribedTool>,
+    },
     /// A write was taken back.
     Undone {
         /// The run that wrote.
@@ -106,6 +112,19 @@ pub enum Fact {
         /// Why.
         why: String,
     },
+}
+
+/// A tool of a server, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DescribedTool {
+    /// Its name.
+    pub name: String,
+    /// What it does, in the server's words.
+    #[serde(default)]
+    pub about: String,
+    /// What it takes, as a JSON schema.
+    #[serde(default)]
+    pub arguments: String,
 }
 
 /// The layers that are folded.
@@ -430,22 +449,18 @@ impl Fact {
     /// The step that records it.
     #[must_use]
     pub fn note(self) -> Step {
-        let mut whole = serde_json::to_value(self).unwrap_or_default();
-        let kind = whole.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let value = whole.get_mut("value").map(Value::take).unwrap_or_default();
-        Step::Note { kind, value }
+        fact::note(&self)
     }
 
     /// The fact an event is, if it is one of this flow's.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
-        let Event::Fact { kind, value } = event else { return None };
-        Self::read(kind, value)
+        fact::of(event)
     }
 
     /// The fact of a kind with a value, if it is one of this flow's.
     #[must_use]
     pub fn read(kind: &str, value: &Value) -> Option<Self> {
-        serde_json::from_value(json!({"kind": kind, "value": value})).ok()
+        fact::read(kind, value)
     }
 }

@@ -172,7 +172,7 @@ fn act(desk: &Desk<'_>, asking: &Asking<'_>, name: &str) -> Rendered {
     let number = number.unwrap_or_default();
     let Some(shown) = context::act(desk.view, desk.domain, number) else { return out("there is no such step") };
     match name {
-        GUIDE => guide(desk.domain, shown.step.kind, &shown.step.subdomain),
+        GUIDE => guide(desk, shown.step.kind, &shown.step.subdomain),
         STEP => state(prompt!("act/step"), &shown, "what is to be done"),
         RECORDS_AT_HAND => state(prompt!("act/records"), &shown.records, "what is at hand of the step's records"),
         ENTITIES if shown.others.is_empty() => out("nothing else is known"),
@@ -185,13 +185,14 @@ fn act(desk: &Desk<'_>, asking: &Asking<'_>, name: &str) -> Rendered {
 }
 
 /// How a step of a kind is done, with the tools for it.
-fn guide(domain: &Domain, kind: StepKind, subdomain: &str) -> Rendered {
+fn guide(desk: &Desk<'_>, kind: StepKind, subdomain: &str) -> Rendered {
+    let domain = desk.domain;
     let about = domain.find(subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| samples(about).0).unwrap_or_else(|| json!({}));
     let arguments = json!({
         "type": about.map_or("record", |about| about.name.as_str()),
         "sample": canonical(&sample),
-        "tools": tools(domain, kind, about),
+        "tools": tools(desk, kind, about),
     });
     let (prompt, why) = match kind {
         StepKind::Read => (prompt!("act/read"), "how to read"),
@@ -202,13 +203,16 @@ fn guide(domain: &Domain, kind: StepKind, subdomain: &str) -> Rendered {
     template(prompt, &arguments, why)
 }
 
-fn tools(domain: &Domain, kind: StepKind, about: Option<&RecordType>) -> String {
+fn tools(desk: &Desk<'_>, kind: StepKind, about: Option<&RecordType>) -> String {
+    let domain = desk.domain;
     let writes = kind == StepKind::Write;
     let server = domain.server.as_ref().map(|server| {
         let tools = server.tools.iter().filter(|tool| writes || !tool.writes).map(|tool| {
             let references = tool.references.iter().map(|(name, kind)| json!({"name": name, "type": kind}));
-            json!({"name": tool.name, "about": tool.about, "writes": tool.writes, "arguments": null,
-                "references": references.collect::<Vec<_>>()})
+            let described = desk.memory().tools.iter().find(|described| described.name == tool.name);
+            let about = described.map(|described| described.about.clone()).filter(|_| tool.about.is_empty());
+            json!({"name": tool.name, "about": about.unwrap_or_else(|| tool.about.clone()), "writes": tool.writes,
+                "arguments": described.map(|described| &described.arguments), "references": references.collect::<Vec<_>>()})
         });
         tools.collect::<Vec<_>>()
     });
@@ -266,7 +270,7 @@ fn result(desk: &Desk<'_>, asking: &Asking<'_>, number: u32) -> Rendered {
     arguments["total"] = json!(reported.total);
     arguments["shown"] = json!(reported.rows.len());
     arguments["wrote"] = json!(wrote.map(|write| write.what.clone()).unwrap_or_default());
-    arguments["said"] = json!(reported.said.as_deref().map(fence));
+    arguments["said"] = json!(reported.said.as_deref().map(|said| fence(&entities.without_ids(said))));
     arguments["gone"] = json!(gone.collect::<Vec<_>>());
     state(prompt!("act/result"), &arguments, "what the tool brought")
 }

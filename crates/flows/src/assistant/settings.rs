@@ -63,7 +63,7 @@ impl Domains {
             None | Some(Value::Null) => named(DOMAIN),
             Some(Value::String(name)) => named(name),
             Some(declared @ Value::Object(_)) => {
-                let domain = Domain::from_value(declared)?;
+                let domain = Domain::from_value(declared).map_err(|why| format!("`domain`: {why}"))?;
                 // Whoever opens a session could be anybody; what starts programs is configured by the one who runs them.
                 if domain.server.is_some() {
                     return Err("a domain with a server must be configured; a session cannot bring one".to_owned());

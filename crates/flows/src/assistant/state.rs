@@ -15,7 +15,7 @@ use segue_core::ids::{MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 
 use super::conversation::{Conversation, Exchange};
-use super::facts::{End, Fact, Plan, PlannedStep, Records, StepEnd, StepKind, Summarized, Understood};
+use super::facts::{DescribedTool, End, Fact, Plan, PlannedStep, Records, StepEnd, StepKind, Summarized, Understood};
 use super::reasoning::{Phase, Reasoning};
 use super::registry::{Action, Detail, Registry};
 use super::tools::{Operation, Purpose, Told};
@@ -37,6 +37,8 @@ pub struct Memory {
     pub complete: BTreeSet<String>,
     /// Results of the steps of the newest turns, for those who ask for them.
     pub results: VecDeque<StepResult>,
+    /// What the tools of the domain's server take.
+    pub tools: Vec<DescribedTool>,
     /// What was written, newest last.
     pub writes: VecDeque<Write>,
     /// The turn that runs.
@@ -200,6 +202,7 @@ impl Memory {
             Fact::Summarized(summarized) => self.summarize(*summarized),
             Fact::ReasoningFolded { through, text } => self.reasoning.fold(through, text),
             Fact::ConversationFolded { through, text } => self.conversation.fold(through, text),
+            Fact::Described { tools } => self.tools = tools,
             Fact::Undone { of } => {
                 self.writes.iter_mut().filter(|write| write.run == of).for_each(|write| write.undone = true);
             }

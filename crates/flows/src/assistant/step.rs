@@ -1,9 +1,8 @@
 //! How one step of a plan goes: its records are loaded, Act answers with actions, tools run, and the step ends. Only
 //! `step_complete` moves the plan on. Nothing here is endless: tool calls, retrievals, repairs and empty reads are counted.
 
-use segue_core::event::{CallAnswered, CallOpened, ToolOpened, ToolOutcome};
+use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::Step;
-use segue_core::ids::ToolRunId;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Action, Completed, Written, cut};
@@ -12,8 +11,8 @@ use super::facts::{End, Fact, PlannedStep, StepEnd, StepKind};
 use super::registry::{Action as Deed, Detail, Draft};
 use super::spec::ACT;
 use super::state::{Running, StepState};
-use super::tools::{Operation, Purpose, RECORDS, REMOTE, Reported, Told, Wanted, taken, wanted};
-use crate::limits::{EMPTY_READS_MAX, NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
+use super::tools::{Operation, Purpose, RECORDS, REMOTE, Told, Wanted, wanted};
+use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
 
 /// The step that a call of Act is for.
 pub(super) fn number(call: &CallOpened) -> Option<u32> {
@@ -50,7 +49,7 @@ pub(super) fn begin(desk: &Desk<'_>, step: u32) -> Vec<Step> {
     vec![run(&told, step)]
 }
 
-fn object(value: Value) -> Map<String, Value> {
+pub(super) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),
@@ -63,22 +62,22 @@ fn run(told: &Told, step: u32) -> Step {
 }
 
 /// A step and how it stands.
-struct Stand<'a> {
+pub(super) struct Stand<'a> {
     desk: &'a Desk<'a>,
     running: &'a Running,
     planned: &'a PlannedStep,
-    state: &'a StepState,
+    pub state: &'a StepState,
 }
 
 impl<'a> Stand<'a> {
     /// A step that is under way.
-    fn of(desk: &'a Desk<'a>, step: u32) -> Option<Self> {
+    pub fn of(desk: &'a Desk<'a>, step: u32) -> Option<Self> {
         let running = desk.running()?;
         let (planned, state) = (running.planned(step)?, running.steps.get(&step)?);
         state.end.is_none().then_some(Self { desk, running, planned, state })
     }
 
-    fn end(&self, end: End, outcome: String) -> StepEnd {
+    pub fn end(&self, end: End, outcome: String) -> StepEnd {
         StepEnd {
             turn: self.running.turn,
             step: self.planned.step,
@@ -94,7 +93,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    fn failed(&self, why: String) -> Vec<Step> {
+    pub fn failed(&self, why: String) -> Vec<Step> {
         vec![ended(self.end(End::Failed, why))]
     }
 
@@ -111,7 +110,7 @@ impl<'a> Stand<'a> {
     }
 }
 
-fn ended(end: StepEnd) -> Step {
+pub(super) fn ended(end: StepEnd) -> Step {
     Fact::StepEnded(Box::new(end)).note()
 }
 
@@ -227,129 +226,4 @@ fn retrieve(stand: &Stand<'_>, call: &CallOpened, turn: Option<u32>, step: u32) 
 pub(super) fn missed(desk: &Desk<'_>, call: &CallOpened, why: &str) -> Vec<Step> {
     let stand = number(call).and_then(|step| Stand::of(desk, step));
     stand.map(|stand| stand.failed(format!("no answer came: {why}"))).unwrap_or_default()
-}
-
-/// A tool has ended.
-pub(super) fn tool_ended(
-    desk: &Desk<'_>,
-    opened: &ToolOpened,
-    outcome: ToolOutcome,
-    text: segue_core::body::Text,
-) -> Vec<Step> {
-    let Some(told) = Told::of(&opened.arguments) else { return Vec::new() };
-    let words = desk.view.text(text);
-    let reported = (outcome == ToolOutcome::Done).then(|| Reported::read(&words)).flatten();
-    match (told.purpose, reported) {
-        (Purpose::Undo, reported) => super::undo::ended(desk, opened.run, &told, reported, text, &words),
-        (Purpose::Settle, Some(reported)) => settled(desk, &told, reported, text),
-        (Purpose::Settle, None) => {
-            let why = "it is not known whether this was done; look at the records".to_owned();
-            let failed = told.settles().map(|(run, was)| tool_failed(run, was.step, &why));
-            let stand = desk.is_current().then(|| told.step.and_then(|step| Stand::of(desk, step))).flatten();
-            failed.into_iter().chain(stand.map(|stand| stand.failed(why)).into_iter().flatten()).collect()
-        }
-        (Purpose::Load, reported) => loaded(desk, opened.run, &told, reported, text, &words),
-        (Purpose::Call, Some(reported)) => came(desk, opened.run, &told, reported, text),
-        // A write that was cut off may have been done: whoever keeps the records knows.
-        (Purpose::Call, None) if told.op.writes() => vec![settle(opened.run, &told)],
-        (Purpose::Call, None) => {
-            let failed = tool_failed(opened.run, told.step, &words);
-            std::iter::once(failed).chain(go_on(desk, &told, json!({"why": cut(&words, OUTCOME_CHARS_MAX)}))).collect()
-        }
-        (Purpose::Describe, _) => Vec::new(),
-    }
-}
-
-fn tool_failed(run: ToolRunId, step: Option<u32>, why: &str) -> Step {
-    Fact::ToolFailed { run, step, why: cut(why, OUTCOME_CHARS_MAX) }.note()
-}
-
-fn settle(run: ToolRunId, was: &Told) -> Step {
-    let told = Told {
-        op: Operation::Settle,
-        purpose: Purpose::Settle,
-        rest: object(json!({"of": run.0, "was": was.arguments()})),
-        ..was.clone()
-    };
-    let step = was.step.map(agent);
-    Step::RunTool { tool: RECORDS.into(), arguments: told.arguments(), agent: step }
-}
-
-/// What became of a write that was cut off.
-fn settled(desk: &Desk<'_>, told: &Told, reported: Reported, text: segue_core::body::Text) -> Vec<Step> {
-    let Some((run, was)) = told.settles() else { return Vec::new() };
-    if reported.never {
-        let why = "it was not done";
-        let failed = tool_failed(run, was.step, why);
-        return std::iter::once(failed).chain(go_on(desk, &was, json!({"why": why}))).collect();
-    }
-    let mut steps = came(desk, run, &was, reported, text);
-    // Whoever stopped the turn believes that nothing came of it.
-    let is_unheard = !desk.is_current();
-    let wrote = steps.first().filter(|_| is_unheard).and_then(|step| match step {
-        Step::Note { value, .. } => {
-            value.get("wrote").filter(|wrote| wrote.as_array().is_some_and(|wrote| !wrote.is_empty()))
-        }
-        _ => None,
-    });
-    if let Some(wrote) = wrote {
-        steps.push(super::turn::told_late(wrote));
-    }
-    steps
-}
-
-/// Goes on with the step that a run was for, if its turn still runs.
-fn go_on(desk: &Desk<'_>, told: &Told, mut note: Value) -> Option<Step> {
-    let step = told.step.filter(|_| desk.is_current())?;
-    Stand::of(desk, step)?;
-    let tool = told.rest.get("tool").and_then(Value::as_str).unwrap_or(told.op.word());
-    note["tool"] = json!(tool);
-    Some(act_result(step, note))
-}
-
-/// What a run brought.
-fn came(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Reported, text: segue_core::body::Text) -> Vec<Step> {
-    if let Some(why) = &reported.refused {
-        let failed = tool_failed(run, told.step, why);
-        return std::iter::once(failed).chain(go_on(desk, told, json!({"why": cut(why, OUTCOME_CHARS_MAX)}))).collect();
-    }
-    let mut records = taken(desk.domain, &desk.memory().entities, run, told, &reported, text);
-    let writes =
-        desk.domain.server.as_ref().and_then(|server| server.tool(&records.tool)).is_some_and(|tool| tool.writes);
-    if writes && told.op == Operation::Call {
-        records.wrote.push(format!("{} was done", records.tool));
-    }
-    let empty = records.empty.clone();
-    let mut steps = vec![Fact::Records(Box::new(records)).note()];
-    let stand = told.step.filter(|_| desk.is_current()).and_then(|step| Stand::of(desk, step));
-    let times = |stand: &Stand<'_>, read: &String| stand.state.empty.get(read).copied().unwrap_or(0) + 1;
-    match (stand, empty) {
-        (Some(stand), Some(read)) if times(&stand, &read) >= EMPTY_READS_MAX => {
-            steps.push(ended(stand.end(End::Done, "nothing was found, twice".to_owned())));
-        }
-        _ => steps.extend(go_on(desk, told, json!({"run": run.0, "text": text}))),
-    }
-    steps
-}
-
-/// The records of a step are at hand, or could not be had; it begins either way.
-fn loaded(
-    desk: &Desk<'_>,
-    run: ToolRunId,
-    told: &Told,
-    reported: Option<Reported>,
-    text: segue_core::body::Text,
-    words: &str,
-) -> Vec<Step> {
-    let fact = match reported {
-        Some(reported) if reported.refused.is_none() => {
-            let records = taken(desk.domain, &desk.memory().entities, run, told, &reported, text);
-            Fact::Records(Box::new(records)).note()
-        }
-        reported => {
-            tool_failed(run, told.step, reported.and_then(|reported| reported.refused).as_deref().unwrap_or(words))
-        }
-    };
-    let begins = told.step.filter(|step| desk.is_current() && Stand::of(desk, *step).is_some());
-    std::iter::once(fact).chain(begins.map(act_go)).collect()
 }

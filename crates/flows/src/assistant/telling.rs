@@ -35,6 +35,7 @@ pub(super) fn told(state: &Memory, kind: &str, value: &Value) -> Telling {
             };
             Telling::Detail(format!("{what} could not be folded: {why}"))
         }
+        Fact::Described { tools } => Telling::Detail(format!("the server describes {} tools", tools.len())),
         Fact::NotUndone { of, why } => Telling::Detail(format!("{of} could not be taken back: {why}")),
         Fact::Undone { of } => {
             let is_known = state.writes.iter().any(|write| write.run == of);

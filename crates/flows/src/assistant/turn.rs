@@ -12,12 +12,15 @@ use super::facts::{Decision, Fact, How, Layer, Pending, PendingKind, Summarized,
 use super::reasoning::{CurationSummary, StepSummary, TurnSummary};
 use super::spec::{ACT, ASK_CONVERSATION, ASK_REASONING, REPLY, SUMMARIZE, THINK, UNDERSTAND};
 use super::state::{Next, Running};
-use super::step;
+use super::{runs, step};
 use crate::limits::REMARK_CHARS_MAX;
 use crate::template::fill;
 
-/// A turn began.
-pub(super) fn began() -> Vec<Step> {
+/// A turn began. What the tools of a server take is asked of the server, once.
+pub(super) fn began(desk: &Desk<'_>) -> Vec<Step> {
+    if desk.domain.server.is_some() && desk.memory().tools.is_empty() {
+        return vec![runs::describe(desk)];
+    }
     vec![go(UNDERSTAND)]
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::analysis::analyse;
 use super::facts::{Begun, Fact, Known, Mapped, Purpose, Task};
-use super::map::{self, MapError, Reading};
+use super::map::{self, Complaint, MapError, Reading};
 use super::settings::{Seat, Settings};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR, ASK_TASK, EXPERT, MAPPER};
 use super::state::{Batch, Memory, Stage};
@@ -157,24 +157,40 @@ pub(super) fn mapped(view: &Sight<'_>, settings: &Settings, call: &CallOpened, a
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
+    let asks_again = |why: String| {
+        let reply = answered.text;
+        let note = json!({"batch": batch.begun.batch, "why": why, "reply": reply, "of": call.call});
+        vec![map_wish(settings, ASK_REPAIR, note)]
+    };
     match map::parse(&view.text(answered.text), answers) {
-        Ok(reading) => {
-            let mut steps = vec![map_fact(batch, call.call, answers, &reading).note()];
-            steps.push(Fact::Analysis(analysis_value(&reading, answers)).note());
-            steps.push(learnt(batch, Known::Mapped { call: call.call, text: answered.text, answers }));
-            steps
-        }
-        Err(why) if call.ask == *ASK_MAP => {
-            let note = json!({"batch": batch.begun.batch, "why": why.to_string(), "reply": answered.text});
-            vec![map_wish(settings, ASK_REPAIR, note)]
-        }
-        Err(why) => unmapped(batch, why.to_string()),
+        Ok(reading) if call.ask == *ASK_MAP && reading.lost_its_edges() => asks_again(Complaint::CutShort.to_string()),
+        Ok(reading) => read(batch, (call.call, answered.text), answers, &reading),
+        Err(why) if call.ask == *ASK_MAP => asks_again(why.to_string()),
+        Err(why) => as_first_read(view, batch, call, answers).unwrap_or_else(|| unmapped(batch, why.to_string())),
     }
 }
 
+fn read(batch: &Batch, (call, text): (CallId, Text), answers: u32, reading: &Reading) -> Vec<Step> {
+    let mut steps = vec![map_fact(batch, call, answers, reading).note()];
+    steps.push(Fact::Analysis(analysis_value(reading, answers)).note());
+    steps.push(learnt(batch, Known::Mapped { call, text, answers }));
+    steps
+}
+
+/// What could be read of the map before it was asked for again, if anything could.
+fn as_first_read(view: &Sight<'_>, batch: &Batch, call: &CallOpened, answers: u32) -> Option<Vec<Step>> {
+    let noted = |name: &str| call.note.get(name).cloned();
+    let text: Text = serde_json::from_value(noted("reply")?).ok()?;
+    let first: CallId = serde_json::from_value(noted("of")?).ok()?;
+    let reading = map::parse(&view.text(text), answers).ok()?;
+    Some(read(batch, (first, text), answers, &reading))
+}
+
 /// The mapper did not answer.
-pub(super) fn not_mapped(view: &Sight<'_>, why: String) -> Vec<Step> {
-    view.state.batch.as_ref().map(|batch| unmapped(batch, why)).unwrap_or_default()
+pub(super) fn not_mapped(view: &Sight<'_>, call: &CallOpened, why: String) -> Vec<Step> {
+    let Some(batch) = &view.state.batch else { return Vec::new() };
+    let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
+    as_first_read(view, batch, call, answers).unwrap_or_else(|| unmapped(batch, why))
 }
 
 fn unmapped(batch: &Batch, why: String) -> Vec<Step> {

@@ -1,47 +1,106 @@
-//! What a user's short answer means to a question of the flow's own: whether to ask everyone, whether to try again. It
-//! reads only whole messages, and only where the flow has just asked; anything else is simply what the user says.
+//! What a user's short answer means to a question of the flow's own: whether to ask everyone, whether to try again. It is read
+//! only where the flow has just asked; anything else is simply what the user says. Asking everyone is paid for, so a yes must be
+//! plain: it comes first, and nothing that follows takes it back.
 
-use super::words::words;
+use super::words::{Gap, Word, begins, words};
 
-/// Messages that say yes.
-const YES: [&str; 16] = [
+/// What was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consent {
+    /// Yes, and nothing against it.
+    Yes,
+    /// No.
+    No,
+    /// Something else.
+    Neither,
+}
+
+/// What says yes, whatever follows in its clause.
+const YES: [&str; 26] = [
     "yes",
-    "y",
     "yep",
     "yeah",
-    "yes please",
+    "yup",
     "ok",
     "okay",
     "sure",
-    "go",
+    "of course",
+    "absolutely",
+    "definitely",
+    "certainly",
+    "by all means",
     "go ahead",
+    "go for it",
     "do it",
+    "do that",
+    "do so",
     "please do",
+    "please ask them",
+    "please go ahead",
     "ask them",
+    "let's do it",
+    "let's do that",
+    "sounds good",
+    "why not",
+    "good idea",
+];
+/// What says yes if its clause holds nothing else.
+const YES_ALONE: [&str; 12] = [
+    "y",
+    "go",
+    "please",
+    "fine",
+    "great",
+    "perfect",
     "confirm",
     "confirmed",
-    "please",
+    "agreed",
+    "alright",
+    "all right",
+    "let's go",
+];
+/// What says no, at the beginning.
+const NO: [&str; 12] =
+    ["no", "n", "nope", "nah", "not", "don't", "do not", "never", "cancel", "stop", "skip it", "rather not"];
+/// What takes a yes back, or puts something before it.
+const AGAINST: [&str; 22] = [
+    "no", "not", "don't", "dont", "doesn't", "won't", "can't", "cannot", "never", "but", "however", "although",
+    "though", "except", "unless", "instead", "rather", "wait", "first", "later", "only if", "before",
 ];
 
 /// Messages that ask for the same once more.
 const AGAIN: [&str; 8] =
     ["retry", "try again", "again", "once more", "try once more", "please retry", "please try again", "try that again"];
 
-/// Whether the message says yes and nothing else.
+/// What a message answers to the question whether everyone may be asked.
 #[must_use]
-pub fn is_yes(message: &str) -> bool {
-    is_one_of(message, &YES)
+pub(super) fn read(message: &str) -> Consent {
+    let said = words(message);
+    let clause = said.iter().skip(1).position(|word| word.gap == Gap::Wide).map_or(said.len(), |end| end + 1);
+    let starts = |phrases: &[&str]| phrases.iter().any(|phrase| begins(&said, phrase));
+    if starts(&NO) {
+        return Consent::No;
+    }
+    let is_alone = YES_ALONE.iter().any(|phrase| is_phrase(&said[..clause], phrase));
+    if !starts(&YES) && !is_alone {
+        return Consent::Neither;
+    }
+    let is_question = message.contains('?') && !starts(&["why not"]);
+    let rest = if starts(&["why not"]) { 2 } else { 0 };
+    let is_against = (rest..said.len()).any(|at| AGAINST.iter().any(|phrase| begins(&said[at..], phrase)));
+    let asks_why_not = said.windows(2).any(|pair| pair[0].text == "why" && pair[1].text == "not");
+    if (is_against || is_question) && !asks_why_not { Consent::Neither } else { Consent::Yes }
 }
 
 /// Whether the message asks for the same once more and nothing else.
 #[must_use]
 pub fn is_retry(message: &str) -> bool {
-    is_one_of(message, &AGAIN)
+    let said = words(message);
+    AGAIN.iter().any(|phrase| is_phrase(&said, phrase))
 }
 
-fn is_one_of(message: &str, phrases: &[&str]) -> bool {
-    let said: Vec<String> = words(message).into_iter().map(|word| word.text).collect();
-    phrases.iter().any(|phrase| said.iter().map(String::as_str).eq(phrase.split(' ')))
+fn is_phrase(said: &[Word], phrase: &str) -> bool {
+    said.iter().map(|word| word.text.as_str()).eq(phrase.split(' '))
 }
 
 #[cfg(test)]
@@ -49,9 +108,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_message_counts() {
-        assert!(is_yes("Yes, please!") && is_yes("go ahead") && is_yes(" OK. "));
-        assert!(!is_yes("yes, but cheaper") && !is_yes("") && !is_yes("no"));
+    fn a_plain_yes_is_one_in_many_words() {
+        for message in [
+            "Yes, please!",
+            "Yes, go ahead",
+            "yes go ahead and ask them",
+            "Sure, that would help a lot.",
+            " OK. ",
+            "go ahead",
+            "Okay, let's do it",
+            "Please do",
+            "Sure, why not?",
+            "y",
+            "Fine. Ask them.",
+            "Of course!",
+            "please",
+        ] {
+            assert_eq!(read(message), Consent::Yes, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_or_asked_is_neither() {
+        for message in [
+            "yes, but cheaper",
+            "yes? what does it cost?",
+            "ok, not now",
+            "sure, after I have slept on it first",
+            "",
+            "please tell me more",
+            "fine print matters to me",
+            "tell me about the bank",
+            "I would rather see a flat",
+            "go back to the first idea",
+        ] {
+            assert_eq!(read(message), Consent::Neither, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_no_is_a_no() {
+        for message in ["no", "No thanks", "nope, leave it", "Don't.", "not yet", "stop", "do not ask them"] {
+            assert_eq!(read(message), Consent::No, "{message}");
+        }
+    }
+
+    #[test]
+    fn only_a_whole_message_asks_for_the_same_again() {
         assert!(is_retry("Retry") && is_retry("try again!"));
         assert!(!is_retry("I'll try again tomorrow") && !is_retry(""));
     }

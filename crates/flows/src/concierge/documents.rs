@@ -1,6 +1,7 @@
 //! The documents that cross from one phase to the next: read from a block, built from the exchange where none came, and
 //! told to the one who takes over. What is missing is told as missing.
 
+use segue_core::body::Text;
 use segue_core::flow::{Step, View};
 use segue_core::handover::{Document, Field, Form, Handover, Provenance};
 use segue_core::signal::fields::Fields;
@@ -74,25 +75,40 @@ fn bullets(items: &[String]) -> String {
     items.iter().map(|item| format!("- {}", item.replace('\n', " "))).collect::<Vec<_>>().join("\n")
 }
 
+/// The document, with what was said word for word where it does not say itself.
+#[must_use]
+pub fn with_exchange(view: &View<'_, Memory>, understood: Document) -> Document {
+    let exchange = &view.state.exchange;
+    let said = |texts: &mut dyn Iterator<Item = Text>| {
+        Field::Text(texts.map(|text| cut(&view.text(text))).collect::<Vec<_>>().join("\n\n"))
+    };
+    let mut document = understood;
+    let parts = [
+        ("user_query", said(&mut exchange.query.iter().copied())),
+        ("starter_response", said(&mut exchange.reply.into_iter())),
+        ("user_reply", said(&mut exchange.replies.iter().map(|(_, text)| *text))),
+    ];
+    for (name, field) in parts {
+        if !field.is_empty() {
+            document.entry(name.to_owned()).or_insert(field);
+        }
+    }
+    document
+}
+
 /// An intent handover from the exchange itself; what was understood of the model's own stays.
 #[must_use]
 pub fn built_intent(view: &View<'_, Memory>, understood: Document) -> Document {
     let state = view.state;
-    let mut built = understood;
+    let mut built = with_exchange(view, understood);
+    if let Some(query) = built.get("user_query").cloned() {
+        built.entry("goal".to_owned()).or_insert(query);
+    }
     let mut add = |name: &str, field: Field| {
         if !field.is_empty() {
             built.entry(name.to_owned()).or_insert(field);
         }
     };
-    let said = |texts: &mut dyn Iterator<Item = segue_core::body::Text>| {
-        Field::Text(cut(&texts.map(|text| view.text(text).to_string()).collect::<Vec<_>>().join("\n\n")))
-    };
-    let query = said(&mut state.exchange.query.iter().copied());
-    add("goal", query.clone());
-    add("user_query", query);
-    add("starter_response", said(&mut state.exchange.reply.into_iter()));
-    let turn = view.session.turn.iter().flat_map(|turn| turn.messages.iter().map(|waiting| waiting.text));
-    add("user_reply", said(&mut turn.into_iter()));
     if let Some(stance) = state.stance {
         add("effective_stance", Field::Text(stance.name().to_owned()));
     }
@@ -156,7 +172,7 @@ pub fn by_hand(view: &View<'_, Memory>, to: &str) -> Option<Step> {
 pub fn built_outcome(execution: Option<&Handover>, workflow: &Workflow, account: &str) -> Document {
     let list = |name: &str| execution.map(|handover| handover.list(name).to_vec()).unwrap_or_default();
     let account = if account.is_empty() { workflow.account() } else { cut(account) };
-    let done = workflow.steps.iter().take(workflow.current).map(|step| step.title.clone()).collect();
+    let done = workflow.done_steps().map(|step| step.title.clone()).collect();
     Document::from([
         ("goal".to_owned(), Field::Text(workflow.goal.clone())),
         ("outcome".to_owned(), Field::Text(account)),

@@ -7,11 +7,12 @@ use segue_core::flow::Step;
 use segue_core::handover::Provenance;
 use segue_core::ids::{CallId, MessageId};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::map::Map;
 use super::stance::Stance;
 use super::workflow::PlanStep;
+use crate::fact;
 
 /// A fact of this flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,6 +121,15 @@ pub enum Fact {
         /// The call that said so.
         call: CallId,
     },
+    /// Another step than the next is the current one now.
+    StepStarted {
+        /// Its place, the first is 0.
+        step: usize,
+        /// Its title.
+        title: String,
+        /// The call that said so.
+        call: CallId,
+    },
     /// The last step is done.
     WorkflowClosed {
         /// What the plan was for.
@@ -134,6 +144,8 @@ pub enum Fact {
     },
     /// The user said yes.
     Confirmed,
+    /// The user said neither yes nor no; the wish waits for one more message.
+    Unsettled,
     /// The user said something else.
     Declined,
     /// A block was not acted on. It is told with the next ask.
@@ -270,23 +282,19 @@ impl Fact {
     /// The step that records it.
     #[must_use]
     pub fn note(self) -> Step {
-        let mut whole = serde_json::to_value(self).unwrap_or_default();
-        let kind = whole.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let value = whole.get_mut("value").map(Value::take).unwrap_or_default();
-        Step::Note { kind, value }
+        fact::note(&self)
     }
 
     /// The fact an event is, if it is one of this flow's.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
-        let Event::Fact { kind, value } = event else { return None };
-        Self::read(kind, value)
+        fact::of(event)
     }
 
-    /// The fact of this kind and value.
+    /// The fact of a kind with a value, if it is one of this flow's.
     #[must_use]
     pub fn read(kind: &str, value: &Value) -> Option<Self> {
-        serde_json::from_value(json!({"kind": kind, "value": value})).ok()
+        fact::read(kind, value)
     }
 }
 

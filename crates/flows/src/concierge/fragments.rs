@@ -13,13 +13,14 @@ use super::analysis::analyse;
 use super::facts::{Known, Purpose, Task};
 use super::settings::Settings;
 use super::spec::{
-    ASK_BATCH, ASK_INTENT, ASK_PRESENT, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER, MESSAGE, NOTICES, PLAN, STARTER,
-    WORKFLOW,
+    ASK_BATCH, ASK_INTENT, ASK_PRESENT, CONCIERGE, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER, MESSAGE, NOTICES,
+    PLAN, STARTER, WORKFLOW,
 };
 use super::state::Memory;
 use super::turn::{phase, shape};
 use super::{brief, documents, map, stance, words_of};
 use crate::chat;
+use crate::limits::{KNOWN_TOKENS_MAX, QUESTION_CHARS_MAX, SOURCES_TOKENS_MAX};
 use crate::template::fill;
 
 type Sight<'a> = View<'a, Memory>;
@@ -28,6 +29,7 @@ type Sight<'a> = View<'a, Memory>;
 pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str, specs: &[SettingSpec]) -> Rendered {
     let role = asking.wish.role.as_str();
     match (name, role) {
+        (COMPACTION, CONCIERGE) => standing(view, asking),
         ("summarise" | "folded" | COMPACTION, _) => chat::shortening(asking, name),
         ("instruction", EXPERT) => {
             template("expert", include_str!("../../prompts/concierge/expert.md"), &(), "who answers, and how")
@@ -114,11 +116,44 @@ fn sources(view: &Sight<'_>) -> Rendered {
         Some(task) => task_text(task, batch.begun.purpose),
         None => joined(view, &words_of::to_answer(view, &batch.begun.asked)),
     };
-    let sources: Vec<String> = batch.texts().into_iter().map(|text| fence(&view.text(text))).collect();
-    let why = format!("the {} answers that came, in a fixed order", sources.len());
+    let texts = batch.texts();
+    let each = fair_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), SOURCES_TOKENS_MAX);
+    let source = |text: &Text| fence(&shortened(&view.text(*text), text.tokens, each));
+    let sources: Vec<String> = texts.iter().map(source).collect();
+    let cut = texts.iter().filter(|text| text.tokens > each).count();
+    let why = match cut {
+        0 => format!("the {} answers that came, in a fixed order", sources.len()),
+        _ => format!("the {} answers that came, in a fixed order, of which {cut} were cut to fit", sources.len()),
+    };
+    let question: String = question.chars().take(QUESTION_CHARS_MAX).collect();
     let arguments = json!({"question": fence(&question), "sources": sources});
     let text = fill(include_str!("../../prompts/concierge/sources.md"), &arguments);
     Rendered::New { text, source: Source::State, why }
+}
+
+/// The most tokens that each of several texts may have so that all fit: what short ones leave goes to the long ones.
+fn fair_share(tokens: &[u32], most: u32) -> u32 {
+    let mut sorted = tokens.to_vec();
+    sorted.sort_unstable();
+    let mut left = most;
+    for (place, tokens) in sorted.iter().enumerate() {
+        let share = left / u32::try_from(sorted.len() - place).unwrap_or(u32::MAX);
+        if *tokens > share {
+            return share;
+        }
+        left -= tokens;
+    }
+    most
+}
+
+/// The beginning of a text of so many tokens that has about `most` of them.
+fn shortened(text: &str, tokens: u32, most: u32) -> String {
+    if tokens <= most {
+        return text.to_owned();
+    }
+    let keep = text.chars().count() as u64 * u64::from(most) / u64::from(tokens.max(1));
+    let kept: String = text.chars().take(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
+    format!("{kept}…")
 }
 
 fn mapper_repair(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
@@ -225,7 +260,13 @@ fn known_section(view: &Sight<'_>, known: Option<&Known>) -> Rendered {
 }
 
 fn known_text(view: &Sight<'_>, known: Option<&Known>) -> String {
-    let fenced = |text: &Text| fence(&view.text(*text));
+    let each = match known {
+        Some(Known::Unmapped { texts }) => {
+            fair_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), KNOWN_TOKENS_MAX)
+        }
+        _ => KNOWN_TOKENS_MAX,
+    };
+    let fenced = |text: &Text| fence(&shortened(&view.text(*text), text.tokens, each));
     let arguments = match known {
         Some(Known::Mapped { text, answers, .. }) => match map::parse(&view.text(*text), *answers) {
             Ok(reading) => {
@@ -263,6 +304,19 @@ fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
         None => format!("the stance is {stance}"),
     };
     template("guidance", include_str!("../../prompts/concierge/guidance.md"), &arguments, &why)
+}
+
+/// What stands in the place of what was folded: the plan first, since it may have been shown there.
+fn standing(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
+    let folded = chat::shortening(asking, COMPACTION);
+    match (&view.state.workflow, folded) {
+        (Some(workflow), Rendered::New { text, source, why }) => {
+            let section = include_str!("../../prompts/concierge/workflow_section.md");
+            let plan = fill(section, &json!({"workflow": workflow.rendered()}));
+            Rendered::New { text: format!("{plan}\n\n{text}"), source, why }
+        }
+        (_, folded) => folded,
+    }
 }
 
 /// The plan, if it changed since the concierge last saw it.

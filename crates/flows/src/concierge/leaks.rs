@@ -17,29 +17,36 @@ pub struct Leak {
 }
 
 /// What a reply should not speak of, each with the forms it takes.
-pub const TERMS: [(&str, &[&str]); 8] = [
-    ("model", &["model", "models", "llm", "llms"]),
+pub const TERMS: [(&str, &[&str]); 10] = [
+    ("model", &["model", "models", "llm", "llms", "language model", "language models"]),
+    ("source", &["source", "sources"]),
+    ("expert", &["expert", "experts"]),
     ("claim", &["claim", "claims"]),
     ("structure", &["structure", "structures", "structural", "structurally"]),
-    ("analysis", &["analysis", "analyses"]),
+    ("analysis", &["analysis", "analyses", "analyse", "analysed", "analysing", "analyze", "analyzed", "analyzing"]),
+    ("map", &["map", "maps", "mapped", "mapping", "mapper", "mappers"]),
     ("batch", &["batch", "batches"]),
-    ("mapper", &["mapper", "mappers"]),
     ("handover", &["handover", "handovers"]),
     ("fan-out", &["fan out", "fanned out"]),
 ];
 
 /// Where such a word is surely about something else: the word before, and the term.
-pub const HARMLESS: [(&str, &str); 10] = [
+pub const HARMLESS: [(&str, &str); 15] = [
     ("role", "model"),
     ("business", "model"),
     ("mental", "model"),
     ("data", "model"),
     ("pricing", "model"),
+    ("open", "source"),
+    ("food", "source"),
+    ("road", "map"),
+    ("street", "map"),
     ("insurance", "claim"),
     ("warranty", "claim"),
     ("cost", "structure"),
     ("sentence", "structure"),
-    ("first", "batch"),
+    ("tax", "expert"),
+    ("legal", "expert"),
 ];
 
 /// The machinery terms in a reply, in order.

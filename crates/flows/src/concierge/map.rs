@@ -6,8 +6,8 @@
 //!
 //! A mapper writes `<map>`, a JSON object, `</map>`, and then its narrative ([`FORMAT`]). The first of these that holds
 //! an object with claims is taken: the last tag with valid JSON; the last tag whose JSON can be mended; the last tag
-//! that was opened and never closed; JSON in a code fence; any JSON object with `claims` and `edges`. Tags count in any
-//! case.
+//! that was opened and never closed; the last code fence with claims in it; any JSON object with `claims` and `edges`. Tags
+//! count in any case.
 //!
 //! # How it is read
 //!
@@ -18,6 +18,8 @@
 //! | unknown or no kind of an edge | supports |
 //! | `challenges` on a claim that is no challenger, or of a claim that does not exist | left out |
 //! | supporters outside 1..=answers | left out |
+//! | `type` or `relation` of an edge, `source` and `target` | its kind, its ends |
+//! | `challenges` as a list of one | that one; of more, none |
 //! | an edge to an unknown claim, from a claim to itself, or for the second time | left out |
 //! | an end of an edge in other case, or a label in place of an id | the claim that is meant |
 //! | the id of an earlier claim | the earlier claim stands |
@@ -169,6 +171,14 @@ pub struct Reading {
     pub map: Map,
     /// What was repaired or left out; empty if the mapper kept to the format.
     pub complaints: Vec<Complaint>,
+}
+
+impl Reading {
+    /// Whether the map was cut off before it came to its edges: then it says who holds what, and not what that comes to.
+    #[must_use]
+    pub fn lost_its_edges(&self) -> bool {
+        self.map.edges.is_empty() && self.complaints.contains(&Complaint::CutShort)
+    }
 }
 
 /// Why there is no map. A mapper can be told so and asked once more, except if there were too few answers.

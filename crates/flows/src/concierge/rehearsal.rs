@@ -75,7 +75,7 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
     let silent = matches!(ask, ASK_INTENT | ASK_BATCH | ASK_STEPS);
     let workflow = view.state.workflow.as_ref();
     let step = workflow.and_then(|workflow| workflow.current_step()).map(|step| step.title.as_str());
-    let is_last = workflow.is_some_and(|workflow| workflow.current + 1 == workflow.steps.len());
+    let is_last = workflow.is_some_and(|workflow| workflow.done.len() + 1 == workflow.steps.len());
     let is_helped = call.receipt.ask.iter().any(|piece| piece.name == *FINDINGS && piece.text.is_some());
     let kind = match () {
         () if ask == ASK_PRESENT || ask == ASK_STEPS => "plan",
@@ -88,7 +88,7 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
     let arguments = json!({
         "silent": silent, "handover": has_spoken || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
         "kind": kind, "step": step.unwrap_or("the first step"), "is_last": is_last,
-        "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "last": "{{last}}", "mark": "{{mark}}",
+        "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "first_topic": "{{first_topic}}", "last": "{{last}}", "mark": "{{mark}}",
     });
     let template = match phase {
         Some(EXPLORER) => include_str!("../../prompts/concierge/rehearsal/explorer.md"),

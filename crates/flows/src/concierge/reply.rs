@@ -15,7 +15,7 @@ use super::leaks;
 use super::settings::Settings;
 use super::spec::{
     ASK_BATCH, ASK_INTENT, ASK_STEPS, BATCH_BLOCK, CONCIERGE, EXECUTION, EXECUTION_FIELDS, EXECUTOR, EXPLORER,
-    HANDOVER_BLOCK, INTENT, INTENT_FIELDS, OUTCOME, STARTER, STEP_DONE_BLOCK, STEPS_BLOCK, phase_key,
+    HANDOVER_BLOCK, INTENT, INTENT_FIELDS, OUTCOME, STARTER, STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, phase_key,
 };
 use super::state::Memory;
 use super::turn::propose;
@@ -25,6 +25,15 @@ use super::{batch, documents};
 use crate::template::fill;
 
 type Sight<'a> = View<'a, Memory>;
+
+/// The starter's turn from which on it can hand over: the first in which there is a reply to read.
+const HANDOVER_TURN: u32 = 2;
+
+/// What a block says of a step.
+enum Move {
+    Start,
+    Complete,
+}
 
 /// An answer of the concierge's and what is at hand to judge it.
 struct Answer<'a> {
@@ -44,7 +53,7 @@ pub(super) fn answered(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<Step> {
-    let reading = signal::read(&view.text(answered.text), &flow.blocks);
+    let reading = read(flow, view, call, answered.text);
     let answer = Answer { flow, view, settings, call, text: answered.text, reading };
     let mut steps = answer.complaints();
     match call.ask.as_str() {
@@ -81,6 +90,12 @@ pub(super) fn missed(
     }
 }
 
+/// What an answer holds. What it quotes from the user's words is the user's.
+fn read(flow: &Concierge, view: &Sight<'_>, call: &CallOpened, text: Text) -> Reading {
+    let words: Vec<_> = call.receipt.words().map(|words| view.text(words)).collect();
+    signal::read_beside(&view.text(text), &flow.blocks, &words)
+}
+
 /// The answer that a private ask is about.
 fn stored(call: &CallOpened) -> Option<Text> {
     serde_json::from_value(call.note.get("text")?.clone()).ok()
@@ -98,7 +113,8 @@ impl Answer<'_> {
     }
 
     fn ended(&self, told: Option<String>) -> Step {
-        let is_heard = !self.reading.visible.trim().is_empty() || self.view.state.said;
+        let is_private = matches!(self.call.ask.as_str(), ASK_INTENT | ASK_BATCH | ASK_STEPS);
+        let is_heard = (!is_private && !self.reading.visible.trim().is_empty()) || self.view.state.spoken;
         if is_heard { Step::EndTurn(Outcome::Done) } else { Fact::Silent { call: Some(self.call.call), told }.note() }
     }
 
@@ -155,9 +171,15 @@ impl Answer<'_> {
     }
 
     fn starter(&self) -> Vec<Step> {
-        let mut steps = self.misplaced(&[BATCH_BLOCK, STEPS_BLOCK, STEP_DONE_BLOCK]);
+        let mut steps = self.misplaced(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
         let turns = self.view.session.phases.get(&phase_key()).map_or(0, |stand| stand.now.turns);
         let is_due = turns >= self.settings.handover_by_turn;
+        if turns < HANDOVER_TURN && !is_due {
+            // There is no reply to read yet.
+            steps.extend(self.blocks(HANDOVER_BLOCK).map(|_| self.refuse(HANDOVER_BLOCK, "too_early", &[])));
+            steps.push(self.done());
+            return steps;
+        }
         let is_good = self.intent().is_some_and(|document| document.contains_key("goal"));
         if is_good || is_due {
             steps.extend(self.hand_over());
@@ -178,7 +200,7 @@ impl Answer<'_> {
     fn hand_over(&self) -> Vec<Step> {
         let asked = self.view.session.asked.get(INTENT).copied().unwrap_or_default();
         let (document, how) = match settle(&self.flow.spec.handovers[INTENT], self.intent(), asked) {
-            Settlement::Make(checked, how) => (checked.document, how),
+            Settlement::Make(checked, how) => (documents::with_exchange(self.view, checked.document), how),
             Settlement::Build(checked) => (documents::built_intent(self.view, checked.document), Provenance::Built),
             Settlement::Ask { missing } => {
                 let wish = self.ask_again(ASK_INTENT, json!({"missing": missing}));
@@ -202,7 +224,7 @@ impl Answer<'_> {
     }
 
     fn explorer(&self) -> Vec<Step> {
-        let mut steps = self.misplaced(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_DONE_BLOCK]);
+        let mut steps = self.misplaced(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
         match self.request() {
             Some(request) => steps.extend(self.requested(&request)),
             None => steps.extend(self.without_request()),
@@ -306,7 +328,7 @@ impl Answer<'_> {
         };
         steps.extend(self.blocks(STEPS_BLOCK).map(|_| self.refuse(STEPS_BLOCK, "steps_again", &[])));
         let mut workflow = workflow.clone();
-        steps.extend(self.steps_done(&mut workflow));
+        steps.extend(self.moved(&mut workflow));
         if workflow.is_complete() {
             steps.extend(self.close(&workflow));
             return steps;
@@ -318,22 +340,37 @@ impl Answer<'_> {
         steps
     }
 
-    fn steps_done(&self, workflow: &mut Workflow) -> Vec<Step> {
+    /// What the blocks say of the plan's steps, in the order they came.
+    fn moved(&self, workflow: &mut Workflow) -> Vec<Step> {
         let mut steps = Vec::new();
-        for block in self.blocks(STEP_DONE_BLOCK) {
+        for block in &self.reading.blocks {
             let named = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
             let current = workflow.current_step().map(|step| step.title.clone()).unwrap_or_default();
-            match workflow.confirm(named) {
-                Ok(step) => {
+            let moved = match block.name.as_str() {
+                STEP_START_BLOCK => workflow.find(named).map(|step| (step, Move::Start)),
+                STEP_DONE_BLOCK => workflow.confirm(named).map(|step| (step, Move::Complete)),
+                _ => continue,
+            };
+            match moved {
+                Ok((step, Move::Start)) if step == workflow.current => {}
+                Ok((step, Move::Start)) => {
+                    let title = workflow.steps[step].title.clone();
+                    steps.push(Fact::StepStarted { step, title, call: self.call.call }.note());
+                    workflow.start(step);
+                }
+                Ok((step, Move::Complete)) => {
                     steps.push(Fact::StepDone { step, title: current, call: self.call.call }.note());
-                    workflow.advance();
+                    workflow.complete(step);
                 }
                 Err(why) => {
-                    let mut more = vec![("given", named), ("current", current.as_str())];
-                    if why == NotDone::NotCurrent {
-                        more.push(("known", "yes"));
-                    }
-                    steps.push(self.refuse(STEP_DONE_BLOCK, "not_current", &more));
+                    let kind = if block.name == STEP_START_BLOCK { "not_begun" } else { "not_current" };
+                    let known = match why {
+                        NotDone::Unknown => "",
+                        NotDone::NotCurrent => "later",
+                        NotDone::Complete => "complete",
+                    };
+                    let more = [("given", named), ("current", current.as_str()), ("known", known)];
+                    steps.push(self.refuse(&block.name, kind, &more));
                 }
             }
         }
@@ -356,7 +393,7 @@ impl Answer<'_> {
     /// A plan was presented.
     fn presented(&self) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
-        for name in [BATCH_BLOCK, STEP_DONE_BLOCK] {
+        for name in [BATCH_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK] {
             steps.extend(self.blocks(name).map(|_| self.refuse(name, "plan_first", &[])));
         }
         match self.steps_read() {

@@ -205,6 +205,10 @@ impl Settings {
         if let Some(quorum) = self.quorum.filter(|quorum| *quorum > seats) {
             complaints.push(format!("`quorum` is {quorum}, and {seats} are asked; all of them are waited for"));
         }
+        if self.quorum == Some(1) && seats > 1 {
+            let why = "the first answer is gone on with alone and no map is made; 2 is the least that makes one";
+            complaints.push(format!("`quorum` is 1, and {seats} are asked: {why}"));
+        }
     }
 }
 
@@ -263,5 +267,7 @@ mod tests {
         assert_eq!(settings.seats().len(), EXPERTS_MAX);
         assert_eq!(complaints, ["`experts` come to 40 answers; the first 32 are asked for"]);
         assert_eq!(read(json!({"quorum": 4})).1, ["`quorum` is 4, and 3 are asked; all of them are waited for"]);
+        assert!(read(json!({"quorum": 1})).1[0].starts_with("`quorum` is 1, and 3 are asked: the first answer"));
+        assert_eq!(read(json!({"quorum": 1, "samples": 1})).1, [""; 0]);
     }
 }

@@ -12,7 +12,7 @@ use segue_core::signal::BlockNames;
 use segue_core::signal::fields::Shape;
 
 use super::settings;
-use crate::limits::{HANDOVER_TOKENS_MAX, KNOWN_TOKENS_MAX, SOURCES_TOKENS_MAX};
+use crate::limits::{FRAME_TOKENS_MAX, HANDOVER_TOKENS_MAX, KNOWN_TOKENS_MAX, SOURCES_TOKENS_MAX};
 
 /// One of those who answer.
 pub const EXPERT: &str = "expert";
@@ -59,10 +59,15 @@ pub(super) const PLAN: &str = "plan";
 pub(super) const HANDOVER_BLOCK: &str = "HANDOVER";
 pub(super) const BATCH_BLOCK: &str = "BATCH";
 pub(super) const STEPS_BLOCK: &str = "STEPS";
+pub(super) const STEP_START_BLOCK: &str = "STEP_START";
 pub(super) const STEP_DONE_BLOCK: &str = "STEP_DONE";
 
 /// Longest summary of a folded thread.
 const SUMMARY_TOKENS: u32 = 800;
+/// Longest map: a claim takes some eighty tokens, an edge thirty.
+const MAP_TOKENS: u32 = 16_384;
+/// Longest answer of the concierge: a plan, with its steps for the record.
+const SPEECH_TOKENS: u32 = 8_192;
 
 /// What the starter leaves to the explorer, in the order it is shown.
 pub const INTENT_FIELDS: [(&str, Form); 14] = [
@@ -128,7 +133,8 @@ pub fn blocks() -> BlockNames {
     BlockNames::new()
         .block(HANDOVER_BLOCK, shape(&INTENT_FIELDS))
         .block(BATCH_BLOCK, batch)
-        .block(STEPS_BLOCK, Shape::new())
+        .block(STEPS_BLOCK, Shape::new().entry("title").entry("description").entry("done_when"))
+        .block(STEP_START_BLOCK, Shape::new().text("step"))
         .block(STEP_DONE_BLOCK, Shape::new().text("step"))
 }
 
@@ -192,15 +198,22 @@ fn expert() -> RoleSpec {
 }
 
 fn mapper() -> RoleSpec {
-    let sources = || FragmentSpec::changing("sources", Layer::Conversation).within(SOURCES_TOKENS_MAX, Over::KeepStart);
-    RoleSpec::new(MAPPER, Scope::Fresh)
+    let sources = || {
+        FragmentSpec::changing("sources", Layer::Conversation)
+            .within(SOURCES_TOKENS_MAX + FRAME_TOKENS_MAX, Over::KeepStart)
+    };
+    let mut mapper = RoleSpec::new(MAPPER, Scope::Fresh)
         .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
         .ask(ASK_MAP, [sources()])
-        .ask(ASK_REPAIR, [sources(), FragmentSpec::changing("repair", Layer::Task)])
+        .ask(ASK_REPAIR, [sources(), FragmentSpec::changing("repair", Layer::Task)]);
+    mapper.reply_tokens_max = MAP_TOKENS;
+    mapper
 }
 
 fn concierge() -> RoleSpec {
-    let known = |name: &str| FragmentSpec::changing(name, Layer::Knowledge).within(KNOWN_TOKENS_MAX, Over::KeepStart);
+    let known = |name: &str| {
+        FragmentSpec::changing(name, Layer::Knowledge).within(KNOWN_TOKENS_MAX + FRAME_TOKENS_MAX, Over::KeepStart)
+    };
     let handover = FragmentSpec::changing("handover", Layer::Handover).within(HANDOVER_TOKENS_MAX, Over::KeepStart);
     let workflow = |name: &str| FragmentSpec::changing(name, Layer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES, Layer::Task);
@@ -222,6 +235,7 @@ fn concierge() -> RoleSpec {
         .ask_privately(ASK_STEPS, repair())
         .heard_by_user(blocks());
     concierge.compaction = shortened();
+    concierge.reply_tokens_max = SPEECH_TOKENS;
     concierge
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use segue_core::body::Text;
 use segue_core::event::{CallAnswered, CallOpened, Event, Next, Outcome, PhaseEntered, Recorded, Said};
 use segue_core::handover::Provenance;
-use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName};
+use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::PAST_VISITS_MAX;
 use segue_core::phase::state::How;
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use super::facts::{Begun, Fact, Known, Purpose, Task};
 use super::spec::{
     ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTION, EXECUTOR, EXPERT, FINDINGS, GRAPH, INTENT, NOTICES, OUTCOME, PLAN,
-    WORKFLOW,
+    STARTER, WORKFLOW,
 };
 use super::stance::Stance;
 use super::words_of;
 use super::workflow::Workflow;
-use crate::limits::NOTICES_MAX;
+use crate::limits::{NOTICES_MAX, REPLIES_MAX};
 
 /// What the flow remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -45,6 +45,8 @@ pub struct Memory {
     pub shown: Option<u32>,
     /// A wish that waits for the user's yes.
     pub confirm: Option<Begun>,
+    /// Whether it was answered with neither yes nor no already.
+    pub unsettled: bool,
     /// Messages that have no turn yet.
     pub waiting: BTreeMap<MessageId, Text>,
     /// What the user said and nobody has answered.
@@ -55,6 +57,8 @@ pub struct Memory {
     pub answered: Vec<(MessageId, Text)>,
     /// Whether something was said to the user in this turn.
     pub said: bool,
+    /// The same, by the one who has the word now.
+    pub spoken: bool,
     /// Answers of this turn that held nothing for the user.
     pub silences: u32,
     /// This visit of a phase.
@@ -63,6 +67,8 @@ pub struct Memory {
     pub past: BTreeMap<u32, Visit>,
     /// What each open call of the concierge carries.
     pub carried: BTreeMap<CallId, Carried>,
+    /// The thread in which the concierge speaks.
+    pub thread: Option<ThreadId>,
 }
 
 /// What belongs to one visit of a phase.
@@ -143,7 +149,7 @@ pub struct Findings {
     pub known: Known,
 }
 
-/// The first question and its answer.
+/// The first question, its answer, and what the user said to that.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Exchange {
@@ -151,6 +157,20 @@ pub struct Exchange {
     pub query: Vec<Text>,
     /// What was answered.
     pub reply: Option<Text>,
+    /// What the user said since, as long as the starter had the word.
+    pub replies: Vec<(MessageId, Text)>,
+}
+
+impl Exchange {
+    fn replied(&mut self, messages: &[(MessageId, Text)]) {
+        for message in messages {
+            if !self.replies.contains(message) {
+                self.replies.push(*message);
+            }
+        }
+        let excess = self.replies.len().saturating_sub(REPLIES_MAX);
+        self.replies.drain(..excess);
+    }
 }
 
 /// What a call of the concierge carries, and what of it counts as told once it is answered.
@@ -158,6 +178,12 @@ pub struct Exchange {
 pub struct Carried {
     /// Whether the user hears its answer.
     pub heard: bool,
+    /// Whether the starter gives it.
+    #[serde(default)]
+    pub starts: bool,
+    /// Whether it presents a plan, and so answers what the plan was asked for with.
+    #[serde(default)]
+    pub presents: bool,
     /// The version of the plan it is shown.
     pub workflow: Option<u32>,
     /// Whether it is told what was found.
@@ -174,7 +200,7 @@ impl Memory {
                 self.waiting.insert(received.message, received.text);
             }
             Event::TurnStarted { messages, .. } => {
-                (self.said, self.silences) = (false, 0);
+                (self.said, self.spoken, self.silences) = (false, false, 0);
                 for message in messages {
                     self.open.extend(self.waiting.remove(message).map(|text| (*message, text)));
                 }
@@ -188,6 +214,8 @@ impl Memory {
             }
             Event::CallCancelled { call, reason } => self.missed(*call, reason),
             Event::Said(said) => self.heard(said),
+            // What the plan was shown in may be folded now.
+            Event::ThreadCompacted(compacted) if self.thread == Some(compacted.thread) => self.shown = None,
             Event::HandoverMade(made) => {
                 self.visit.made.insert(made.kind.clone(), made.id);
                 // Who was let in by hand gets it afterwards.
@@ -227,7 +255,8 @@ impl Memory {
             batch.models.insert(seat, opened.model.clone());
             batch.failures.remove(&seat);
         }
-        if opened.role == *CONCIERGE && opened.compacts.is_none() {
+        if opened.role == *CONCIERGE && opened.compacts.is_none() && opened.recomputes.is_none() {
+            self.thread = Some(opened.receipt.thread.thread());
             let shows = |name: &str| opened.receipt.ask.iter().any(|piece| piece.name == *name && piece.text.is_some());
             let version = self.workflow.as_ref().map(|workflow| workflow.version);
             // What a thread opens with stays in it, whatever becomes of the call.
@@ -236,6 +265,8 @@ impl Memory {
             }
             let carried = Carried {
                 heard: opened.ask == *ASK_REPLY || opened.ask == *ASK_PRESENT,
+                presents: opened.ask == *ASK_PRESENT,
+                starts: opened.phase.as_ref().is_none_or(|phase| *phase == *STARTER),
                 workflow: version.filter(|_| shows(WORKFLOW)),
                 findings: shows(FINDINGS),
                 notices: if shows(NOTICES) { self.notices.len() } else { 0 },
@@ -259,14 +290,22 @@ impl Memory {
         self.notices.drain(..carried.notices.min(self.notices.len()));
         if carried.heard {
             self.answered = std::mem::take(&mut self.open);
+            if carried.presents {
+                let asked = self.plan.iter().flat_map(|plan| plan.asked.iter());
+                let asked = asked.filter(|message| !self.answered.contains(message)).copied();
+                self.answered = asked.chain(self.answered.iter().copied()).collect();
+            }
+            if carried.starts && self.exchange.reply.is_some() {
+                self.exchange.replied(&self.answered);
+            }
         }
     }
 
     fn heard(&mut self, said: &Said) {
-        self.said = true;
+        (self.said, self.spoken) = (true, true);
         if said.call.is_some() && self.exchange.reply.is_none() {
             let query = self.answered.iter().map(|(_, text)| *text).collect();
-            self.exchange = Exchange { query, reply: Some(said.text) };
+            self.exchange = Exchange { query, reply: Some(said.text), replies: Vec::new() };
         }
     }
 
@@ -287,7 +326,8 @@ impl Memory {
         self.notices.clear();
         self.findings = None;
         self.shown = None;
-        self.confirm = None;
+        (self.confirm, self.unsettled) = (None, false);
+        self.spoken = false;
         if entered.transition.to != *EXECUTOR {
             self.plan = None;
         }
@@ -328,19 +368,21 @@ impl Memory {
             Fact::Workflow { goal, steps, how, .. } => {
                 // Whoever wrote the steps knows them; who had them read from its prose does not.
                 self.shown = (how != Provenance::Built).then_some(1);
-                self.workflow = Some(Workflow { goal, steps, current: 0, version: 1 });
+                self.workflow = Some(Workflow::new(goal, steps));
             }
-            Fact::StepDone { .. } => self.workflow.iter_mut().for_each(Workflow::advance),
+            Fact::StepDone { step, .. } => self.workflow.iter_mut().for_each(|workflow| workflow.complete(step)),
+            Fact::StepStarted { step, .. } => self.workflow.iter_mut().for_each(|workflow| workflow.start(step)),
             Fact::Confirm { begun } => {
                 self.batches = self.batches.max(begun.batch);
-                self.confirm = Some(begun);
+                (self.confirm, self.unsettled) = (Some(begun), false);
             }
             Fact::Confirmed => {
                 // The yes was the flow's to hear, and is answered with it.
-                self.confirm = None;
+                (self.confirm, self.unsettled) = (None, false);
                 self.open.clear();
             }
-            Fact::Declined => self.confirm = None,
+            Fact::Unsettled => self.unsettled = true,
+            Fact::Declined => (self.confirm, self.unsettled) = (None, false),
             Fact::Refused { why, .. } => self.notice(why),
             Fact::Silent { told, .. } => {
                 self.silences += 1;

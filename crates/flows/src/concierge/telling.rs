@@ -36,13 +36,14 @@ pub(super) fn told(state: &Memory, kind: &str, value: &Value) -> Telling {
             detail(format!("the {} answers have to do, as they came", texts.len()))
         }
         Fact::Stance { stance, because } => detail(format!("the stance is {stance}: {because}")),
-        Fact::Workflow { .. } | Fact::StepDone { .. } => match &state.workflow {
+        Fact::Workflow { .. } | Fact::StepDone { .. } | Fact::StepStarted { .. } => match &state.workflow {
             Some(workflow) => news(workflow.checklist()),
             None => Telling::AsItStands,
         },
         Fact::WorkflowClosed { goal, .. } => news(format!("the plan is done: {goal}")),
         Fact::Confirm { begun } => detail(format!("the user is asked whether to ask everyone, {}", wanted(&begun))),
         Fact::Confirmed => detail("the user said yes"),
+        Fact::Unsettled => detail("the user said neither yes nor no"),
         Fact::Declined => detail("the user did not say yes"),
         Fact::Refused { block, why, .. } => detail(format!("{block} refused: {why}")),
         Fact::Silent { .. } => detail("the user was told nothing yet"),
@@ -126,7 +127,8 @@ mod tests {
         let step =
             |title: &str| PlanStep { title: title.into(), done_when: "it is done".into(), ..PlanStep::default() };
         let steps = vec![step("Measure"), step("Buy"), step("Paint")];
-        let workflow = Workflow { goal: "a green wall".into(), steps, current: 1, version: 2 };
+        let mut workflow = Workflow::new("a green wall".into(), steps);
+        workflow.complete(0);
         let state = Memory { workflow: Some(workflow), ..Memory::default() };
         let told = told(&state, "step_done", &json!({"step": 0, "title": "Measure", "call": 4}));
         let list =

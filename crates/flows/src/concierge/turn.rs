@@ -6,13 +6,14 @@ use segue_core::phase::guard::Proposer;
 use segue_core::phase::state::Proposal;
 
 use super::analysis::{Shape, analyse};
+use super::consent::{self, Consent};
 use super::facts::{Fact, Known, Purpose};
 use super::settings::{BatchWhen, Settings, Synthesis};
 use super::spec::{ASK_PRESENT, ASK_REPLY, CONCIERGE, EXECUTOR, STARTER, phase_key};
 use super::stance::{self, Because};
 use super::state::Memory;
 use super::words_of::{self, notice};
-use super::{batch, consent, documents, map};
+use super::{batch, documents, map};
 
 type Sight<'a> = View<'a, Memory>;
 
@@ -21,12 +22,17 @@ pub(super) fn began(view: &Sight<'_>, settings: &Settings, is_again: bool) -> Ve
     let state = view.state;
     let message = words_of::newest(view);
     if let Some(begun) = &state.confirm {
-        if consent::is_yes(&message) {
-            let mut steps = vec![Fact::Confirmed.note()];
-            steps.extend(batch::begin(view, settings, begun.clone()));
-            return steps;
-        }
-        let mut steps = vec![Fact::Declined.note(), notice(None, "BATCH", "declined", &[])];
+        let (fact, told) = match consent::read(&message) {
+            Consent::Yes => {
+                let mut steps = vec![Fact::Confirmed.note()];
+                steps.extend(batch::begin(view, settings, begun.clone()));
+                return steps;
+            }
+            Consent::No => (Fact::Declined, "declined"),
+            Consent::Neither if state.unsettled => (Fact::Declined, "no_yes"),
+            Consent::Neither => (Fact::Unsettled, "unsettled"),
+        };
+        let mut steps = vec![fact.note(), notice(None, "BATCH", told, &[])];
         steps.extend(ordinary(view, settings));
         return steps;
     }

@@ -1,11 +1,14 @@
 //! The plan that is carried out: its steps, which of them is current, and how it is told. This module reads steps from
-//! what a model wrote and confirms a finished one against the current step; it asks nobody and records nothing.
+//! what a model wrote and confirms a finished one against the current step, which can be any that is still to be done; it asks
+//! nobody and records nothing.
 //!
 //! Steps are read from a STEPS block: entries of `title`, `description` and `done_when`, each begun by a dash or by a
 //! further title; a JSON list of such objects will do too. Where there is no block, the plan's own headings and numbered lists are
 //! taken: numbered items first, or headings if there are at least two and no numbered item.
 
 mod read;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,17 +19,39 @@ use crate::template::fill;
 
 /// A plan under way.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub struct Workflow {
     /// What it is for.
     pub goal: String,
-    /// Its steps, in order. Those before the current one are complete, those after it are not.
+    /// Its steps, in order.
     pub steps: Vec<PlanStep>,
     /// The place of the current step; the number of steps once all are complete.
-    #[serde(default)]
     pub current: usize,
+    /// The places of those that are complete.
+    pub done: BTreeSet<usize>,
     /// Counts its changes, so that it is shown only when it changed.
-    #[serde(default)]
     pub version: u32,
+}
+
+/// A plan as it may be written down: once, steps were done in their order, and the current one told how many were.
+#[derive(Deserialize)]
+struct Written {
+    goal: String,
+    steps: Vec<PlanStep>,
+    #[serde(default)]
+    current: usize,
+    #[serde(default)]
+    done: Option<BTreeSet<usize>>,
+    #[serde(default)]
+    version: u32,
+}
+
+impl From<Written> for Workflow {
+    fn from(written: Written) -> Self {
+        let Written { goal, steps, current, done, version } = written;
+        let done = done.unwrap_or_else(|| (0..current.min(steps.len())).collect());
+        Self { goal, steps, current, done, version }
+    }
 }
 
 /// A step of a plan.
@@ -72,16 +97,24 @@ pub enum NotDone {
     Unknown,
     /// It is a step, and not the current one.
     NotCurrent,
+    /// It is complete already.
+    Complete,
 }
 
 impl Workflow {
+    /// A plan of which nothing is done yet.
+    #[must_use]
+    pub fn new(goal: String, steps: Vec<PlanStep>) -> Self {
+        Self { goal, steps, current: 0, done: BTreeSet::new(), version: 1 }
+    }
+
     /// How the step at `place` stands.
     #[must_use]
     pub fn status(&self, place: usize) -> Status {
-        match place.cmp(&self.current) {
-            std::cmp::Ordering::Less => Status::Complete,
-            std::cmp::Ordering::Equal => Status::Active,
-            std::cmp::Ordering::Greater => Status::Pending,
+        match place {
+            _ if self.done.contains(&place) => Status::Complete,
+            _ if place == self.current => Status::Active,
+            _ => Status::Pending,
         }
     }
 
@@ -91,29 +124,61 @@ impl Workflow {
         self.steps.get(self.current)
     }
 
+    /// The steps that are complete, in the plan's order.
+    pub fn done_steps(&self) -> impl Iterator<Item = &PlanStep> {
+        self.done.iter().filter_map(|place| self.steps.get(*place))
+    }
+
     /// Whether every step is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.current >= self.steps.len()
+        self.done.len() >= self.steps.len()
     }
 
-    /// Confirms that `named` is the current step: by its title, its number, or both.
+    /// The step that `named` means, if it is still to be done: by its title, its number, or both.
+    ///
+    /// # Errors
+    /// It is complete, or there is no such step.
+    pub fn find(&self, named: &str) -> Result<usize, NotDone> {
+        let places = self.places(named);
+        let open = places.iter().find(|place| !self.done.contains(place));
+        open.copied().ok_or(if places.is_empty() { NotDone::Unknown } else { NotDone::Complete })
+    }
+
+    /// Confirms that `named` is the current step.
     ///
     /// # Errors
     /// It is another step, or none.
     pub fn confirm(&self, named: &str) -> Result<usize, NotDone> {
-        let named = plain(named);
-        let places: Vec<usize> = (0..self.steps.len()).filter(|place| self.is_called(*place, &named)).collect();
-        if places.contains(&self.current) {
+        if self.places(named).contains(&self.current) {
             return Ok(self.current);
         }
-        Err(if places.is_empty() { NotDone::Unknown } else { NotDone::NotCurrent })
+        self.find(named).and(Err(NotDone::NotCurrent))
     }
 
-    /// The current step is done.
-    pub fn advance(&mut self) {
-        self.current = (self.current + 1).min(self.steps.len());
+    /// The step at `place` is the current one now.
+    pub fn start(&mut self, place: usize) {
+        if place < self.steps.len() && !self.done.contains(&place) {
+            self.current = place;
+            self.version += 1;
+        }
+    }
+
+    /// The step at `place` is done. If it was the current one, the next that is not is, or else the first.
+    pub fn complete(&mut self, place: usize) {
+        if place >= self.steps.len() || !self.done.insert(place) {
+            return;
+        }
         self.version += 1;
+        if place == self.current {
+            let mut open = (place..self.steps.len()).chain(0..place).filter(|place| !self.done.contains(place));
+            self.current = open.next().unwrap_or(self.steps.len());
+        }
+    }
+
+    fn places(&self, named: &str) -> Vec<usize> {
+        let named = plain(named);
+        (0..self.steps.len()).filter(|place| self.is_called(*place, &named)).collect()
     }
 
     fn is_called(&self, place: usize, named: &[String]) -> bool {
@@ -132,7 +197,7 @@ impl Workflow {
     /// The plan as people are shown it: a line a step.
     #[must_use]
     pub fn checklist(&self) -> String {
-        let mut lines = vec![format!("plan: {} ({} of {} done)", self.goal, self.current, self.steps.len())];
+        let mut lines = vec![format!("plan: {} ({} of {} done)", self.goal, self.done.len(), self.steps.len())];
         for (place, step) in self.steps.iter().enumerate() {
             let status = self.status(place);
             let until = match (status, step.done_when.as_str()) {
@@ -148,7 +213,7 @@ impl Workflow {
     #[must_use]
     pub fn account(&self) -> String {
         let next = self.current_step().map(|step| step.title.as_str());
-        let arguments = serde_json::json!({"done": self.current, "steps": self.steps.len(), "next": next});
+        let arguments = serde_json::json!({"done": self.done.len(), "steps": self.steps.len(), "next": next});
         fill(include_str!("../../prompts/concierge/account.md"), &arguments)
     }
 
@@ -175,7 +240,7 @@ impl Workflow {
             let is_current = status == Status::Active;
             Line { mark, is_current, title: &step.title, description: &step.description, done_when: &step.done_when }
         });
-        let arguments = Arguments { goal: &self.goal, done: self.current, steps: steps.collect() };
+        let arguments = Arguments { goal: &self.goal, done: self.done.len(), steps: steps.collect() };
         fill(include_str!("../../prompts/concierge/workflow.md"), &arguments)
     }
 }
@@ -195,7 +260,9 @@ mod tests {
             done_when: done_when.into(),
         };
         let steps = vec![step("Measure the wall", "you have two numbers"), step("Buy paint", ""), step("Paint", "dry")];
-        Workflow { goal: "a green wall".into(), steps, current: 1, version: 1 }
+        let mut plan = Workflow::new("a green wall".into(), steps);
+        plan.complete(0);
+        plan
     }
 
     #[test]
@@ -218,8 +285,9 @@ mod tests {
         for named in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
             assert_eq!(plan.confirm(named), Ok(1), "{named}");
         }
-        for named in ["Paint", "1", "Measure the wall"] {
-            assert_eq!(plan.confirm(named), Err(NotDone::NotCurrent), "{named}");
+        assert_eq!(plan.confirm("Paint"), Err(NotDone::NotCurrent));
+        for named in ["1", "Measure the wall"] {
+            assert_eq!(plan.confirm(named), Err(NotDone::Complete), "{named}");
         }
         for named in ["", "4", "Sell paint", "Buy"] {
             assert_eq!(plan.confirm(named), Err(NotDone::Unknown), "{named}");
@@ -227,14 +295,37 @@ mod tests {
     }
 
     #[test]
+    fn any_step_that_is_not_done_can_be_begun_and_what_was_left_out_comes_last() {
+        let mut plan = plan();
+        assert_eq!(
+            (plan.find("step 3"), plan.find("1"), plan.find("4")),
+            (Ok(2), Err(NotDone::Complete), Err(NotDone::Unknown),)
+        );
+        plan.start(2);
+        assert_eq!([0, 1, 2].map(|place| plan.status(place).mark()), ["[x]", "[ ]", "[>]"]);
+        plan.complete(2);
+        assert_eq!([0, 1, 2].map(|place| plan.status(place).mark()), ["[x]", "[>]", "[x]"]);
+        assert_eq!(plan.account(), "It was left with 2 of 3 steps done; the next would have been “Buy paint”.");
+    }
+
+    #[test]
     fn the_plan_ends_with_its_last_step() {
         let mut plan = plan();
-        plan.advance();
+        plan.complete(1);
         assert!(!plan.is_complete());
-        plan.advance();
+        plan.complete(2);
         assert!(plan.is_complete());
-        plan.advance();
-        assert_eq!(plan.current, 3, "and goes no further");
-        assert_eq!(plan.confirm("Paint"), Err(NotDone::NotCurrent));
+        plan.complete(2);
+        plan.start(1);
+        assert_eq!((plan.current, plan.current_step()), (3, None), "and goes no further");
+        assert_eq!(plan.confirm("Paint"), Err(NotDone::Complete));
+    }
+
+    #[test]
+    fn a_plan_written_when_steps_were_done_in_order_is_read() {
+        let written =
+            serde_json::json!({"goal": "g", "steps": [{"title": "a"}, {"title": "b"}], "current": 1, "version": 2});
+        let plan: Workflow = serde_json::from_value(written).expect("it is read");
+        assert_eq!([0, 1].map(|place| plan.status(place)), [Status::Complete, Status::Active]);
     }
 }

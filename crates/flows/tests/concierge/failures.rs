@@ -43,7 +43,7 @@ fn no_handover_ever_comes_so_it_is_asked_for_and_then_built() {
     let handover = stage.session().handover("intent").expect("it was built").clone();
     assert_eq!(handover.how, Provenance::Built);
     assert_eq!(handover.text("user_query"), Some("rent or buy?"));
-    assert_eq!(handover.text("user_reply"), Some("so?"));
+    assert_eq!(handover.text("user_reply"), Some("I stay\n\nso?"), "all that was said, not only what came last");
     assert_eq!(handover.text("starter_response"), Some("Rent, unless you stay for long."));
     assert_eq!(handover.list("gaps"), ["Nobody asks how long they will stay."]);
     assert!(
@@ -75,12 +75,85 @@ fn a_repair_that_fails_is_done_without() {
 }
 
 #[test]
+fn what_the_user_said_reaches_the_explorer_also_where_the_handover_leaves_it_out() {
+    let mut stage = open();
+    started(&mut stage);
+    stage.say("five years, a child, at most 300k").answer("concierge", "Noted.").say("ok");
+    stage.answer("concierge", "Then buy.\n<<<HANDOVER>>>\ngoal: a home\n<<<END>>>");
+    let handover = stage.session().handover("intent").expect("it was made").clone();
+    assert_eq!(handover.how, Provenance::Emitted);
+    assert_eq!(handover.text("user_reply"), Some("five years, a child, at most 300k\n\nok"));
+    assert_eq!(handover.text("user_query"), Some("rent or buy?"));
+    assert_eq!(handover.text("starter_response"), Some("Rent, unless you stay for long."));
+    stage.say("where?");
+    assert!(concierge_prompt(&stage).0.contains("> five years, a child, at most 300k"));
+}
+
+#[test]
+fn a_handover_in_the_first_turn_is_too_early_and_told_so() {
+    let mut stage = open();
+    stage.say("rent or buy?");
+    experts(&mut stage, MAP);
+    stage.answer("concierge", &format!("Rent.\n{HANDOVER}"));
+    assert_eq!((stage.said().as_str(), phase(&stage).current.as_str()), ("Rent.", "starter"));
+    assert!(stage.session().handovers.is_empty());
+    stage.say("I stay five years");
+    assert!(concierge_prompt(&stage).1.contains("have not replied to your answer yet"));
+    stage.answer("concierge", &format!("Then buy.\n{HANDOVER}"));
+    assert_eq!(phase(&stage).current, *"explorer");
+
+    let mut stage = open();
+    stage.say("rent or buy?");
+    experts(&mut stage, MAP);
+    stage.answer("concierge", HANDOVER);
+    assert_eq!(stage.open_roles(), ["concierge"], "and words are still owed");
+}
+
+#[test]
+fn a_map_that_was_cut_off_before_its_edges_is_asked_for_once_more() {
+    let cut = MAP.split_once("],\n \"edges\"").expect("claims, then edges").0;
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+    stage.answer("mapper", cut);
+    assert!(sent(&stage, stage.open_call("mapper").0).contains("cut short"));
+    stage.answer("mapper", MAP);
+    assert_eq!(facts(&stage, "map")[0]["map"]["edges"].as_array().map(Vec::len), Some(1));
+
+    for repair in ["prose", cut] {
+        let mut stage = open();
+        stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+        stage.answer("mapper", cut).answer("mapper", repair);
+        assert_eq!(facts(&stage, "map").len(), 1, "what could be read is better than nothing");
+        assert_eq!(stage.open_roles(), ["concierge"]);
+    }
+    let mut stage = open();
+    stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+    stage.answer("mapper", cut).fail("mapper", FailureKind::BadKey);
+    assert_eq!((facts(&stage, "map").len(), facts(&stage, "no_map").len()), (1, 0));
+}
+
+#[test]
+fn a_long_answer_does_not_crowd_out_the_others() {
+    let mut stage = open();
+    stage.window(1_000_000);
+    let long = "many words here ".repeat(60_000);
+    stage.say("rent or buy?").answer("expert", &long).answer("expert", "Rent.").answer("expert", "Buy at once.");
+    let opened = calls(&stage, "mapper")[0].clone();
+    let shown = sent(&stage, opened.call);
+    assert!(shown.contains("## Source 3\n\n```\nBuy at once.\n```"), "{}", &shown[shown.len() - 300..]);
+    assert!(shown.ends_with("Write the map, then the narrative."));
+    assert!(opened.receipt.ask[0].why.contains("1 were cut"), "{}", opened.receipt.ask[0].why);
+}
+
+#[test]
 fn a_handover_that_is_cut_off_is_asked_for_by_the_third_turn() {
     let mut stage = open();
     started(&mut stage);
     stage.say("I stay").answer("concierge", "Then buy.\n<<<HANDOVER>>>\ngoal: a ho");
+    assert_eq!(heard(&stage)[1], "Then buy.", "no part of a block is heard");
     stage.say("yes").answer("concierge", "Good.\n<<<HANDOVER>>>\ngoal: a ho").answer("concierge", HANDOVER);
     assert_eq!(stage.session().handover("intent").expect("it was made").how, Provenance::Repaired);
+    assert_eq!(heard(&stage)[2], "Good.");
 }
 
 #[test]
@@ -453,7 +526,10 @@ fn a_step_that_is_not_the_current_one_is_refused_and_told() {
     planned(&mut stage);
     stage.say("done").answer("concierge", "Good.\n<<<STEP_DONE>>>\nstep: View flats\n<<<END>>>").say("next");
     let (_, last) = concierge_prompt(&stage);
-    assert!(last.contains("it is not the current step. The current step is “See the bank”"), "{last}");
+    assert!(
+        last.contains("it is not the current step. The current step is “See the bank”. If they have chosen"),
+        "{last}"
+    );
     stage.answer("concierge", "Hm.\n<<<STEP_DONE>>>\nstep: Sell the cat\n<<<END>>>").say("next");
     assert!(concierge_prompt(&stage).1.contains("the plan has no such step"));
     assert!(facts(&stage, "step_done").is_empty());

@@ -28,6 +28,18 @@ fn every_form_of_every_term_is_found() {
 }
 
 #[test]
+fn everything_that_is_never_to_be_spoken_of_is_looked_for() {
+    let never = include_str!("../../prompts/concierge/never.md");
+    let line = never.lines().find_map(|line| line.strip_prefix("- Speak of ")).expect("it says so");
+    let (things, _) = line.split_once('.').expect("a sentence");
+    for thing in things.split([',', ' ']).filter(|word| !matches!(*word, "" | "a" | "or" | "and")) {
+        assert_eq!(found(&format!("There is {thing} in it.")), [thing]);
+    }
+    assert_eq!(found("Several experts were asked; I have analysed it."), ["experts", "analysed"]);
+    assert_eq!(found("in the first batch"), ["batch"]);
+}
+
+#[test]
 fn parts_of_words_do_not_count() {
     assert_eq!(found("Remodel the kitchen, reclaim the yard, restructure nothing, ask a modeller."), [""; 0]);
 }

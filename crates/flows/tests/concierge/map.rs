@@ -266,3 +266,62 @@ proptest! {
         prop_assert!(reading.map.claims.iter().all(|claim| claim.challenges.iter().all(known)));
     }
 }
+
+#[test]
+fn members_of_an_edge_by_other_names_are_taken_for_what_they_are() {
+    let reply = r#"<map>{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"},
+        {"id": "b", "label": "B", "text": "t", "supporters": [2], "type": "factual", "role": "branch"}],
+        "edges": [{"from": "a", "to": "b", "type": "conflicts"}, {"source": "a", "target": "b", "relation": "tradeoff"}], "gaps": []}</map>"#;
+    let reading = parse(reply, 2).expect("it is a map");
+    let kinds: Vec<EdgeKind> = reading.map.edges.iter().map(|edge| edge.kind).collect();
+    assert_eq!(kinds, [EdgeKind::Conflicts, EdgeKind::Tradeoff]);
+    let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "`edge 1` has `type` in the place of `kind`",
+            "`edge 2` has `source` in the place of `from`",
+            "`edge 2` has `target` in the place of `to`",
+            "`edge 2` has `relation` in the place of `kind`",
+        ]
+    );
+}
+
+#[test]
+fn a_challenge_in_a_list_of_one_is_taken_and_any_other_is_complained_of() {
+    let read = |challenges: &str| {
+        let reply = format!(
+            r#"<map>{{"claims": [{{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"}},
+            {{"id": "b", "label": "B", "text": "t", "supporters": [2], "type": "factual", "role": "challenger", "challenges": {challenges}}}],
+            "edges": [], "gaps": []}}</map>"#
+        );
+        let reading = parse(&reply, 2).expect("it is a map");
+        let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
+        (reading.map.claims[1].challenges.as_ref().map(ToString::to_string), told.join("; "))
+    };
+    let (taken, told) = read(r#"["a"]"#);
+    assert_eq!(taken.as_deref(), Some("a"));
+    assert!(told.contains("list in the place of `challenges`"), "{told}");
+    for given in [r#"["a", "b"]"#, r#"{"id": "a"}"#, "true"] {
+        let (taken, told) = read(given);
+        assert_eq!(
+            (taken, told.as_str()),
+            (None, "`challenges` of `b` was left out: it cannot be understood"),
+            "{given}"
+        );
+    }
+    for given in ["null", "[]", r#""""#, r#""none""#, "[null]"] {
+        assert_eq!(read(given).0, None, "{given}");
+    }
+}
+
+#[test]
+fn a_map_in_a_code_fence_needs_no_edges() {
+    let claims = r#"{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"}]}"#;
+    for fence in [format!("Here:\n```json\n{claims}\n```\nAll agree."), format!("Here:\n~~~\n{claims}")] {
+        let reading = parse(&fence, 2).expect("it is a map");
+        assert!(reading.complaints.contains(&Complaint::Found(Found::Untagged)), "{:?}", reading.complaints);
+        assert!(reading.complaints.contains(&Complaint::NoList { part: "edges" }));
+    }
+    assert!(parse(&format!("Here: {claims}"), 2).is_err(), "elsewhere it may be anything");
+}

@@ -180,11 +180,11 @@ fn s13_the_user_hears_what_stands_outside_the_block() {
 }
 
 #[test]
-fn s14_a_block_that_is_cut_off_is_shown_as_text_and_makes_no_handover() {
+fn s14_a_block_that_is_cut_off_is_hidden_and_makes_no_handover() {
     let mut stage = open();
     started(&mut stage);
     stage.say("I stay").answer("concierge", "Then buy.\n\n<<<HANDOVER>>>\ngoal: a home");
-    assert_eq!(stage.said(), "Then buy.⏎⏎<<<HANDOVER>>>⏎goal: a home");
+    assert_eq!(stage.said(), "Then buy.");
     assert!(stage.session().handovers.is_empty());
     assert_eq!(phase(&stage).current, *"starter");
     assert_eq!(facts(&stage, "complaints").len(), 1);
@@ -476,7 +476,7 @@ fn s31_a_batch_wished_by_a_model_waits_for_the_users_yes() {
     stage.say("give me a plan").answer("concierge", WORKFLOW).say("wait, first tell me why");
     assert_eq!(stage.open_roles(), ["concierge"], "anything else is simply what the user says");
     let (_, last) = concierge_prompt(&stage);
-    assert!(last.contains("did not want the experts") && last.ends_with("wait, first tell me why"), "{last}");
+    assert!(last.contains("neither yes nor no") && last.ends_with("wait, first tell me why"), "{last}");
 }
 
 #[test]

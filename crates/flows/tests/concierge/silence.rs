@@ -75,6 +75,37 @@ fn a_plan_that_is_only_steps_is_put_into_words() {
     experts(&mut stage, PLAN_MAP);
     let steps = PLAN.split_once("\n\n").expect("words, then steps").1;
     stage.answer("concierge", steps);
-    assert!(stage.session().is_idle(), "something was said in this turn already");
     assert_eq!(facts(&stage, "workflow").len(), 1);
+    let call = calls(&stage, "concierge").last().expect("it is asked").clone();
+    assert_eq!((call.ask.as_str(), layout(&call).as_str()), ("reply", "| notices message"));
+    assert!(concierge_prompt(&stage).1.contains("held nothing that the user can see"));
+    stage.answer("concierge", "First the bank, then five flats.");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("First the bank, then five flats.", Outcome::Done));
+}
+
+#[test]
+fn what_is_answered_in_private_is_no_word_to_the_user() {
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", "<<<BATCH>>>\nTYPE: WORKFLOW\nHANDO").answer("concierge", "Sorry, no.");
+    assert_eq!(stage.open_roles(), ["concierge"], "only the rules have heard that");
+    assert!(concierge_prompt(&stage).1.contains("held nothing that the user can see"));
+    stage.answer("concierge", "What is it to be?");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("What is it to be?", Outcome::Done));
+
+    let mut stage = open_set(serde_json::json!({"handover_by_turn": 2}));
+    started(&mut stage);
+    stage.say("I stay").answer("concierge", "<<<HANDOVER>>>\nshape: x\n<<<END>>>").answer("concierge", "It is done.");
+    assert_eq!((phase(&stage).current.as_str(), stage.open_roles().len()), ("explorer", 1));
+    stage.answer("concierge", "Then buy.");
+    assert_eq!(heard(&stage).last().map(String::as_str), Some("Then buy."));
+
+    let mut stage = open();
+    explored(&mut stage);
+    stage.say("plan it").answer("concierge", &said(WORKFLOW));
+    experts(&mut stage, PLAN_MAP);
+    stage.answer("concierge", "").answer("concierge", "1. Go.\n2. Come.");
+    assert_eq!(stage.open_roles(), ["concierge"], "the plan was told in private alone");
+    stage.answer("concierge", "Go, then come.");
+    assert_eq!((stage.said().as_str(), outcome(&stage)), ("Go, then come.", Outcome::Done));
 }

@@ -80,6 +80,11 @@ impl Reading {
         topic_of(self.last())
     }
 
+    /// The same of the first one.
+    pub(super) fn first_topic(&self) -> String {
+        topic_of(self.first())
+    }
+
     /// The telling words of what the user said, newest message first.
     pub(super) fn keywords(&self) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();

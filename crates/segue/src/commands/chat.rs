@@ -1,18 +1,21 @@
 //! A conversation in the terminal.
 
-use segue_core::ids::{FlowName, SessionId};
-use segue_engine::Recovery;
+use segue_core::ids::{FlowName, Millis, SessionId};
 
-use crate::cli::{Chat, Global, Play};
-use crate::setup::{Start, Tape, start_with};
-use crate::terminal::{Answers, Arguments, Screen, now, talk};
+use crate::cli::{Chat, Entry, Global};
+use crate::remote::Remote;
+use crate::setup::{self, Start, Tape, start_with};
+use crate::terminal::{Answers, Arguments, Partner, Screen, now, talk};
 
 pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
     let started = now();
+    if let Some(url) = &arguments.server {
+        return with_server(global, url, &arguments.entry, started).await;
+    }
     // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
-    let Play { model, record, replay } = &arguments.play;
-    let tape = Tape::of(arguments.script.as_deref(), record.as_deref(), replay.as_deref());
-    let start = Start { tape, model: model.as_deref(), recovery: Recovery::OnUse };
+    let Chat { entry, .. } = arguments;
+    let start = Start::to_speak(&entry);
+    let tape = start.tape;
     let running = start_with(global, start).await?;
     let answers = match tape {
         Tape::Script(file) | Tape::Replay(file) => Answers::Script(file.display().to_string()),
@@ -20,15 +23,37 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
         Tape::None | Tape::Record(_) => Answers::Models,
     };
     let arguments = Arguments {
-        flow: arguments.flow.map(FlowName::from),
+        flow: entry.flow.map(FlowName::from),
         otherwise: running.flow.clone(),
         busy: running.busy,
-        session: arguments.session.map(SessionId::from),
+        session: entry.session.map(SessionId::from),
         started,
-        set: arguments.set,
+        set: entry.set,
         answers,
     };
-    let talked = talk(&running.engine, arguments, Screen::standard()).await;
+    let talked = talk(Partner::Here(&running.engine), arguments, Screen::standard()).await;
     running.engine.shutdown().await;
+    talked
+}
+
+/// The same with an engine behind a server.
+async fn with_server(global: &Global, url: &str, entry: &Entry, started: Millis) -> anyhow::Result<()> {
+    let remote = Remote::at(url, setup::flows(global)).await?;
+    let text = |name: &str| remote.about[name].as_str().unwrap_or_default().to_owned();
+    let busy = serde_json::from_value(remote.about["busy"].clone()).unwrap_or_default();
+    if remote.about["rehearsal"] == true {
+        crate::print::note(&crate::print::error_paint().warn(super::REHEARSAL_NOTE));
+    }
+    let arguments = Arguments {
+        flow: entry.flow.clone().map(FlowName::from),
+        otherwise: text("flow").into(),
+        busy,
+        session: entry.session.clone().map(SessionId::from),
+        started,
+        set: entry.set.clone(),
+        answers: Answers::Server(url.to_owned()),
+    };
+    let talked = talk(Partner::There(&remote), arguments, Screen::standard()).await;
+    remote.engine.shutdown().await;
     talked
 }

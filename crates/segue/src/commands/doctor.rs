@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use segue_core::ids::{CallId, ModelName};
 use segue_core::prompt::{Message, Output, Prompt, Speaker};
+use segue_domains::Records;
 use segue_models::{CallFacts, Growth, Kind, ModelCard, Request, collect};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Owes, Store};
@@ -19,7 +20,7 @@ use crate::config::{Config, ModelKind, Origin, REHEARSAL};
 use crate::limits::{NAMES_SHOWN_MAX, TRY_CHARS_SHOWN_MAX, TRY_MS_MAX};
 use crate::print::text::one_line;
 use crate::print::{self, Screen, amount, paint::Paint};
-use crate::setup;
+use crate::setup::{self, Loaded};
 
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,7 @@ pub async fn run(global: &Global, arguments: &Doctor) -> anyhow::Result<()> {
             let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
             findings.add("config", Status::Good, file.unwrap_or_else(|| "no file; defaults hold".to_owned()));
             look_at_store(&loaded.store.value, &mut findings).await;
+            look_at_records(&loaded, &mut findings);
             find_models(&mut loaded.config, Search::Thorough).await;
             look_at_models(&loaded.config, arguments, &mut findings).await;
         }
@@ -153,6 +155,19 @@ async fn look_at_store(path: &Path, findings: &mut Findings) {
     }
     // Nothing is queued there.
     let _ = store.close().await;
+}
+
+fn look_at_records(loaded: &Loaded, findings: &mut Findings) {
+    let (path, domains) = (loaded.config.records_path(&loaded.store).value, loaded.config.all_domains());
+    let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
+    let named = format!("{} ({})", path.display(), names.join(", "));
+    if !path.exists() {
+        return findings.add("records", Status::Good, format!("{named}, which is made at first use"));
+    }
+    match Records::in_file(&path, domains).check() {
+        Ok(()) => findings.add("records", Status::Good, named),
+        Err(error) => findings.add("records", Status::Broken, error.to_string()),
+    }
 }
 
 async fn look_at_models(config: &Config, arguments: &Doctor, findings: &mut Findings) {

@@ -6,7 +6,7 @@ pub mod receipt;
 
 use anyhow::bail;
 use segue_core::diff::{Line, compare};
-use segue_core::ids::{CallId, SessionId};
+use segue_core::ids::SessionId;
 use segue_core::prompt::Prompt;
 use segue_engine::Engine;
 use serde_json::json;
@@ -18,12 +18,7 @@ use crate::{lookup, setup};
 use find::{Found, find};
 
 pub async fn run(global: &Global, arguments: Explain) -> anyhow::Result<()> {
-    let (session, call) = match arguments.what.as_slice() {
-        [session, call] => (session.as_str(), call),
-        [call, ..] => ("last", call),
-        [] => bail!("which call? give it as `c3`"),
-    };
-    let call: CallId = lookup::number(call)?;
+    let (session, call) = lookup::call(&arguments.what)?;
     let engine = setup::look_into(global).await?;
     let session = lookup::session(&engine, session).await?;
     let found = find(&engine, &session, call).await?;

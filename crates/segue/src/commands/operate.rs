@@ -12,7 +12,7 @@ use crate::Quiet;
 use crate::cli::{Cancel, Do, Global, Rename, Resolution, Resolve, Retry, Undo};
 use crate::follow::{End, Follower, Live, Turned};
 use crate::print::{self, Screen};
-use crate::setup::{Running, Start, Tape, start_with};
+use crate::setup::{Running, Start, start_with};
 use crate::{lookup, setup};
 
 /// An engine that records what it is told and does nothing else, on a store that is there.
@@ -53,15 +53,13 @@ pub async fn cancel(global: &Global, arguments: Cancel) -> anyhow::Result<()> {
 }
 
 pub async fn retry(global: &Global, arguments: Retry) -> anyhow::Result<()> {
-    let tape = Tape::of(arguments.script.as_deref(), None, None);
-    let start = Start { tape, recovery: Recovery::OnUse, ..Start::default() };
-    let running = on_store(global, start).await?;
+    let running = on_store(global, Start::to_act(arguments.script.as_deref())).await?;
     let session = lookup::session(&running.engine, &arguments.session).await?;
     carry_out(global, &running, &session, decide::Command::Retry).await
 }
 
 pub async fn resolve(global: &Global, arguments: Resolve) -> anyhow::Result<()> {
-    let running = on_store(global, Start { recovery: Recovery::OnUse, ..Start::default() }).await?;
+    let running = on_store(global, Start::to_act(None)).await?;
     let session = lookup::session(&running.engine, &arguments.session).await?;
     let call: CallId = lookup::number(&arguments.call)?;
     let how = match arguments.how {

@@ -12,7 +12,7 @@ use segue_core::phase::diagram::mermaid;
 use segue_core::phase::guard::{Guard, Proposer};
 use segue_core::phase::ruling::allowed;
 use segue_core::session::{Stand, State};
-use segue_engine::{Engine, Recovery};
+use segue_engine::Engine;
 use serde_json::{Value, json};
 
 use super::operate::{live, on_store, until_rest};
@@ -131,7 +131,7 @@ fn stand_json(standing: &Standing<'_>) -> Value {
 }
 
 async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> anyhow::Result<()> {
-    let running = on_store(global, Start { recovery: Recovery::OnUse, ..Start::default() }).await?;
+    let running = on_store(global, Start::to_act(None)).await?;
     let engine = &running.engine;
     let session = lookup::session(engine, session).await?;
     let (rules, state) = engine.state(&session).await?;

@@ -4,25 +4,19 @@
 use anyhow::bail;
 use segue_core::decide::Change;
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::{Engine, Made, Recomputed, Recovery, Version};
+use segue_engine::{Engine, Made, Recomputed, Version};
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Recompute};
 use crate::print::columns::side_by_side;
 use crate::print::text::one_line;
 use crate::print::{self, Screen, amount, error_paint};
-use crate::setup::{Start, Tape, start_with};
+use crate::setup::{Start, start_with};
 use crate::{lookup, settings};
 
 pub async fn run(global: &Global, arguments: Recompute) -> anyhow::Result<()> {
-    let (session, call) = match arguments.what.as_slice() {
-        [session, call] => (session.as_str(), call),
-        [call, ..] => ("last", call),
-        [] => bail!("which call? give it as `c3`"),
-    };
-    let call: CallId = lookup::number(call)?;
-    let tape = Tape::of(arguments.script.as_deref(), None, None);
-    let running = start_with(global, Start { tape, recovery: Recovery::OnUse, ..Start::default() }).await?;
+    let (session, call) = lookup::call(&arguments.what)?;
+    let running = start_with(global, Start::to_act(arguments.script.as_deref())).await?;
     if running.rehearsal {
         print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
     }

@@ -7,14 +7,14 @@ use segue_core::decide::Command;
 use segue_core::event::Outcome;
 use segue_core::ids::{CallId, SessionId};
 use segue_core::ledger::Tally;
-use segue_engine::{Engine, Error, Message, Opening, Recovery};
+use segue_engine::{Engine, Error, Message, Opening};
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Play, Send};
+use crate::cli::{Entry, Global, Send};
 use crate::follow::{CallEnd, CallRow, End, Follower, Live, Turned, sum};
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, error_paint};
-use crate::setup::{Running, Start, Tape, start_with};
+use crate::setup::{Running, Start, start_with};
 use crate::{Quiet, image, lookup, settings};
 
 /// The code a program ends with that was interrupted.
@@ -23,14 +23,11 @@ pub const INTERRUPTED: u8 = 130;
 pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
     let text = if arguments.message == "-" { read_message()? } else { arguments.message.clone() };
     let images = arguments.image.iter().map(|file| image::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    let Play { model, record, replay } = &arguments.play;
-    let tape = Tape::of(arguments.script.as_deref(), record.as_deref(), replay.as_deref());
-    let start = Start { tape, model: model.as_deref(), recovery: Recovery::OnUse };
-    let running = start_with(global, start).await?;
+    let running = start_with(global, Start::to_speak(&arguments.entry)).await?;
     if running.rehearsal {
         print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
     }
-    let (session, is_new) = session(&running, &arguments).await?;
+    let (session, is_new) = session(&running, &arguments.entry).await?;
     let engine = &running.engine;
     let message = Message { key: arguments.key.clone().map(Into::into), images, ..Message::from(text) };
     let live = super::operate::live(global);
@@ -73,13 +70,13 @@ pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
 }
 
 /// The session to speak in, and whether it was begun for this.
-async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(SessionId, bool)> {
+async fn session(running: &Running, entry: &Entry) -> anyhow::Result<(SessionId, bool)> {
     let engine = &running.engine;
-    let flow = arguments.flow.as_deref().map(|flow| lookup::flow(engine, flow)).transpose()?;
-    if let Some(name) = &arguments.session
+    let flow = entry.flow.as_deref().map(|flow| lookup::flow(engine, flow)).transpose()?;
+    if let Some(name) = &entry.session
         && let Some(session) = lookup::exact(engine, name).await?
     {
-        if !arguments.set.is_empty() {
+        if !entry.set.is_empty() {
             bail!("{}", settings::settled_already(&session));
         }
         if let Some(flow) = flow {
@@ -94,8 +91,8 @@ async fn session(running: &Running, arguments: &Send) -> anyhow::Result<(Session
         return Ok((session, false));
     }
     let flow = flow.unwrap_or_else(|| running.flow.clone());
-    let settings = settings::for_new(engine, &flow, &arguments.set)?;
-    let name = arguments.session.as_deref().map(Into::into);
+    let settings = settings::for_new(engine, &flow, &entry.set)?;
+    let name = entry.session.as_deref().map(Into::into);
     let opening = Opening { session: name, busy: running.busy, settings, ..Opening::default() };
     let session = engine.open(&flow, opening).await?;
     Ok((session, true))

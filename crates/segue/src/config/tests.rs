@@ -4,14 +4,23 @@ use super::read::{
     CATALOG_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, MODELS_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, ROLES, SCRIPTED_KEYS,
     SESSION_KEYS, STORE_KEYS, TOP_KEYS,
 };
+use super::records::RECORDS_KEYS;
+use super::server::SERVER_KEYS;
 use super::vendor::VENDOR_KEYS;
 use super::*;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
+fn domain(name: &str) -> String {
+    let fields = "fields = [{ name = \"name\", kind = \"text\" }]";
+    format!("name = \"{name}\"\n[[type]]\nname = \"thing\"\nlabel = \"name\"\n{fields}")
+}
+
 fn read(text: &str) -> Result<Config, String> {
     let look = |path: &std::path::Path| match path.to_str() {
         Some("folder/prices.toml") => Ok("[providers.mine]\nwire = \"chat\"\nbase_url = \"http://box/v1\"".to_owned()),
+        Some("folder/clients.toml") => Ok(domain("clients")),
+        Some("folder/garden.toml") => Ok(domain("garden")),
         Some("folder/broken.toml") => Ok("[providers.mine]".to_owned()),
         _ => Err("no such file".to_owned()),
     };
@@ -48,7 +57,7 @@ fn the_defaults_on_the_page_are_the_defaults() {
 #[test]
 fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
     let config = read(&example("example")).expect("it parses");
-    check(&config, &segue_flows::all()).expect("what it names is there");
+    check(&config, &config.flows()).expect("what it names is there");
     let shown = values(&config);
     for wanted in [
         ("session.busy", "interrupt"),
@@ -57,6 +66,7 @@ fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
         ("models.replayed.file", "folder/scenario.toml"),
         ("models.replayed.price", "input $3, output $15, cached $0.3"),
         ("models.strong.provider", "anthropic"),
+        ("server.streams_max", "20"),
         ("models.strong.effort", "high"),
         ("models.local.key_env", "MY_SERVER_KEY"),
         ("models.openai/gpt-6.1-terra.model", "gpt-6.1-terra"),
@@ -88,7 +98,9 @@ fn every_key_is_on_the_page() {
         &VENDOR_KEYS,
         &CATALOG_KEYS,
         &ROLE_KEYS,
+        &RECORDS_KEYS,
         &KEYS_OF_LIMITS,
+        &SERVER_KEYS,
     ];
     for key in keys.concat().iter().chain(&[ROLES]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
@@ -100,7 +112,7 @@ fn every_key_is_on_the_page() {
 fn mistakes_name_their_line_and_what_would_be_right() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`, `server`"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");
@@ -296,4 +308,27 @@ fn a_provider_and_a_model_do_without_a_table() {
     assert_eq!(named, ["mine/any", "ollama/qwen3:8b", "rehearsal"]);
     assert_eq!(wrong("[models]\ndefault = \"nobody/x\""), "2: there is no model `nobody/x`; there are `rehearsal`");
     assert!(wrong("[models]\ndefault = \"ollama/\"").contains("there is no model"));
+}
+
+#[test]
+fn a_domain_is_read_from_its_file_wherever_it_is_named() {
+    let config =
+        read("[flows.assistant]\ndomain = \"clients.toml\"\n[records]\npath = \"r.db\"\ndomains = [\"garden.toml\"]");
+    let config = config.expect("it parses");
+    let names: Vec<String> = config.all_domains().iter().map(|domain| domain.name.clone()).collect();
+    assert_eq!(names, ["kitchen", "reading", "garden", "clients"]);
+    assert_eq!(config.settings()[&FlowName::from("assistant")], serde_json::json!({"domain": "clients"}));
+    let store = Setting::default(PathBuf::from("data/segue.db"));
+    assert_eq!(config.records_path(&store).value, PathBuf::from("folder/r.db"));
+    assert_eq!(Config::built_in().records_path(&store).value, PathBuf::from("data/segue-records.db"));
+    assert_eq!(
+        wrong("[records]\ndomains = \"x\""),
+        "2: `records.domains`: expected a list of texts in quotes, found a text"
+    );
+    assert_eq!(wrong("[records]\ndomains = [\"no.toml\"]"), "2: `records.domains`: folder/no.toml: no such file");
+    let broken = wrong("[flows.assistant]\ndomain = \"broken.toml\"");
+    assert!(broken.starts_with("2: `flows.assistant.domain`: folder/broken.toml: TOML parse error"), "{broken}");
+    let unknown = read("[flows.assistant]\ndomain = \"garage\"").expect("it parses");
+    let error = check(&unknown, &unknown.flows()).expect_err("there is none").to_string();
+    assert!(error.contains("expected `kitchen` or `reading`"), "{error}");
 }

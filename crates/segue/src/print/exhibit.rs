@@ -1,10 +1,15 @@
 //! What a flow puts on show, for the terminal. It goes by the form alone and knows no flow.
 
+use std::collections::BTreeMap;
+
 use segue_core::flow::exhibit::{Exhibit, Form, Item, ItemStatus, Link, Measure, Node, NoteItem, TableRow};
+
+use serde_json::Value;
 
 use super::Screen;
 use super::table::{Column, Table};
 use super::text::{harmless, one_line, wrapped};
+use crate::limits::GRAPH_LINES_MAX;
 
 const INDENT: &str = "  ";
 
@@ -72,24 +77,44 @@ fn item(item: &Item) -> String {
 
 fn graph(nodes: &[Node], edges: &[Link], notes: &[String], measures: &[Measure], screen: Screen) -> String {
     let mut things = Table::new([("", Column::Left), ("", Column::Wrap), ("", Column::Wrap)]);
-    for node in nodes {
+    for node in nodes.iter().take(GRAPH_LINES_MAX) {
         things.row([node.label.clone(), format!("{} {}", node.kind, node.role).trim().to_owned(), node.by.join(", ")]);
     }
     let mut out = indented(&things.render(screen.width.saturating_sub(INDENT.len()), screen.paint));
-    let label =
-        |id: &str| nodes.iter().find(|node| node.id == id).map_or_else(|| id.to_owned(), |node| node.label.clone());
-    for edge in edges {
+    more(&mut out, nodes.len());
+    let labels: BTreeMap<&str, &str> = nodes.iter().map(|node| (node.id.as_str(), node.label.as_str())).collect();
+    let label = |id: &'_ str| labels.get(id).map_or_else(|| id.to_owned(), |label| (*label).to_owned());
+    for edge in edges.iter().take(GRAPH_LINES_MAX) {
         let line = format!("{} {} {}", label(&edge.from), edge.kind, label(&edge.to));
         out.push_str(&format!("{INDENT}{}\n", one_line(&line)));
     }
-    notes.iter().for_each(|note| out.push_str(&format!("{INDENT}? {}\n", one_line(note))));
-    let measures: Vec<String> = measures.iter().map(|measure| format!("{} {}", measure.name, measure.value)).collect();
+    more(&mut out, edges.len());
+    notes.iter().take(GRAPH_LINES_MAX).for_each(|note| out.push_str(&format!("{INDENT}? {}\n", one_line(note))));
+    more(&mut out, notes.len());
+    let measures: Vec<String> =
+        measures.iter().map(|measure| format!("{} {}", measure.name, figure(&measure.value))).collect();
     if !measures.is_empty() {
         out.push_str(&indented(
             &wrapped(&measures.join(", "), screen.width.saturating_sub(INDENT.len()).max(20)).join("\n"),
         ));
     }
     out
+}
+
+/// Says how many there are beyond those that were listed.
+fn more(out: &mut String, all: usize) {
+    if all > GRAPH_LINES_MAX {
+        out.push_str(&format!("{INDENT}… and {} more\n", all - GRAPH_LINES_MAX));
+    }
+}
+
+/// A measure as people read it: words as they are, fractions with two digits.
+fn figure(value: &Value) -> String {
+    match value {
+        Value::String(word) => one_line(word),
+        Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -145,8 +170,23 @@ mod tests {
         let node = |id: &str, label: &str| json!({"id": id, "label": label, "text": "", "kind": "factual", "role": "anchor", "weight": 1.0, "by": ["answer 1"]});
         let text = drawn(
             json!({"name": "m", "title": "Map", "is": "graph", "nodes": [node("a", "rent"), node("b", "buy")],
-            "edges": [{"from": "a", "to": "b", "kind": "conflicts"}], "notes": ["how long?"], "measures": [{"name": "shape", "value": "contested"}]}),
+            "edges": [{"from": "a", "to": "b", "kind": "conflicts"}], "notes": ["how long?"],
+            "measures": [{"name": "shape", "value": "contested"}, {"name": "tension", "value": 2.0 / 3.0}, {"name": "answers", "value": 3}]}),
         );
-        assert!(text.contains("  rent conflicts buy\n  ? how long?\n  shape \"contested\"\n"), "{text}");
+        let told = "  rent conflicts buy\n  ? how long?\n  shape contested, tension 0.67, answers 3\n";
+        assert!(text.ends_with(told), "{text}");
+    }
+
+    #[test]
+    fn of_a_large_graph_the_beginning_is_shown_and_the_rest_counted() {
+        let node = |id: usize| json!({"id": id.to_string(), "label": format!("n{id}"), "text": "", "kind": "", "role": "", "weight": 1.0, "by": []});
+        let count = GRAPH_LINES_MAX + 2;
+        let nodes: Vec<_> = (0..count).map(node).collect();
+        let edges: Vec<_> =
+            (0..count).map(|id| json!({"from": "0", "to": id.to_string(), "kind": "supports"})).collect();
+        let graph = json!({"name": "m", "title": "Map", "is": "graph", "nodes": nodes, "edges": edges, "notes": [], "measures": []});
+        let text = drawn(graph);
+        assert_eq!(text.matches("… and 2 more").count(), 2, "{text}");
+        assert_eq!(text.matches(" supports ").count(), GRAPH_LINES_MAX);
     }
 }

@@ -9,10 +9,10 @@ use segue_core::ids::{CallId, Millis};
 use segue_core::phase::state::How;
 use segue_core::session::Session;
 
-use super::progress::{call_label, speaker};
 use super::screen::{Screen, Seen};
 use crate::follow::shortfall;
 use crate::print::amount::duration;
+use crate::progress::{call_label, speaker};
 
 /// What is seen of a session.
 #[derive(Debug)]

@@ -41,6 +41,7 @@ pub enum Slash {
     Cost,
     Sessions,
     Export(PathBuf),
+    Image(PathBuf),
     Quit,
 }
 
@@ -71,6 +72,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("cost", "", "tokens and cost, by role and by model"),
     ("sessions", "", "the newest sessions"),
     ("export", "FILE", "write the session to a file"),
+    ("image", "FILE", "show an image with the next message"),
     ("quit", "", "leave; also /exit and Ctrl-D"),
 ];
 
@@ -134,6 +136,7 @@ fn command(line: &str) -> Result<Slash, String> {
         ("cost", []) => Slash::Cost,
         ("sessions", []) => Slash::Sessions,
         ("export", [_, ..]) => Slash::Export(PathBuf::from(rest)),
+        ("image", [_, ..]) => Slash::Image(PathBuf::from(rest)),
         ("quit" | "exit", []) => Slash::Quit,
         _ => return usage(),
     })
@@ -230,6 +233,7 @@ mod tests {
         assert_eq!(done("/recompute c5 model=owl stance=decide"), again);
         assert_eq!(done("/rollback 2"), Slash::RollBack { visit: 2, of: None });
         assert_eq!(done("/export my notes.jsonl"), Slash::Export("my notes.jsonl".into()));
+        assert_eq!(done("/image my cat.png"), Slash::Image("my cat.png".into()));
     }
 
     #[test]

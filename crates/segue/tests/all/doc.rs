@@ -21,6 +21,11 @@ fn every_example_on_the_page_about_models_runs() {
     assert!(played.page("models.md") > 5, "the examples were found");
 }
 
+#[test]
+fn a_domain_of_ones_own_is_made_as_its_page_says() {
+    assert!(Played::new(&[]).page("domains.md") > 4, "the examples were found");
+}
+
 /// Where a page says its server is.
 const SERVER: &str = "http://localhost:8080/v1";
 

@@ -1,6 +1,7 @@
 //! The program, through its binary. Each test has a folder of its own: a home, a store, its scenarios.
 
 mod asking;
+mod assistant;
 mod concierge;
 mod crash;
 mod doc;

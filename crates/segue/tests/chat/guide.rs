@@ -1,14 +1,15 @@
-//! `docs/chat.md` is played: what it says a terminal shows is what a terminal shows.
+//! `docs/chat.md` and `docs/concierge.md` are played: what they say a terminal shows is what a terminal shows.
 
 use crate::pty::{ENTER, Terminal};
 use crate::stage::Stage;
 
 const PAGE: &str = include_str!("../../../../docs/chat.md");
+const CONCIERGE: &str = include_str!("../../../../docs/concierge.md");
 
 /// The code blocks of a page of one kind.
-fn blocks(kind: &str) -> Vec<String> {
+fn blocks(page: &str, kind: &str) -> Vec<String> {
     let mut blocks = Vec::new();
-    let mut lines = PAGE.lines();
+    let mut lines = page.lines();
     while let Some(line) = lines.next() {
         if line == format!("```{kind}") {
             blocks.push(lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect());
@@ -50,11 +51,20 @@ fn play(stage: &Stage, transcript: &str) {
 #[test]
 fn the_transcripts_of_the_guide_are_what_happens() {
     let stage = Stage::new("");
-    let scenario = blocks("toml").into_iter().next().expect("the guide has a scenario");
+    let scenario = blocks(PAGE, "toml").into_iter().next().expect("the guide has a scenario");
     stage.write("tea.toml", &scenario);
-    let transcripts = blocks("terminal");
+    let transcripts = blocks(PAGE, "terminal");
     assert_eq!(transcripts.len(), 2);
     transcripts.iter().for_each(|transcript| play(&stage, transcript));
+}
+
+#[test]
+fn the_conversation_of_the_concierge_page_is_what_happens() {
+    let stage = Stage::new("");
+    stage.write("segue.toml", "[models.rehearsal]\nkind = \"rehearsal\"\npace = \"instant\"\n");
+    let transcripts = blocks(CONCIERGE, "terminal");
+    assert_eq!(transcripts.len(), 1);
+    play(&stage, &transcripts[0]);
 }
 
 #[test]

@@ -201,3 +201,51 @@ fn colours_can_be_switched_off() {
     terminal.prompts().enter("hello").prompts().enter("/why").shows("FRAGMENT").enter("/quit").ended();
     assert!(!terminal.written.contains("\x1b[1m") && !terminal.written.contains("\x1b[2m"), "{}", terminal.written);
 }
+
+/// Experts who take their time, and a concierge who speaks in small pieces.
+const CONCIERGE: &str = r#"
+[[reply]]
+role = "expert"
+call = "2..3"
+delay_ms = 900
+text = "Opinion {{call}}: rent first."
+
+[[reply]]
+role = "expert"
+turn = 3
+delay_ms = 700
+text = "Advice {{call}}: see the bank."
+
+[[reply]]
+role = "concierge"
+phase = "starter"
+turn = 2
+chunk_chars = 3
+chunk_delay_ms = 2
+text = '''
+Then buy.
+
+<<<HANDOVER>>>
+goal: a home that lasts
+<<<END>>>
+
+Where to?'''
+"#;
+
+#[test]
+fn the_concierge_shows_who_is_asked_and_where_it_stands_and_no_part_of_a_block() {
+    let usual = include_str!("../../../testkit/scenarios/concierge.toml");
+    let stage = Stage::new(&format!("{CONCIERGE}\n{usual}"));
+    let mut terminal = Terminal::start(&stage, &["--flow", "concierge", "--session", "home"]);
+    terminal.prompts();
+    terminal.enter("rent or buy?").shows("starter · asking expert (1 of 3): scripted #1 ✓");
+    terminal.shows("scripted #2, scripted #3 · ").ends_with("\nRent, unless you stay for long.\n\n>");
+    terminal.enter("I stay five years").ends_with("\n— concierge: starter → explorer —\n\n>");
+    assert!(terminal.text().contains("\nThen buy.\n\nWhere to?\n"), "{}", terminal.text());
+    terminal.enter("give me a plan").shows("explorer · asking expert (").shows("explorer → executor");
+    terminal.shows("[>] 1.").prompts();
+    terminal.press(CTRL_D);
+    assert!(terminal.ended().success());
+    assert!(!terminal.written.contains("<<<"), "no block is seen, not even for a moment");
+    assert!(!terminal.text().contains("asking"), "nothing of what was waited for stays");
+}

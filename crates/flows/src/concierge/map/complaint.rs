@@ -65,6 +65,24 @@ pub enum Complaint {
         /// What it was read as.
         taken: &'static str,
     },
+    /// A key that goes by another name.
+    #[error("`{at}` has `{given}` in the place of `{meant}`")]
+    Key {
+        /// Which edge.
+        at: String,
+        /// What it is called there.
+        given: &'static str,
+        /// What it should be called.
+        meant: &'static str,
+    },
+    /// A list in the place of its one item.
+    #[error("`{at}` has a list in the place of `{what}`, of which the one item was taken")]
+    OneOfList {
+        /// Which claim.
+        at: String,
+        /// What should stand there.
+        what: &'static str,
+    },
     /// A supporter that is written in words.
     #[error("claim `{id}` has supporter `{given}`, which is taken as {taken}")]
     Supporter {

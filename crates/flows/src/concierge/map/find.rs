@@ -22,7 +22,8 @@ pub(super) fn find(reply: &str) -> Result<Written, MapError> {
         has_claims(&value).then(|| Written { value, narrative: beside(reply, span), complaints: Vec::new() })
     });
     let mended = || spans.iter().rev().find_map(|span| tagged(reply, span));
-    valid.or_else(mended).or_else(|| unclosed(reply, &tags)).or_else(|| untagged(reply, &tags)).ok_or_else(|| {
+    let tagged = valid.or_else(mended).or_else(|| unclosed(reply, &tags));
+    tagged.or_else(|| fenced(reply)).or_else(|| untagged(reply, &tags)).ok_or_else(|| {
         let has_empty = json::find_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
         if has_empty.value.is_some() { MapError::NoClaims } else { MapError::Missing }
     })
@@ -44,6 +45,32 @@ fn unclosed(reply: &str, tags: &[Tag]) -> Option<Written> {
     let mut complaints = vec![Complaint::Found(Found::UnclosedTag)];
     complaints.extend(state_of(&found.complaints));
     Some(Written { value: found.value?, narrative: around_braces(&reply[last.end..]), complaints })
+}
+
+/// The last code fence that holds claims. What follows the word for its language counts.
+fn fenced(reply: &str) -> Option<Written> {
+    let mut fences: Vec<&str> = Vec::new();
+    let mut open: Option<(usize, &str)> = None;
+    let mut offset = 0;
+    for line in reply.split_inclusive('\n') {
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
+        match (open, mark) {
+            (None, Some(mark)) => open = Some((offset + line.len(), mark)),
+            (Some((start, opening)), Some(mark)) if mark == opening => {
+                fences.push(&reply[start..offset]);
+                open = None;
+            }
+            _ => {}
+        }
+        offset += line.len();
+    }
+    fences.extend(open.map(|(start, _)| &reply[start..]));
+    fences.into_iter().rev().find_map(|text| {
+        let found = json::find_where(text, has_claims);
+        let mut complaints = vec![Complaint::Found(Found::Untagged)];
+        complaints.extend(state_of(&found.complaints));
+        Some(Written { value: found.value?, narrative: around_braces(reply), complaints })
+    })
 }
 
 /// Any map in the reply; if an open quote before the last tag hides it, any that follows that tag.

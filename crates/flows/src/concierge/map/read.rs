@@ -133,10 +133,10 @@ impl Reader {
                 return None;
             }
         };
-        let kind = self.word(&id.0, "type", members, &KINDS, ClaimKind::Speculative);
-        let role = self.word(&id.0, "role", members, &ROLES, ClaimRole::Branch);
+        let kind = self.word(&id.0, "type", members.get("type"), &KINDS, ClaimKind::Speculative);
+        let role = self.word(&id.0, "role", members.get("role"), &ROLES, ClaimRole::Branch);
         let supporters = self.supporters(&id, members.get("supporters"));
-        let challenges = members.get("challenges").and_then(text_of).filter(|it| !is_nothing(it)).map(ClaimId);
+        let challenges = self.challenged(&id, members.get("challenges"));
         let challenges = challenges.filter(|_| {
             let is_challenger = role == ClaimRole::Challenger;
             if !is_challenger {
@@ -147,6 +147,31 @@ impl Reader {
         let label = self.shortened("label", &one_line(&label), CLAIM_LABEL_CHARS_MAX);
         let text = self.shortened("text", &one_line(&text), CLAIM_TEXT_CHARS_MAX);
         Some(Claim { id, label, text, supporters, kind, role, challenges })
+    }
+
+    /// The claim that another says it turns against.
+    fn challenged(&mut self, id: &ClaimId, value: Option<&Value>) -> Option<ClaimId> {
+        let item = match value? {
+            Value::Array(items) if items.is_empty() => return None,
+            Value::Array(items) => match items.as_slice() {
+                [only] => {
+                    self.complaints.push(Complaint::OneOfList { at: id.0.clone(), what: "challenges" });
+                    only
+                }
+                _ => &Value::Bool(true),
+            },
+            other => other,
+        };
+        match item {
+            Value::Null => None,
+            item => {
+                let named = text_of(item);
+                if named.is_none() && !item.as_str().is_some_and(str::is_empty) {
+                    self.complaints.left_out(&id.0, "`challenges`", Dropped::Unreadable);
+                }
+                named.filter(|it| !is_nothing(it)).map(ClaimId)
+            }
+        }
     }
 
     fn stood_in(&mut self, id: &ClaimId, missing: &'static str, taken: &'static str) {
@@ -218,8 +243,9 @@ impl Reader {
     }
 
     fn edge(&mut self, at: &str, value: &Value, names: &Names) -> Option<Edge> {
-        let end = |key: &str| value.get(key).and_then(text_of);
-        let (Some(members), Some(from), Some(to)) = (value.as_object(), end("from"), end("to")) else {
+        let members = value.as_object();
+        let mut end = |names: &[&'static str]| text_of(self.called(at, members?, names)?);
+        let (Some(members), Some(from), Some(to)) = (members, end(&["from", "source"]), end(&["to", "target"])) else {
             self.complaints.left_out(at, "all", Dropped::Unreadable);
             return None;
         };
@@ -228,8 +254,23 @@ impl Reader {
             self.complaints.left_out(at, "all", Dropped::ToItself);
             return None;
         }
-        let kind = self.word(at, "kind", members, &EDGE_KINDS, EdgeKind::Supports);
+        let kind = self.called(at, members, &["kind", "type", "relation"]);
+        let kind = self.word(at, "kind", kind, &EDGE_KINDS, EdgeKind::Supports);
         Some(Edge { from, to, kind })
+    }
+
+    /// The member of the first of these names that there is one of; the first is what it should be called.
+    fn called<'v>(
+        &mut self,
+        at: &str,
+        members: &'v Members<String, Value>,
+        names: &[&'static str],
+    ) -> Option<&'v Value> {
+        let (place, value) = names.iter().enumerate().find_map(|(place, name)| Some((place, members.get(*name)?)))?;
+        if place > 0 {
+            self.complaints.push(Complaint::Key { at: at.to_owned(), given: names[place], meant: names[0] });
+        }
+        Some(value)
     }
 
     fn end(&mut self, at: &str, given: &str, names: &Names) -> Option<ClaimId> {
@@ -263,16 +304,16 @@ impl Reader {
         gaps
     }
 
-    /// The word under `key`, one of those to choose from; otherwise the one that stands in for all others.
+    /// The word that `key` holds, one of those to choose from; otherwise the one that stands in for all others.
     fn word<T: Copy + PartialEq>(
         &mut self,
         at: &str,
         key: &'static str,
-        members: &Members<String, Value>,
+        value: Option<&Value>,
         words: &[(&'static str, T)],
         otherwise: T,
     ) -> T {
-        let given = members.get(key).and_then(text_of).unwrap_or_default();
+        let given = value.and_then(text_of).unwrap_or_default();
         let said = plain(&given);
         if let Some((_, meant)) = words.iter().find(|(word, _)| plain(word) == said) {
             return *meant;

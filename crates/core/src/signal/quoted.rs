@@ -1,0 +1,72 @@
+//! Knows what the user wrote that looks like a block, so that a model that repeats it does not act by it. A block is a quote if all
+//! of it, white space and case aside, stands in the user's words behind the same marker. It is followed character by
+//! character, so that a stream can be read as it comes.
+
+use super::BlockNames;
+use crate::limits::QUOTED_MARKERS_MAX;
+
+/// The user's words, as far as they matter here.
+#[derive(Debug, Default)]
+pub(super) struct Quotable {
+    /// Without white space, in lower case; only those that hold a marker.
+    texts: Vec<Vec<char>>,
+    /// Which name is marked, in which text, and where what follows the marker begins.
+    markers: Vec<(String, usize, usize)>,
+}
+
+/// The places in the user's words at which the same stands as in a block so far.
+#[derive(Debug, Default)]
+pub(super) struct Echo {
+    places: Vec<(usize, usize)>,
+}
+
+impl Echo {
+    /// Whether all of the block so far stands in the user's words.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.places.is_empty()
+    }
+}
+
+impl Quotable {
+    /// The user's words, in which `names` may be marked.
+    pub(super) fn new(words: &[impl AsRef<str>], names: &BlockNames) -> Self {
+        let mut quotable = Self::default();
+        let marker = |name: &str| format!("<<<{name}>>>").chars().filter_map(plain).collect::<Vec<char>>();
+        let markers: Vec<(&str, Vec<char>)> = names.names().map(|name| (name, marker(name))).collect();
+        for text in words.iter().map(AsRef::as_ref).filter(|text| text.contains("<<<")) {
+            let text: Vec<char> = text.chars().filter_map(plain).collect();
+            let place = quotable.texts.len();
+            for at in (0..text.len()).filter(|at| text[*at..].starts_with(&['<', '<', '<'])) {
+                let marked = markers.iter().filter(|(_, marker)| text[at..].starts_with(marker));
+                for (name, marker) in marked {
+                    if quotable.markers.len() < QUOTED_MARKERS_MAX {
+                        quotable.markers.push(((*name).to_owned(), place, at + marker.len()));
+                    }
+                }
+            }
+            quotable.texts.push(text);
+        }
+        quotable
+    }
+
+    /// A block of this name begins.
+    pub(super) fn marked(&self, name: &str) -> Echo {
+        let places = self.markers.iter().filter(|(marked, _, _)| marked == name);
+        Echo { places: places.map(|(_, text, at)| (*text, *at)).collect() }
+    }
+
+    /// The block goes on with `c`.
+    pub(super) fn follow(&self, echo: &mut Echo, c: char) {
+        let Some(c) = plain(c) else { return };
+        echo.places.retain_mut(|(text, at)| {
+            let is_same = self.texts[*text].get(*at) == Some(&c);
+            *at += 1;
+            is_same
+        });
+    }
+}
+
+/// A character as it is compared; white space is not.
+fn plain(c: char) -> Option<char> {
+    (!c.is_whitespace()).then(|| c.to_ascii_lowercase())
+}
