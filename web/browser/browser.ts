@@ -2,15 +2,19 @@
 // made it.
 
 import { chromium, type Browser, type BrowserContext, type Page } from 'playwright-core';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { small } from './png';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 
-/** Where pictures go: into the documents if that is asked for, else beside what is built. */
-const PICTURES = process.env['SEGUE_PICTURES'] === 'keep' ? join(import.meta.dirname, '../../docs/images') : join(import.meta.dirname, '../../target/pictures');
+/** Every picture goes here, beside what is built. */
+const PICTURES = join(import.meta.dirname, '../../target/pictures');
+/** Those that the documents show are put there too, made small, if that is asked for. */
+const DOCUMENTS = process.env['SEGUE_PICTURES'] === 'keep' ? join(import.meta.dirname, '../../docs/images') : null;
+const KEPT = ['conversation', 'conversation-dark', 'receipt', 'receipt-dark', 'threads', 'threads-dark', 'map', 'timeline', 'progress', 'past', 'entities', 'phone'];
 
 let browser: Browser | null = null;
 
@@ -31,9 +35,10 @@ export interface Manner {
   scheme?: 'light' | 'dark';
   /** What may go wrong on purpose, such as requests while the server is away. */
   forgive?: RegExp;
-  /** Pictures are taken at twice the size. */
+  /** For pictures: smaller, at twice the density. */
   sharp?: boolean;
   bypassCSP?: boolean;
+  motion?: 'reduce' | 'no-preference';
 }
 
 export interface Watched {
@@ -46,10 +51,10 @@ export interface Watched {
 export async function openPage(url: string, manner: Manner = {}): Promise<Watched> {
   if (!browser) throw new Error('the browser is not open');
   const context = await browser.newContext({
-    viewport: { width: manner.width ?? 1440, height: manner.height ?? 900 },
+    viewport: { width: manner.width ?? (manner.sharp ? 1280 : 1440), height: manner.height ?? (manner.sharp ? 800 : 900) },
     colorScheme: manner.scheme ?? 'light',
     deviceScaleFactor: manner.sharp ? 2 : 1,
-    reducedMotion: 'reduce',
+    reducedMotion: manner.motion ?? 'reduce',
     bypassCSP: manner.bypassCSP ?? false,
     permissions: ['clipboard-read', 'clipboard-write'],
   });
@@ -79,10 +84,17 @@ function watch(page: Page, forgive?: RegExp): () => void {
   return () => expect(wrong, 'what went wrong on the page').toEqual([]);
 }
 
+/** A picture of the page, by day and by night. */
 export async function picture(page: Page, name: string): Promise<void> {
   mkdirSync(PICTURES, { recursive: true });
   await page.evaluate(() => document.fonts.ready);
-  await page.screenshot({ path: join(PICTURES, `studio-${name}.png`) });
+  for (const scheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: scheme });
+    const full = scheme === 'dark' ? `${name}-dark` : name;
+    const taken = await page.screenshot({ path: join(PICTURES, `studio-${full}.png`) });
+    if (DOCUMENTS !== null && KEPT.includes(full)) writeFileSync(join(DOCUMENTS, `studio-${full}.png`), small(taken));
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
 }
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -95,6 +107,25 @@ export async function flaws(page: Page): Promise<string[]> {
     return (await checker.run({ resultTypes: ['violations'] })).violations;
   });
   return found.flatMap((rule) => rule.nodes.map((node) => `${rule.id} (${rule.impact}): ${node.html.slice(0, 160)}\n${node.failureSummary}`));
+}
+
+/** Waits until nothing on the page has changed for a moment. Streams never end, so the network is never idle. */
+export async function quiet(page: Page): Promise<void> {
+  await page.evaluate(
+    () =>
+      new Promise<void>((resolve) => {
+        const done = () => {
+          observer.disconnect();
+          resolve();
+        };
+        let timer = setTimeout(done, 250);
+        const observer = new MutationObserver(() => {
+          clearTimeout(timer);
+          timer = setTimeout(done, 250);
+        });
+        observer.observe(document.body, { childList: true, subtree: true });
+      }),
+  );
 }
 
 export const composer = (page: Page) => page.getByRole('textbox', { name: 'Message' });

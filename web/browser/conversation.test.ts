@@ -21,9 +21,10 @@ describe('a whole concierge conversation', () => {
     await picture(page, 'home');
 
     // Three models answer, one each.
-    const settings = { experts: ['atlas', 'birch', 'cedar'] };
-    await server.post('/v1/sessions', { session: 'services', flow: 'concierge', settings });
-    await page.goto(`${server.url}/s/services`);
+    await page.getByRole('radio', { name: /concierge/ }).click();
+    await page.getByRole('button', { name: 'Models and settings' }).click();
+    const experts = page.getByRole('group', { name: 'Experts' });
+    for (const model of ['atlas', 'birch', 'cedar']) await experts.getByRole('button', { name: model }).click();
     await say(page, 'Should we split our program into services?');
 
     // Who is answering is shown while they do.
@@ -31,6 +32,7 @@ describe('a whole concierge conversation', () => {
     const first = page.locator('[data-turn="t1"]');
     await first.getByText('birch').first().waitFor();
     await first.locator('.bar.open').first().waitFor();
+    await first.locator('.bar.waiting').waitFor();
     await picture(page, 'progress');
     await ended(page, 't1');
     await expect.poll(() => first.textContent()).toContain('ship the whole program every day');

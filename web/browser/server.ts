@@ -1,12 +1,11 @@
 // A real server for the tests: the program itself, on a store of its own, with scenarios in place of models.
 
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-const PROGRAM = process.env['SEGUE_PROGRAM'];
 const READY_MS_MAX = 30_000;
 
 export interface Cast {
@@ -21,6 +20,8 @@ export const scenario = (name: string) => join(import.meta.dirname, 'scenarios',
 export class Server {
   readonly url: string;
   readonly folder: string;
+  /** What it asks for, if it asks for a key. */
+  key = '';
   readonly #port: number;
   readonly #cast: Cast;
   #process: ChildProcess | null = null;
@@ -36,15 +37,18 @@ export class Server {
 
   static async start(cast: Cast): Promise<Server> {
     const server = new Server(await freePort(), cast);
+    if (cast.require_key) {
+      const said = execFileSync(program(), ['keys', 'add', 'studio'], { cwd: server.folder, env: server.#surroundings(), encoding: 'utf8' });
+      server.key = /sg_\S+/.exec(said)?.[0] ?? '';
+    }
     await server.up();
     return server;
   }
 
   /** Starts the process, on the same port and store as before. */
   async up(): Promise<void> {
-    if (PROGRAM === undefined) throw new Error('SEGUE_PROGRAM does not say where the program is; run `cargo xtask test`');
     const flags = this.#cast.require_key ? ['--require-key'] : [];
-    this.#process = spawn(PROGRAM, ['serve', '--port', String(this.#port), ...flags], { cwd: this.folder, env: { ...clean(), HOME: this.folder }, stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#process = spawn(program(), ['serve', '--port', String(this.#port), ...flags], { cwd: this.folder, env: this.#surroundings(), stdio: ['ignore', 'pipe', 'pipe'] });
     this.#process.stdout?.on('data', (data) => (this.#said += String(data)));
     this.#process.stderr?.on('data', (data) => (this.#said += String(data)));
     const until = Date.now() + READY_MS_MAX;
@@ -53,6 +57,10 @@ export class Server {
       if (this.#process.exitCode !== null || Date.now() > until) throw new Error(`the server did not start: ${this.#said}`);
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
+  }
+
+  #surroundings(): NodeJS.ProcessEnv {
+    return { ...clean(), HOME: this.folder };
   }
 
   /** Ends the process as a power cut would. */
@@ -92,6 +100,12 @@ export class Server {
     await this.post('/v1/sessions', { session, flow, ...(settings === undefined ? {} : { settings }) });
     for (const text of messages) await this.post(`/v1/sessions/${session}/messages`, { text });
   }
+}
+
+function program(): string {
+  const program = process.env['SEGUE_PROGRAM'];
+  if (program === undefined) throw new Error('SEGUE_PROGRAM does not say where the program is; run `cargo xtask test`');
+  return program;
 }
 
 /** The surroundings without settings of the developer's own. */

@@ -133,7 +133,9 @@ describe('while words come', () => {
     const { page, fine } = await tell('fails');
     await say(page, 'please fail');
     await page.getByText(/This turn failed:.*this key was revoked/).waitFor();
-    await page.getByRole('button', { name: 'Retry' }).waitFor();
+    await page.getByRole('button', { name: 'Retry' }).click();
+    await page.locator('[data-turn="t2"]').getByText(/This turn failed:/).waitFor();
+    expect((await server.get('/v1/sessions/fails/turns')).turns.map((turn: { messages: { message: string }[] }) => turn.messages.map((message) => message.message))).toEqual([['m1'], ['m1']]);
     fine();
   });
 });

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 mod bench;
 mod browser;
 mod checkout;
+mod clients;
 mod local_model;
 mod stages;
 mod studio;

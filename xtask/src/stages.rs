@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{browser, checkout, local_model, studio, tidy};
+use crate::{browser, checkout, clients, local_model, studio, tidy};
 
 /// In the order they run: what fails fastest comes first.
 const STAGES: &[Stage] = &[
@@ -18,6 +18,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "tests", work: Work::Tests, needs: None, pace: Pace::Quick },
     Stage { name: "studio", work: Work::Studio, needs: None, pace: Pace::Quick },
     Stage { name: "browser", work: Work::Browser, needs: None, pace: Pace::Slow },
+    Stage { name: "clients", work: Work::Clients, needs: None, pace: Pace::Slow },
     // It shares the machine with nothing else: beside a compiler, the model takes ten times as long.
     Stage { name: "model", work: Work::LocalModel, needs: None, pace: Pace::Slow },
     Stage { name: "docs", work: Work::Docs, needs: None, pace: Pace::Slow },
@@ -50,6 +51,8 @@ enum Work {
     Studio,
     /// The studio in a real browser.
     Browser,
+    /// The official OpenAI clients and a tester of APIs against the server.
+    Clients,
     /// A conversation with a small real model.
     LocalModel,
     /// The documentation, in which a warning is an error.
@@ -173,6 +176,7 @@ fn perform(stage: &Stage, options: &Options) -> Result<Outcome> {
         },
         Work::Studio => studio::check(),
         Work::Browser => browser::check(),
+        Work::Clients => clients::check(),
         Work::LocalModel => local_model::check(),
         Work::Docs => succeeds(checkout::cargo().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings")),
     }
@@ -228,6 +232,7 @@ fn command_line(stage: &Stage, options: &Options) -> String {
         }
         Work::Studio => "npm run check, test and build in web/".to_owned(),
         Work::Browser => "npm run browser in web/".to_owned(),
+        Work::Clients => "OpenAI's clients and schemathesis against the server".to_owned(),
         Work::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
         Work::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
     }

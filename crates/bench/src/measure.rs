@@ -2,6 +2,7 @@
 //! `docs/benchmarks.md` names.
 
 mod growth;
+mod http;
 mod memory;
 mod opening;
 mod prompts;
@@ -65,6 +66,10 @@ pub enum What {
     Reading,
     /// What an assistant's nodes are shown, turn by turn.
     Prompts,
+    /// Turns through HTTP, beside the same in process.
+    Http,
+    /// Open streams with events arriving in all of them.
+    Streams,
 }
 
 impl Job {
@@ -81,6 +86,8 @@ impl Job {
             What::Opening => "open",
             What::Reading => "read",
             What::Prompts => "prompts",
+            What::Http => "http",
+            What::Streams => "streams",
         };
         format!("{what}.{}.{}", self.keeper.name(), self.shape.name())
     }
@@ -122,6 +129,8 @@ pub async fn run(job: &Job) -> Result<Vec<Row>> {
         What::Opening => opening::open(job).await,
         What::Reading => reading::measure(job).await,
         What::Prompts => prompts::measure(job).await,
+        What::Http => http::turns(job).await,
+        What::Streams => http::streams(job).await,
     }
 }
 

@@ -58,6 +58,10 @@ pub fn jobs(extent: Extent, only: &[String], dir: &Path) -> Vec<Job> {
     }
     if extent != Extent::Peers {
         add(What::Prompts, Keeper::Memory, Shape::Single, 40, 1, 1);
+        for sessions in [1, 64] {
+            add(What::Http, Keeper::Sqlite, Shape::Single, sized(100, 30), sized(5, 3), sessions);
+        }
+        add(What::Streams, Keeper::Sqlite, Shape::Single, 1, 1, 1_000);
     }
     let is_wanted = |job: &Job| only.is_empty() || only.iter().any(|word| job.name().contains(word));
     let read: Vec<String> = jobs.iter().filter(|job| is_wanted(job) && reads_long(job)).map(Job::long_name).collect();

@@ -171,6 +171,36 @@ const TABLES: &[Table] = &[
             ("errors", "errors"),
         ],
     },
+    Table {
+        metric: "http",
+        title: "turns through HTTP, beside the same in process (ms a turn)",
+        columns: &[
+            ("sessions", "sessions"),
+            ("p50", "median"),
+            ("p99", "p99"),
+            ("turns/s", "turns_per_s"),
+            ("in process: p50", "in_process_median"),
+            ("p99", "in_process_p99"),
+            ("turns/s", "in_process_turns_per_s"),
+            ("share", "of_in_process"),
+            ("RSS MB", "rss_mb"),
+        ],
+    },
+    Table {
+        metric: "streams",
+        title: "open streams, with a turn in the session of each",
+        columns: &[
+            ("streams", "streams"),
+            ("opened in ms", "opened_ms"),
+            ("events", "events"),
+            ("heard in ms", "heard_ms"),
+            ("events/s", "events_per_s"),
+            ("RSS MB", "rss_mb"),
+            ("before", "base_mb"),
+            ("KB/stream", "kb_per_stream"),
+            ("fds", "fds"),
+        ],
+    },
 ];
 
 const READ: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];

@@ -6,6 +6,7 @@ mod bodies;
 mod call;
 mod line;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -285,6 +286,9 @@ pub struct SessionOpened {
     /// The flow's settings for this session.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub settings: Value,
+    /// Models that play roles in this session, whatever is configured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cast: BTreeMap<RoleName, ModelName>,
 }
 
 /// What happens to a message that arrives while a turn runs.

@@ -81,6 +81,9 @@ pub struct Session {
     pub busy: Busy,
     /// The flow's settings for it.
     pub settings: Value,
+    /// Models that play roles in it, whatever is configured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cast: BTreeMap<RoleName, ModelName>,
     /// When it was opened.
     pub opened: Millis,
     /// Why it was closed, if it was.

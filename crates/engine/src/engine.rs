@@ -8,11 +8,11 @@ use std::time::Duration;
 use segue_core::body::{Body, BodyId};
 use segue_core::codec;
 use segue_core::context::Count;
-use segue_core::decide::{Command, Env, Input, Undecided, decide};
+use segue_core::decide::{Command, Env, Input, Refusal, Undecided, decide};
 use segue_core::event::{Busy, Recorded, SessionOpened};
-use segue_core::flow::Rules;
 use segue_core::flow::settings::models_named;
-use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, Seq, SessionId};
+use segue_core::flow::{FlowSpec, Rules};
+use segue_core::ids::{Epoch, FlowName, IdempotencyKey, MessageId, Millis, ModelName, RoleName, Seq, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
 use segue_core::prompt::Image;
 use segue_core::session::State;
@@ -147,6 +147,8 @@ pub struct Opening {
     pub busy: Busy,
     /// The flow's settings for it; those not named are as the engine was set up with.
     pub settings: Value,
+    /// Models that play roles in it, whatever is configured.
+    pub cast: BTreeMap<RoleName, ModelName>,
 }
 
 /// Settings as they are given, and for what they do not name, as they are set up.
@@ -287,6 +289,7 @@ impl Engine {
         };
         let settings = merged(self.shared.settings.get(flow), opening.settings);
         self.check_settings(&*rules, &settings)?;
+        self.check_cast(rules.spec(), &opening.cast)?;
         let opened = SessionOpened {
             format: codec::FORMAT,
             session: session.clone(),
@@ -294,6 +297,7 @@ impl Engine {
             title: opening.title,
             busy: opening.busy,
             settings,
+            cast: opening.cast,
         };
         let shelf = Shelf::default();
         let env = Env {
@@ -322,6 +326,18 @@ impl Engine {
             self.post(&session, Job::quiet(Input::Tick)).await;
         }
         Ok(session)
+    }
+
+    /// Whether a cast names roles that the flow has and models that there are.
+    fn check_cast(&self, spec: &FlowSpec, cast: &BTreeMap<RoleName, ModelName>) -> Result<(), Error> {
+        for (role, model) in cast {
+            if !spec.roles.contains_key(role) {
+                let known = spec.roles.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(Refusal::NoSuchRole { role: role.clone(), known }.into());
+            }
+            self.models().get(model).map_err(|failure| Error::NoSuchModel(failure.message))?;
+        }
+        Ok(())
     }
 
     /// Whether settings fit a flow, and the models they name are there.

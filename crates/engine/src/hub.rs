@@ -1,9 +1,11 @@
 //! Who listens to which session. A listener gets every event in order, and the words as they come; one that joins late
 //! gets first what it missed, one that reads too slowly gets it from the store. Nothing is missed, nothing comes twice.
+//!
+//! What other processes write is noticed by looking at the store from time to time: once for all listeners, however many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use segue_core::event::Recorded;
@@ -13,7 +15,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use crate::error::Error;
-use crate::limits::{CALLS_OVER_MAX, FOLLOW_POLL_MS, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
+use crate::limits::{CALLS_OVER_MAX, FOLLOW_HEADS_MAX, FOLLOW_POLL_MS, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
 use crate::load::read_events;
 
 /// What a listener gets.
@@ -34,11 +36,24 @@ pub enum Update {
     },
 }
 
+/// What listeners are told.
+#[derive(Debug, Clone)]
+enum Told {
+    /// What happened here.
+    Update(Update),
+    /// The store holds events up to here.
+    Head(Seq),
+    /// The session is gone, or the store cannot be read: whoever reads will know.
+    Look,
+}
+
 /// What is said and heard in one session now.
 #[derive(Debug, Default)]
 struct Channel {
     /// Made when somebody first listens.
-    updates: Option<broadcast::Sender<Update>>,
+    updates: Option<broadcast::Sender<Told>>,
+    /// The last event listeners were told of.
+    head: Seq,
     /// The words so far of calls that are being answered.
     words: BTreeMap<CallId, (u32, String)>,
 }
@@ -46,12 +61,19 @@ struct Channel {
 /// All listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
-    channels: Mutex<HashMap<SessionId, Channel>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    channels: HashMap<SessionId, Channel>,
+    /// Whether the store is being looked at.
+    is_watched: bool,
 }
 
 impl Hub {
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<SessionId, Channel>) -> T) -> T {
-        work(&mut self.channels.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner).channels)
     }
 
     /// Tells everybody what was recorded.
@@ -62,7 +84,8 @@ impl Hub {
                 if let Some((call, _)) = over(event) {
                     channel.words.remove(&call);
                 }
-                channel.send(|| Update::Event(Box::new(event.clone())));
+                channel.head = channel.head.max(event.seq);
+                channel.send(|| Told::Update(Update::Event(Box::new(event.clone()))));
             }
         });
     }
@@ -82,7 +105,7 @@ impl Hub {
             }
             let at = so_far.len();
             so_far.push_str(text);
-            channel.send(|| Update::Words { call, attempt, at, text: text.into() });
+            channel.send(|| Told::Update(Update::Words { call, attempt, at, text: text.into() }));
         });
     }
 
@@ -107,7 +130,7 @@ impl Hub {
     }
 
     /// The words so far, and the updates from this moment on.
-    fn join(&self, session: &SessionId) -> (Vec<Update>, broadcast::Receiver<Update>) {
+    fn join(&self, session: &SessionId) -> (Vec<Update>, broadcast::Receiver<Told>) {
         self.with(|channels| {
             let channel = channels.entry(session.clone()).or_default();
             let so_far = channel.so_far();
@@ -128,13 +151,67 @@ impl Hub {
             }
         });
     }
+
+    /// Has the store looked at as long as somebody listens.
+    fn watch(self: &Arc<Self>, store: &Arc<dyn Store>) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut inner.is_watched, true) {
+            // Neither the hub nor the store lives longer for it.
+            tokio::spawn(watch(Arc::downgrade(self), Arc::downgrade(store)));
+        }
+    }
+
+    /// The sessions that are listened to, in order; none if the watch can end.
+    fn listened_to(&self) -> Option<Vec<SessionId>> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let channels = inner.channels.iter().filter(|(_, channel)| channel.is_heard());
+        let mut sessions: Vec<SessionId> = channels.map(|(session, _)| session.clone()).collect();
+        sessions.sort();
+        inner.is_watched = !sessions.is_empty();
+        inner.is_watched.then_some(sessions)
+    }
+
+    /// Tells listeners of a session how far the store is, if that is news.
+    fn stands(&self, session: &SessionId, head: Option<Seq>) {
+        self.with(|channels| {
+            let Some(channel) = channels.get_mut(session) else { return };
+            match head {
+                // One that is lower is told too: a session of the same name may have begun anew.
+                Some(head) if head != channel.head => {
+                    channel.head = head;
+                    channel.send(|| Told::Head(head));
+                }
+                Some(_) => {}
+                None => channel.send(|| Told::Look),
+            }
+        });
+    }
+}
+
+/// Looks from time to time at what other processes wrote, until nobody listens.
+async fn watch(hub: Weak<Hub>, store: Weak<dyn Store>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(FOLLOW_POLL_MS)).await;
+        let (Some(hub), Some(store)) = (hub.upgrade(), store.upgrade()) else { return };
+        let Some(sessions) = hub.listened_to() else { return };
+        for some in sessions.chunks(FOLLOW_HEADS_MAX) {
+            match store.heads(some).await {
+                Ok(heads) => some.iter().zip(heads).for_each(|(session, head)| hub.stands(session, head)),
+                Err(_) => some.iter().for_each(|session| hub.stands(session, None)),
+            }
+        }
+    }
 }
 
 impl Channel {
-    fn send(&self, update: impl FnOnce() -> Update) {
+    fn is_heard(&self) -> bool {
+        self.updates.as_ref().is_some_and(|updates| updates.receiver_count() > 0)
+    }
+
+    fn send(&self, told: impl FnOnce() -> Told) {
         if let Some(updates) = self.updates.as_ref().filter(|updates| updates.receiver_count() > 0) {
             // Nobody listening any more is no failure.
-            let _ = updates.send(update());
+            let _ = updates.send(told());
         }
     }
 
@@ -171,7 +248,7 @@ pub struct Subscription {
     hub: Arc<Hub>,
     store: Arc<dyn Store>,
     session: SessionId,
-    updates: broadcast::Receiver<Update>,
+    updates: broadcast::Receiver<Told>,
     /// The last event given out.
     seen: Seq,
     /// Bytes of words given out, by call and try.
@@ -190,6 +267,7 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(hub: Arc<Hub>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let (words, updates) = hub.join(&session);
+        hub.watch(&store);
         Self {
             hub,
             store,
@@ -225,12 +303,18 @@ impl Subscription {
                     None => continue,
                 }
             }
-            match tokio::time::timeout(Duration::from_millis(FOLLOW_POLL_MS), self.updates.recv()).await {
-                Ok(Ok(update)) => self.ready.push_back(update),
-                Ok(Err(RecvError::Lagged(_) | RecvError::Closed)) => self.rejoin(),
-                // Another process may have written.
-                Err(_) => self.behind = true,
+            match self.updates.recv().await {
+                Ok(told) => self.hear(told),
+                Err(RecvError::Lagged(_) | RecvError::Closed) => self.rejoin(),
             }
+        }
+    }
+
+    fn hear(&mut self, told: Told) {
+        match told {
+            Told::Update(update) => self.ready.push_back(update),
+            Told::Head(head) => self.behind |= head > self.seen,
+            Told::Look => self.behind = true,
         }
     }
 
@@ -254,7 +338,7 @@ impl Subscription {
         // Words are told before the event that makes an end of them is recorded, so those of these events are there by now.
         loop {
             match self.updates.try_recv() {
-                Ok(update) => self.ready.push_back(update),
+                Ok(told) => self.hear(told),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => self.rejoin(),
             }

@@ -5,7 +5,7 @@ pub const MAILBOX_INPUTS_MAX: usize = 256;
 /// Updates kept for a subscriber that reads slowly, after which it reads from the store.
 pub const UPDATES_BUFFERED_MAX: usize = 1_024;
 /// Sessions at rest whose state is kept at hand.
-pub const PARKED_SESSIONS_MAX: usize = 256;
+pub const PARKED_SESSIONS_MAX: usize = 128;
 /// Sessions in memory from which on those at rest are looked through at once, and not at the next round.
 pub const CROWD_SESSIONS_MIN: usize = 2 * PARKED_SESSIONS_MAX;
 /// How long sessions are then gathered before that is done.
@@ -34,8 +34,10 @@ pub const PROVIDER_REST_MS_MAX: u64 = 60_000;
 pub const WRITE_RETRY_MS_MIN: u64 = 50;
 /// Longest wait between two tries to write what the store did not take.
 pub const WRITE_RETRY_MS_MAX: u64 = 5_000;
-/// How often a follower looks into the store for what another process wrote.
+/// How often the store is looked at, for all listeners together, for what another process wrote.
 pub const FOLLOW_POLL_MS: u64 = 500;
+/// Sessions asked about at one look.
+pub const FOLLOW_HEADS_MAX: usize = 1_024;
 /// Longest wait for running turns at shutdown, after which they are left to recovery.
 pub const SHUTDOWN_MS_MAX: u64 = 5_000;
 /// Wait after a moment that was to change something and did not, before it is looked at again.

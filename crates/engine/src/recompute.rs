@@ -54,6 +54,8 @@ pub struct Version {
     pub ms: u64,
 }
 
+const NOTHING_ANSWERED: &str = "nothing was answered";
+
 /// A call that is over.
 struct PastCall {
     /// The state right before it was opened.
@@ -84,7 +86,7 @@ impl Engine {
         }
         let then = match &past.answer {
             Some(answered) => Ok(self.version(session, &*rules, &past, answered).await?),
-            None => Err("nothing was answered".to_owned()),
+            None => Err(NOTHING_ANSWERED.to_owned()),
         };
         let then = Made { call, model: again.opened.model.clone(), answer: then };
         let (role, model, changed) = (again.opened.role.clone(), again.model.clone(), again.changed.clone());
@@ -96,6 +98,36 @@ impl Engine {
             Err(why) => Err(why),
         };
         Ok(Recomputed { role, then, now: Made { call, model, answer }, changed })
+    }
+
+    /// A past call and the same once more, as the journal has them; waits for the end of `again`.
+    ///
+    /// # Errors
+    /// There is no such call, or it makes none once more.
+    pub async fn recomputed(&self, session: &SessionId, again: CallId) -> Result<Recomputed, Error> {
+        let (rules, _) = self.state(session).await?;
+        let no_call = |call| Error::NoSuchCall { session: session.clone(), call };
+        let opening = self.past_call(session, &rules, again).await?.ok_or_else(|| no_call(again))?.opening;
+        let Event::CallOpened(opened) = &opening.event else { return Err(no_call(again)) };
+        let Some(recomputes) = &opened.recomputes else { return Err(no_call(again)) };
+        let past = self.past_call(session, &rules, recomputes.call).await?.ok_or_else(|| no_call(recomputes.call))?;
+        let Event::CallOpened(first) = &past.opening.event else { return Err(no_call(recomputes.call)) };
+        let then = match &past.answer {
+            Some(answered) => Ok(self.version(session, &*rules, &past, answered).await?),
+            None => Err(NOTHING_ANSWERED.to_owned()),
+        };
+        let listener = self.subscribe(session, Seq(opening.seq.0.saturating_sub(1))).await?;
+        let (call, answer) = self.answer_again(session, recomputes.call, listener).await?;
+        let answer = match answer {
+            Ok(answered) => Ok(self.version(session, &*rules, &past, &answered).await?),
+            Err(why) => Err(why),
+        };
+        Ok(Recomputed {
+            role: opened.role.clone(),
+            then: Made { call: recomputes.call, model: first.model.clone(), answer: then },
+            now: Made { call, model: opened.model.clone(), answer },
+            changed: recomputes.changed.clone(),
+        })
     }
 
     /// Waits for the end of the call that makes `of` once more.

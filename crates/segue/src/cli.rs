@@ -140,6 +140,9 @@ pub struct Chat {
     /// Go on with this session; it is begun if there is none of that name.
     #[arg(long)]
     pub session: Option<String>,
+    /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
+    #[arg(long, value_name = "URL", conflicts_with = "script")]
+    pub server: Option<String>,
     /// Answer from this scenario file instead of a model.
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,

@@ -6,6 +6,7 @@ mod read;
 mod reader;
 mod records;
 mod rows;
+mod server;
 mod vendor;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use find::{Surroundings, find};
 pub use read::{adopt_settings, check, parse};
 pub use records::OwnDomain;
 pub use rows::rows;
+pub use server::Server;
 
 /// The flow of a new session, where nothing else is said.
 pub const DEFAULT_FLOW: &str = "chat";
@@ -63,6 +65,8 @@ pub struct Config {
     pub domains: Vec<Setting<OwnDomain>>,
     /// What each model may be asked to bear.
     pub limits: BTreeMap<ModelName, Limits>,
+    /// What the server bears.
+    pub server: Server,
 }
 
 /// A value and where it came from.
@@ -204,6 +208,7 @@ impl Config {
             records: None,
             domains: Vec::new(),
             limits: BTreeMap::new(),
+            server: Server::default(),
         }
     }
 }

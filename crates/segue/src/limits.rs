@@ -40,3 +40,11 @@ pub const SESSIONS_LISTED_MAX: usize = 20;
 pub const COLUMNS_MIN: usize = 20;
 /// The narrowest column that a text beside another is put into.
 pub const COLUMN_WIDTH_MIN: usize = 36;
+/// Events asked of a server at a time.
+pub const REMOTE_EVENTS_MAX: usize = 1_000;
+/// Texts, or sessions, asked of a server at a time.
+pub const REMOTE_TEXTS_MAX: usize = 200;
+/// Wait before a server is tried again.
+pub const RECONNECT_MS: u64 = 500;
+/// Tries to reach a server again before that is told.
+pub const RECONNECTS_MAX: usize = 60;

@@ -10,6 +10,7 @@ mod journal;
 mod limits;
 mod lookup;
 mod print;
+mod remote;
 mod settings;
 mod setup;
 mod suggest;

@@ -8,6 +8,7 @@ mod enter;
 mod history;
 mod journal;
 mod modes;
+mod partner;
 mod progress;
 mod reader;
 mod recap;
@@ -18,6 +19,7 @@ mod spent;
 mod talk;
 
 pub use enter::{Answers, Arguments};
+pub use partner::Partner;
 pub use screen::Screen;
 pub use talk::{now, talk};
 

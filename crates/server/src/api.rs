@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod changes;
+pub mod commands;
 pub mod events;
 pub mod facts;
 pub mod flows;
@@ -46,7 +47,7 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(sessions::close))
         .routes(routes!(sessions::forget))
         .routes(routes!(sessions::cancel))
-        .routes(routes!(sessions::commands))
+        .routes(routes!(sessions::retry))
         .routes(routes!(transfer::fork))
         .routes(routes!(transfer::export))
         .routes(routes!(transfer::import))
@@ -68,6 +69,7 @@ pub fn router() -> OpenApiRouter<App> {
         .routes(routes!(phases::rollback))
         .routes(routes!(handovers::list))
         .routes(routes!(facts::list))
+        .routes(routes!(commands::run))
         .routes(routes!(facts::exhibits))
         .routes(routes!(facts::exhibit))
         .routes(routes!(ledger::ledger))

@@ -161,7 +161,7 @@ impl<T: serde::de::DeserializeOwned> axum::extract::FromRequest<App> for Body<T>
     type Rejection = Refused;
 
     async fn from_request(request: axum::extract::Request, app: &App) -> Result<Self, Refused> {
-        let crate::extract::Body(body) = crate::extract::Body::<T>::from_request(request, app).await?;
+        let crate::extract::Showing(body) = crate::extract::Showing::<T>::from_request(request, app).await?;
         Ok(Self(body))
     }
 }

@@ -92,16 +92,32 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let is_json = is_json(request.headers());
-        let bytes = bytes(request, app.options.bounds.body_bytes_max).await?;
-        if bytes.is_empty() {
-            return parse(b"{}").map(Self);
-        }
-        if !is_json {
-            return Err(Problem::new("not-json", "the body must be JSON; send `Content-Type: application/json`"));
-        }
-        parse(&bytes).map(Self)
+        json(request, app.options.bounds.body_bytes_max).await.map(Self)
     }
+}
+
+/// The same where it can hold images.
+#[derive(Debug)]
+pub struct Showing<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Showing<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        json(request, app.options.bounds.showing_bytes_max).await.map(Self)
+    }
+}
+
+async fn json<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+    let is_json = is_json(request.headers());
+    let bytes = bytes(request, most).await?;
+    if bytes.is_empty() {
+        return parse(b"{}");
+    }
+    if !is_json {
+        return Err(Problem::new("not-json", "the body must be JSON; send `Content-Type: application/json`"));
+    }
+    parse(&bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {

@@ -12,6 +12,7 @@ pub mod door;
 pub mod extract;
 mod files;
 mod guard;
+pub mod images;
 pub mod keys;
 pub mod limits;
 pub mod metrics;

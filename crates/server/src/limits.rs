@@ -2,6 +2,8 @@
 
 /// Largest body of a request, in bytes; imports have their own.
 pub const BODY_BYTES_MAX: usize = 2 << 20;
+/// Largest body of a request that can hold images, in bytes; clients of the OpenAI-compatible door send all of them each time.
+pub const SHOWING_BYTES_MAX: usize = 32 << 20;
 /// Largest session taken by an import, in bytes.
 pub const IMPORT_BYTES_MAX: usize = 256 << 20;
 /// How long a client may take to send its headers.

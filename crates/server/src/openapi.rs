@@ -28,7 +28,7 @@ const TAGS: [(&str, &str); 13] = [
 const DOOR_TAG: (&str, &str) = ("openai", "The door that every OpenAI client knows.");
 
 /// What every route can answer.
-const COMMON: [(&str, &str); 13] = [
+const COMMON: [(&str, &str); 14] = [
     ("400", "What was sent cannot be understood, or not be accepted as it is."),
     ("401", "A key is needed, or the one given is not known."),
     ("403", "Not with this key, or not from there."),
@@ -42,6 +42,7 @@ const COMMON: [(&str, &str); 13] = [
     ("429", "Too much at once."),
     ("500", "Something failed here."),
     ("503", "Not now."),
+    ("507", "There is no room left on the disk."),
 ];
 
 /// Completes what was gathered from the routes.

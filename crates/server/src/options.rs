@@ -75,6 +75,8 @@ impl Options {
 pub struct Bounds {
     /// Bytes of a body.
     pub body_bytes_max: usize,
+    /// Bytes of a body that can hold images.
+    pub showing_bytes_max: usize,
     /// Requests a minute of one key.
     pub requests_per_minute_max: u32,
     /// Open streams of one key.
@@ -97,6 +99,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             body_bytes_max: limits::BODY_BYTES_MAX,
+            showing_bytes_max: limits::SHOWING_BYTES_MAX,
             requests_per_minute_max: limits::REQUESTS_PER_MINUTE_MAX,
             streams_max: limits::STREAMS_MAX,
             turns_max: limits::TURNS_MAX,

@@ -66,6 +66,7 @@ pub const CODES: &[(&str, StatusCode)] = &[
     ("not-acceptable", StatusCode::NOT_ACCEPTABLE),
     ("body-too-large", StatusCode::PAYLOAD_TOO_LARGE),
     ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    ("no-image", StatusCode::BAD_REQUEST),
     ("phase-refused", StatusCode::CONFLICT),
     ("too-many-requests", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-streams", StatusCode::TOO_MANY_REQUESTS),

@@ -28,9 +28,9 @@ pub async fn serve(request: Request) -> Response {
     if let Some(file) = Files::get(path).filter(|_| !path.is_empty()) {
         return answer(path, &file, &request);
     }
-    // A path with a dot in its last part means a file, and everything under `v1` the API.
-    let is_page =
-        !path.rsplit('/').next().unwrap_or_default().contains('.') && path != "v1" && !path.starts_with("v1/");
+    // A path with a dot in its last part means a file, unless it is the page of a session, and everything under `v1` the API.
+    let is_file = path.rsplit('/').next().unwrap_or_default().contains('.') && !path.starts_with("s/");
+    let is_page = !is_file && path != "v1" && !path.starts_with("v1/");
     match Files::get(INDEX).filter(|_| is_page) {
         Some(index) => answer(INDEX, &index, &request),
         None => Problem::no_such_thing("there is nothing at this path").into_response(),

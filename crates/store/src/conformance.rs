@@ -59,6 +59,7 @@ macro_rules! suite {
         $crate::suite!($place; reading:
             any_stretch_can_be_read,
             what_is_not_there_is_named,
+            many_heads_are_told_at_one_look,
             a_body_is_stored_once,
             bodies_come_in_the_order_asked,
             a_foreign_body_cannot_be_read,

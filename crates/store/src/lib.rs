@@ -45,6 +45,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// At most `limit` records after `after`, gapless and in order. Needs no claim.
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error>;
 
+    /// The last record's place of each of `sessions`, in their order; none for one that is not there. One look at the store,
+    /// however many there are. Needs no claim.
+    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error>;
+
     /// The texts of `ids`, in their order. Only bodies this session brought or was forked with.
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error>;
 

@@ -268,6 +268,11 @@ impl Store for MemoryStore {
         Ok(disk.session(session)?.records.iter().skip(skip).take(limit).cloned().collect())
     }
 
+    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+        let disk = self.lock()?;
+        Ok(sessions.iter().map(|session| disk.sessions.get(session).map(Session::head)).collect())
+    }
+
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let disk = self.lock()?;
         let uses = &disk.session(session)?.uses;

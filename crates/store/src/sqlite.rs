@@ -208,6 +208,11 @@ impl Store for SqliteStore {
         self.read_session(session, move |db, session| read::records(db, session, after, limit)).await
     }
 
+    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+        let sessions = sessions.to_vec();
+        self.read_store(move |db| read::heads(db, &sessions)).await
+    }
+
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let ids = ids.to_vec();
         self.read_session(session, move |db, session| read::bodies(db, session, &ids)).await

@@ -95,6 +95,7 @@ impl Stage {
             title: None,
             busy,
             settings,
+            cast: std::collections::BTreeMap::new(),
         };
         Self::open_as(flow, opened)
     }

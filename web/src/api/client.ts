@@ -4,7 +4,6 @@ import type {
   Card,
   Diff,
   Exhibit,
-  Fact,
   EventLine,
   Flow,
   Graph,
@@ -131,6 +130,9 @@ export const api = {
   forget: (name: string, role: string) => post<Session>(sessionPath(name, '/forget'), { role }),
   send: (name: string, text: string, messageKey: string) =>
     post<{ session: string; message: string; after: Seq }>(sessionPath(name, '/messages'), { text, key: messageKey, wait: false }),
+  retry: (name: string) => post<Session>(sessionPath(name, '/retry')),
+  command: (name: string, command: string, given: unknown) =>
+    post<Session>(sessionPath(name, `/commands/${encodeURIComponent(command)}`), { arguments: given }),
   cancel: (name: string) => post<Session>(sessionPath(name, '/cancel')),
   propose: (name: string, wish: { to: string; reason?: string; graph?: string; of?: string }) =>
     post<Graph>(sessionPath(name, '/phases/propose'), wish),
@@ -157,8 +159,6 @@ export const api = {
     (await get<{ graphs: Graph[] }>(sessionPath(name, '/phases'), { at }, signal)).graphs,
   handovers: async (name: string, at?: Seq | null, signal?: AbortSignal) =>
     (await get<{ handovers: Handover[] }>(sessionPath(name, '/handovers'), { at }, signal)).handovers,
-  facts: (name: string, query: { kind?: string; latest?: boolean; at?: Seq | null }, signal?: AbortSignal) =>
-    get<{ facts: Fact[]; kinds: Record<string, number> }>(sessionPath(name, '/facts'), query, signal),
   exhibits: async (name: string, at?: Seq | null, signal?: AbortSignal) =>
     (await get<{ exhibits: Exhibit[] }>(sessionPath(name, '/exhibits'), { at }, signal)).exhibits,
   ledger: (name: string, at?: Seq | null, signal?: AbortSignal) => get<Ledger>(sessionPath(name, '/ledger'), { at }, signal),

@@ -47,7 +47,22 @@ export interface Flow {
   graphs: GraphData[];
   handovers: { kind: string; repairs_max: number; fields: { field: string; form: string; need: string }[] }[];
   tools: { tool: string; about?: string }[];
+  commands: FlowCommand[];
   settings: Schema | null;
+}
+
+/** What a flow itself offers to be told, beyond what every session is. */
+export interface FlowCommand {
+  command: string;
+  about: string;
+  arguments: Record<string, string>;
+}
+
+/** One of a flow's commands, ready to be given. */
+export interface Offer {
+  text: string;
+  command: string;
+  arguments: unknown;
 }
 
 /** As much of JSON schema as a form is made of. */
@@ -59,6 +74,8 @@ export interface Schema {
   enum?: unknown[];
   properties?: Record<string, Schema>;
   items?: Schema;
+  /** `model`: the name of a model. */
+  format?: string;
   minimum?: number;
   maximum?: number;
   anyOf?: Schema[];
@@ -442,14 +459,6 @@ export interface Handover {
   shown_to: string[];
 }
 
-export interface Fact {
-  seq: Seq;
-  at: Millis;
-  turn: string | null;
-  kind: string;
-  value: unknown;
-}
-
 interface ExhibitBase {
   name: string;
   title: string;
@@ -483,7 +492,7 @@ export interface GraphExhibit extends ExhibitBase {
 export interface TableExhibit extends ExhibitBase {
   is: 'table';
   columns: string[];
-  rows: { id: string; group: string | null; cells: string[]; why: string | null }[];
+  rows: { id: string; group: string | null; cells: string[]; why: string | null; offers?: Offer[] }[];
 }
 
 export interface NotesExhibit extends ExhibitBase {

@@ -48,6 +48,11 @@ export function cost(microusd: number | null): string {
 }
 
 /** The cost of a tally: unknown if nothing in it has a price. */
+/** Whether anything is known of what it cost. */
+export function priced(tally: { cost_microusd: number; unpriced: number }): boolean {
+  return tally.unpriced === 0 || tally.cost_microusd > 0;
+}
+
 export function tallyCost(tally: { cost_microusd: number; unpriced: number; answered: number }): string {
   if (tally.unpriced > 0 && tally.cost_microusd === 0) return tally.answered === 0 ? '$0' : '–';
   return `${cost(tally.cost_microusd)}${tally.unpriced > 0 ? '+' : ''}`;

@@ -2,7 +2,7 @@
 
 import type { Schema } from '../api/types';
 
-export type Kind = 'text' | 'number' | 'switch' | 'choice' | 'list' | 'json';
+export type Kind = 'text' | 'number' | 'switch' | 'choice' | 'model' | 'models' | 'list' | 'json';
 
 /** The schema itself, where it is given by name or with `null` as a second choice. */
 export function plain(schema: Schema, root: Schema): Schema {
@@ -13,7 +13,9 @@ export function plain(schema: Schema, root: Schema): Schema {
   const real = choices.filter((choice) => choice.type !== 'null');
   const constants = real.flatMap((choice) => ('const' in choice ? [(choice as { const: unknown }).const] : []));
   if (constants.length === real.length && real.length > 0) return { ...known, enum: constants };
-  return real.length === 1 && real[0] ? plain({ ...real[0], ...pick(known) }, root) : known;
+  // Of several ways to say the same, the simplest is offered.
+  const simple = real.find((choice) => choice.format === 'model' || choice.enum) ?? (real.length === 1 ? real[0] : undefined);
+  return simple ? plain({ ...simple, ...pick(known) }, root) : known;
 }
 
 function without(schema: Schema, key: keyof Schema): Schema {
@@ -28,14 +30,24 @@ function pick(schema: Schema): Schema {
   return kept;
 }
 
-export function kind(schema: Schema): Kind {
+export function kind(schema: Schema, root: Schema): Kind {
   if (schema.enum) return 'choice';
+  if (schema.format === 'model') return 'model';
   const type = Array.isArray(schema.type) ? schema.type.find((name) => name !== 'null') : schema.type;
   if (type === 'boolean') return 'switch';
   if (type === 'integer' || type === 'number') return 'number';
   if (type === 'string') return 'text';
-  if (type === 'array' && schema.items) return 'list';
+  if (type === 'array' && schema.items) {
+    const items = plain(schema.items, root);
+    if (items.format === 'model') return 'models';
+    return items.properties ? 'list' : 'json';
+  }
   return 'json';
+}
+
+/** Whether a flow has ways of its own to say which model plays whom. */
+export function choosesModels(schema: Schema | null): boolean {
+  return Object.values(schema?.properties ?? {}).some((property) => ['model', 'models'].includes(kind(plain(property, schema ?? {}), schema ?? {})));
 }
 
 /** Settings without what is empty or as it would be anyway; nothing if nothing is left. */

@@ -73,7 +73,10 @@ function received(line: EventLine): Message {
 function started(log: Log, line: EventLine): Log {
   const id = `t${line.event['turn']}`;
   const wanted = new Set((line.event['messages'] as number[]).map((message) => `m${message}`));
-  const messages = log.waiting.filter((message) => wanted.has(message.message));
+  const again = line.event['again'] as number | undefined;
+  // A turn that is tried again answers what was said to the one that failed.
+  const before = again === undefined ? [] : (log.turns[again - 1]?.messages ?? []);
+  const messages = [...log.waiting, ...before].filter((message) => wanted.has(message.message));
   const turns = [...log.turns];
   turns[at(id)] = {
     turn: id,

@@ -123,7 +123,7 @@ impl<'a> Draft<'a> {
     }
 
     pub fn model_for(&self, role: &RoleSpec, wish: &CallWish, visit: Option<&Visit>) -> ModelName {
-        if let Some(model) = &wish.model {
+        if let Some(model) = wish.model.as_ref().or_else(|| self.session().cast.get(&role.name)) {
             return model.clone();
         }
         let spec = self.spec();

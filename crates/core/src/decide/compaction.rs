@@ -50,7 +50,7 @@ impl<'a> Draft<'a> {
 
     /// Tokens of folded messages that a summariser can be shown.
     fn shown_to(&self, summariser: &RoleSpec) -> u32 {
-        let model = self.env.catalog.model_for(&self.spec().name, &summariser.name, None);
+        let model = self.model_for(summariser, &CallWish::new(summariser.name.as_str(), ""), None);
         let window = self.window(&model);
         // Its own instructions and the frame around each message take a share that is not known beforehand.
         let own = window / 4 + summariser.reply_tokens_max.min(window / 4) + WINDOW_RESERVE_TOKENS;

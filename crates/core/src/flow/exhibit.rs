@@ -137,6 +137,20 @@ pub struct TableRow {
     pub cells: Vec<String>,
     /// Why it stands there.
     pub why: String,
+    /// What can be done about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<Offer>,
+}
+
+/// One of the flow's own commands, ready to be given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// What people should read on it.
+    pub text: String,
+    /// Which command.
+    pub command: String,
+    /// What it is given.
+    pub arguments: Value,
 }
 
 /// A text under a heading.

@@ -123,6 +123,7 @@ impl Session {
         self.title = opened.title.clone().unwrap_or_default();
         self.busy = opened.busy;
         self.settings = opened.settings.clone();
+        self.cast = opened.cast.clone();
         self.opened = at;
         for graph in spec.graphs.values() {
             match graph.attached {

@@ -224,6 +224,7 @@ pub fn play_all() -> Stage {
         title: Some("every kind".into()),
         busy: Busy::Coalesce,
         settings: json!({"depth": 2}),
+        cast: std::collections::BTreeMap::new(),
     };
     let mut stage = Stage::open_as(All::new(), opened);
     stage.window(1_024);

@@ -112,6 +112,7 @@ fn a_session_is_opened_once_and_before_anything_else() {
         title: None,
         busy: segue_core::event::Busy::Queue,
         settings: serde_json::Value::Null,
+        cast: std::collections::BTreeMap::new(),
     };
     assert_eq!(stage.try_give(Input::Open(opened)).err(), Some(Refusal::AlreadyOpen));
     let mut unopened = stage.copy_at_nothing();

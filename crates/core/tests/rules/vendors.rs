@@ -1,7 +1,8 @@
 //! What only real vendors bring about: another model steps in, a prompt is too long for them, images, and seals.
 
+use segue_core::codec;
 use segue_core::decide::{Input, Refusal};
-use segue_core::event::{CallWish, Event, Next, Recorded, ThreadCompacted};
+use segue_core::event::{Busy, CallWish, Event, Next, Recorded, SessionOpened, ThreadCompacted};
 use segue_core::flow::{Runs, Step, View};
 use segue_core::ids::CallId;
 use segue_core::limits::{IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, STEP_IN_MS_MIN};
@@ -300,4 +301,23 @@ fn the_wait_before_each_try_of_the_second_model_begins_anew() {
         })
         .collect();
     assert_eq!(waits, [250, 500, 1_000, 0, 250, 500]);
+}
+
+#[test]
+fn a_session_with_a_cast_of_its_own_is_played_by_it_whatever_is_configured() {
+    let opened = SessionOpened {
+        format: codec::FORMAT,
+        session: "s".into(),
+        flow: "puppet".into(),
+        title: None,
+        busy: Busy::Queue,
+        settings: serde_json::Value::Null,
+        cast: [("speaker".into(), "guest".into())].into(),
+    };
+    let mut stage = Stage::open_as(Puppet::chat(Puppet::speaker()), opened);
+    stage.cast("speaker", "house");
+    stage.say("hi");
+    assert_eq!(stage.prompt("speaker").model, *"guest");
+    stage.answer("speaker", "hello").crash().say("still you?");
+    assert_eq!(stage.prompt("speaker").model, *"guest", "it stands in the journal");
 }

@@ -216,6 +216,7 @@ pub struct Flaky {
 #[derive(Debug, Default)]
 pub struct Trouble {
     pub reads: AtomicU64,
+    pub looks: AtomicU64,
     /// How many of the next claims, and of the next readings of texts, fail.
     pub claims_fail: AtomicU64,
     pub texts_fail: AtomicU64,
@@ -258,6 +259,11 @@ impl Store for Flaky {
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Answer<Vec<Record>> {
         self.trouble.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read(session, after, limit).await
+    }
+
+    async fn heads(&self, sessions: &[SessionId]) -> Answer<Vec<Option<Seq>>> {
+        self.trouble.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.heads(sessions).await
     }
 
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Answer<Vec<Arc<str>>> {

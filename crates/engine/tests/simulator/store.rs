@@ -178,6 +178,11 @@ impl Store for SimStore {
         self.inner.read(session, after, limit).await
     }
 
+    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+        self.hesitate("looking").await?;
+        self.inner.heads(sessions).await
+    }
+
     async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         self.hesitate("reading texts").await?;
         self.inner.bodies(session, ids).await

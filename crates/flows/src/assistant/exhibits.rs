@@ -1,13 +1,16 @@
 //! What the flow puts on show: what exists and how near it is, what was decided and why, what waits for an answer, what was
 //! written. What would be empty is left out.
 
-use segue_core::flow::exhibit::{Exhibit, Form, NoteItem, TableRow};
+use segue_core::flow::exhibit::{Exhibit, Form, NoteItem, Offer, TableRow};
 use segue_core::ids::TurnId;
+use serde_json::json;
 
 use super::desk::Desk;
 use super::facts::{End, PendingKind};
 use super::reasoning::TurnSummary;
 use super::registry::Tier;
+use super::spec::UNDO;
+use super::state::Write;
 use crate::limits::EXHIBIT_ROWS_MAX;
 
 /// Everything there is to see.
@@ -33,6 +36,7 @@ fn entities(desk: &Desk<'_>) -> Option<Exhibit> {
             group: tier.word().to_owned(),
             cells: cells([reference, &entity.label, saved, entity.detail.word(), entity.last.word(), &turn]),
             why: entity.demoted.as_ref().or(entity.retained.as_ref()).cloned().unwrap_or_default(),
+            offers: Vec::new(),
         }
     });
     let (columns, rows) = (cells(["reference", "label", "saved", "at hand", "last", "turn"]), rows.collect::<Vec<_>>());
@@ -98,9 +102,16 @@ fn writes(desk: &Desk<'_>) -> Option<Exhibit> {
         group: if write.undone { "taken back" } else { "stands" }.to_owned(),
         cells: cells([&write.run.to_string(), &write.turn.to_string(), &write.what.join("; ")]),
         why: String::new(),
+        offers: taking_back(write),
     });
     let mut rows: Vec<TableRow> = rows.collect();
     rows.sort_by(|one, other| one.group.cmp(&other.group));
     let columns = cells(["run", "turn", "what"]);
     (!rows.is_empty()).then(|| Exhibit::new("writes", "Written", Form::Table { columns, rows }))
+}
+
+/// What stands can be taken back.
+fn taking_back(write: &Write) -> Vec<Offer> {
+    let offer = || Offer { text: "Undo".to_owned(), command: UNDO.to_owned(), arguments: json!({"run": write.run.0}) };
+    if write.undone { Vec::new() } else { vec![offer()] }
 }

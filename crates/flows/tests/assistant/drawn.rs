@@ -6,7 +6,7 @@ use segue_core::session::State;
 use segue_flows::assistant::Assistant;
 use segue_flows::assistant::state::Memory;
 use segue_testkit::Stage;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::play::*;
 
@@ -61,6 +61,7 @@ fn entities_are_shown_with_where_they_stand_and_why() {
         group: group.to_owned(),
         cells: [id, label, "yes", detail, "read", "1"].map(str::to_owned).into(),
         why: why.to_owned(),
+        offers: Vec::new(),
     };
     assert_eq!(
         table(&exhibits, "entities"),
@@ -104,6 +105,8 @@ fn writes_are_shown_with_whether_they_stand() {
     let what = "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)";
     assert_eq!(writes[0].cells, ["x2", "2", what]);
     assert_eq!(writes[0].group, "stands");
+    let offers: Vec<(&str, &Value)> = writes[0].offers.iter().map(|it| (it.command.as_str(), &it.arguments)).collect();
+    assert_eq!(offers, [("undo", &json!({"run": 2}))]);
 }
 
 #[test]

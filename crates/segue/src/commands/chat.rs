@@ -1,14 +1,18 @@
 //! A conversation in the terminal.
 
-use segue_core::ids::{FlowName, SessionId};
+use segue_core::ids::{FlowName, Millis, SessionId};
 use segue_engine::Recovery;
 
 use crate::cli::{Chat, Global, Play};
-use crate::setup::{Start, Tape, start_with};
-use crate::terminal::{Answers, Arguments, Screen, now, talk};
+use crate::remote::Remote;
+use crate::setup::{self, Start, Tape, start_with};
+use crate::terminal::{Answers, Arguments, Partner, Screen, now, talk};
 
 pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
     let started = now();
+    if let Some(url) = &arguments.server {
+        return with_server(global, url, &arguments, started).await;
+    }
     // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
     let Play { model, record, replay } = &arguments.play;
     let tape = Tape::of(arguments.script.as_deref(), record.as_deref(), replay.as_deref());
@@ -28,7 +32,29 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
         set: arguments.set,
         answers,
     };
-    let talked = talk(&running.engine, arguments, Screen::standard()).await;
+    let talked = talk(Partner::Here(&running.engine), arguments, Screen::standard()).await;
     running.engine.shutdown().await;
+    talked
+}
+
+/// The same with an engine behind a server.
+async fn with_server(global: &Global, url: &str, arguments: &Chat, started: Millis) -> anyhow::Result<()> {
+    let remote = Remote::at(url, setup::flows(global)).await?;
+    let text = |name: &str| remote.about[name].as_str().unwrap_or_default().to_owned();
+    let busy = serde_json::from_value(remote.about["busy"].clone()).unwrap_or_default();
+    if remote.about["rehearsal"] == true {
+        crate::print::note(&crate::print::error_paint().warn(super::REHEARSAL_NOTE));
+    }
+    let arguments = Arguments {
+        flow: arguments.flow.clone().map(FlowName::from),
+        otherwise: text("flow").into(),
+        busy,
+        session: arguments.session.clone().map(SessionId::from),
+        started,
+        set: arguments.set.clone(),
+        answers: Answers::Server(url.to_owned()),
+    };
+    let talked = talk(Partner::There(&remote), arguments, Screen::standard()).await;
+    remote.engine.shutdown().await;
     talked
 }

@@ -21,6 +21,7 @@ pub async fn run(global: &Global, arguments: Serve) -> anyhow::Result<()> {
     let tape = Tape::of(arguments.script.as_deref(), None, None);
     let start = Start { tape, recovery: Recovery::Now, ..Start::default() };
     let running = start_with(global, start).await?;
+    let Loaded { config, store } = load(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = Options {
         address: SocketAddr::new(ip, arguments.port.unwrap_or(PORT)),
@@ -30,8 +31,9 @@ pub async fn run(global: &Global, arguments: Serve) -> anyhow::Result<()> {
         require_key: arguments.require_key,
         hosts: arguments.host,
         origins: arguments.origin,
+        bounds: config.server.bounds(),
         webhook_secret: std::env::var(WEBHOOK_SECRET).ok().filter(|secret| !secret.is_empty()).map(Secret),
-        ..Options::new(folder(global)?)
+        ..Options::new(folder_of(&store.value))
     };
     let engine = running.engine.clone();
     let server = match Server::bind(running.engine, options).await {
@@ -48,8 +50,11 @@ pub async fn run(global: &Global, arguments: Serve) -> anyhow::Result<()> {
 
 /// The folder that the store is in: what belongs to it lies beside it.
 pub fn folder(global: &Global) -> anyhow::Result<PathBuf> {
-    let Loaded { store, .. } = load(global)?;
-    Ok(store.value.parent().map_or_else(PathBuf::new, Path::to_path_buf))
+    Ok(folder_of(&load(global)?.store.value))
+}
+
+fn folder_of(store: &Path) -> PathBuf {
+    store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 fn announce(global: &Global, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {

@@ -14,12 +14,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::reader::{Error, Named, Page, Table};
 use super::records::{self, RECORDS_KEYS};
+use super::server::{self, SERVER_KEYS};
 use super::vendor::{self, VENDOR_KEYS};
 use super::{Cast, Config, Discovery, FlowSetting, KINDS, Limits, Model, ModelKind, Origin, Pace, REHEARSAL, Setting};
 use crate::settings::{as_json, complaint};
 use crate::suggest::{hint, listed};
 
-pub(super) const TOP_KEYS: [&str; 8] = ["store", "session", "models", "catalog", "roles", "flows", "records", "limits"];
+pub(super) const TOP_KEYS: [&str; 9] =
+    ["store", "session", "models", "catalog", "roles", "flows", "records", "limits", "server"];
 pub(super) const STORE_KEYS: [&str; 1] = ["path"];
 pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "busy"];
 pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
@@ -101,6 +103,9 @@ pub fn parse(file: &Path, text: &str, look: &dyn Fn(&Path) -> Result<String, Str
     records::adopt(file, look, &mut config)?;
     if let Some(limits) = top.table("limits")? {
         read_limits(&limits, &mut config)?;
+    }
+    if let Some(table) = top.table("server")? {
+        server::read(&table.only(&SERVER_KEYS)?, &mut config)?;
     }
     for name in named_models(&config) {
         config.adopt(&name);

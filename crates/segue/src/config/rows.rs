@@ -63,6 +63,7 @@ pub fn rows(config: &Config, store: Option<&Setting<PathBuf>>) -> Vec<(String, S
             rows.push((format!("limits.{name}.silence_s_max"), (silence.value / 1_000).to_string(), silence.origin));
         }
     }
+    rows.extend(config.server.rows());
     rows
 }
 

@@ -5,6 +5,7 @@ use super::read::{
     SESSION_KEYS, STORE_KEYS, TOP_KEYS,
 };
 use super::records::RECORDS_KEYS;
+use super::server::SERVER_KEYS;
 use super::vendor::VENDOR_KEYS;
 use super::*;
 
@@ -65,6 +66,7 @@ fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
         ("models.replayed.file", "folder/scenario.toml"),
         ("models.replayed.price", "input $3, output $15, cached $0.3"),
         ("models.strong.provider", "anthropic"),
+        ("server.streams_max", "20"),
         ("models.strong.effort", "high"),
         ("models.local.key_env", "MY_SERVER_KEY"),
         ("models.openai/gpt-6.1-terra.model", "gpt-6.1-terra"),
@@ -98,6 +100,7 @@ fn every_key_is_on_the_page() {
         &ROLE_KEYS,
         &RECORDS_KEYS,
         &KEYS_OF_LIMITS,
+        &SERVER_KEYS,
     ];
     for key in keys.concat().iter().chain(&[ROLES]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
@@ -109,7 +112,7 @@ fn every_key_is_on_the_page() {
 fn mistakes_name_their_line_and_what_would_be_right() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `limits`, `server`"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a text in quotes, found the number 3");

@@ -18,7 +18,7 @@ use crate::commands::explain::receipt;
 use crate::commands::operate::flow_command;
 use crate::commands::phase::graphs::meant;
 use crate::commands::phase::{pages, standings};
-use crate::commands::recompute::{once_more, page};
+use crate::commands::recompute::page;
 use crate::commands::sessions::listing;
 use crate::limits::SESSIONS_LISTED_MAX;
 use crate::print::table::Table;
@@ -52,7 +52,7 @@ impl Talk<'_> {
             Slash::Recompute { call, model, set } => return self.recompute(call, model.as_deref(), &set).await,
             Slash::Fork(name) => {
                 let from = self.session.clone();
-                let fork = self.engine.fork(&from, None, name).await?;
+                let fork = self.partner.fork(&from, name).await?;
                 self.move_to(fork).await?;
                 self.screen.note(&format!("— now in {}, a copy of {from} —", self.session))?;
             }
@@ -94,7 +94,7 @@ impl Talk<'_> {
     }
 
     async fn command(&mut self, command: Command) -> anyhow::Result<After> {
-        self.engine.command(&self.session, command).await?;
+        self.partner.command(&self.session, command).await?;
         self.catch_up().await
     }
 
@@ -130,8 +130,8 @@ impl Talk<'_> {
 
     async fn recompute(&mut self, call: Option<CallId>, model: Option<&str>, set: &[String]) -> anyhow::Result<After> {
         let call = self.call_meant(call).await?;
-        let (engine, session) = (self.engine, self.session.clone());
-        let again = once_more(engine, &session, call, model, set);
+        let (partner, session) = (self.partner, self.session.clone());
+        let again = partner.once_more(&session, call, model, set);
         let Some(both) = self.wait_for(&format!("asking {call} once more"), again).await? else {
             self.screen.note("— not waited for; its answer will stand in the history —")?;
             return Ok(After::GoOn);

@@ -13,6 +13,7 @@ use segue_core::session::State;
 use segue_engine::{Engine, Error, Opening};
 use segue_store::Owes;
 
+use super::partner::Partner;
 use super::recap::{Recalled, recap, tail};
 use super::screen::{Screen, Seen};
 use crate::commands::REHEARSAL_NOTE;
@@ -50,6 +51,8 @@ pub enum Answers {
     Rehearsal,
     /// A scenario file.
     Script(String),
+    /// Whoever answers behind a server.
+    Server(String),
 }
 
 /// A session as it stood when the program started.
@@ -66,11 +69,12 @@ pub struct Entered {
 ///
 /// # Errors
 /// It is in use elsewhere, cannot be read, or is of another flow than the one named.
-pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Entered> {
+pub async fn enter(partner: Partner<'_>, arguments: &Arguments) -> anyhow::Result<Entered> {
+    let engine = partner.engine();
     if let Some(session) = &arguments.session {
         match engine.state(session).await {
             Ok(_) if !arguments.set.is_empty() => bail!("{}", settings::settled_already(session)),
-            Ok((rules, state)) => return take_up(engine, session, rules, state, arguments).await,
+            Ok((rules, state)) => return take_up(partner, session, rules, state, arguments).await,
             Err(Error::NoSuchSession(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -79,7 +83,7 @@ pub async fn enter(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Ent
     let unfinished = if arguments.session.is_none() { unfinished(engine).await? } else { Vec::new() };
     let settings = settings::for_new(engine, flow, &arguments.set)?;
     let opening = Opening { session: arguments.session.clone(), busy: arguments.busy, settings, ..Opening::default() };
-    let session = engine.open(flow, opening).await?;
+    let session = partner.open(flow, opening).await?;
     let (rules, state) = engine.state(&session).await?;
     Ok(Entered { session, rules, state, recalled: Vec::new(), unfinished })
 }
@@ -90,12 +94,13 @@ async fn unfinished(engine: &Engine) -> Result<Vec<SessionId>, Error> {
 }
 
 async fn take_up(
-    engine: &Engine,
+    partner: Partner<'_>,
     session: &SessionId,
     rules: Arc<dyn Rules>,
     state: State,
     arguments: &Arguments,
 ) -> anyhow::Result<Entered> {
+    let engine = partner.engine();
     let is = &rules.spec().name;
     if let Some(flow) = arguments.flow.as_ref().filter(|flow| *flow != is) {
         bail!(
@@ -103,7 +108,7 @@ async fn take_up(
         );
     }
     // Says so at once if another process has it.
-    engine.wake(session).await?;
+    partner.wake(session).await?;
     let events = tail(engine, session, state.session.seq).await?;
     let old = events.iter().take_while(|event| event.at < arguments.started).count();
     let stood = match (old.checked_sub(1), events.first()) {
@@ -129,6 +134,7 @@ impl Entered {
                 Answers::Models => models(engine, &*self.rules),
                 Answers::Rehearsal => "rehearsal (a stand-in)".to_owned(),
                 Answers::Script(file) => format!("script {file}"),
+                Answers::Server(url) => format!("at {url}"),
             };
             let title = match self.state.session.title.as_str() {
                 "" => String::new(),

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use segue_core::decide::{Command, Refusal};
+use segue_core::decide::Command;
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::{Audience, Rules, Telling};
 use segue_core::ids::{MessageId, Millis, Seq, SessionId};
 use segue_core::session::{CallStatus, State};
-use segue_engine::{Engine, Error, Message, Subscription, Update};
+use segue_engine::{Engine, Error, Message, Update};
 use tokio::time::{Instant, interval_at};
 
 use super::display::{Display, Ending, Names, choices};
@@ -18,6 +18,7 @@ use super::draft::{Draft, Form, Written};
 use super::enter::{Arguments, Entered, enter};
 use super::history;
 use super::modes::Modes;
+use super::partner::{Partner, Updates, nothing_ran};
 use super::progress::{self, Rounds, call_label};
 use super::reader::{Held, Piece, Reader};
 use super::recap::Recalled;
@@ -32,13 +33,15 @@ const SPIN_EVERY: Duration = Duration::from_millis(100);
 
 /// A conversation.
 pub struct Talk<'e> {
+    pub(super) partner: Partner<'e>,
+    /// What sessions are looked at with.
     pub(super) engine: &'e Engine,
     pub(super) screen: Screen,
     pub(super) session: SessionId,
     pub(super) rules: Arc<dyn Rules>,
     /// The session as it stood after the last event seen.
     pub(super) state: State,
-    updates: Subscription,
+    updates: Updates,
     display: Display,
     reader: Reader,
     modes: Modes,
@@ -78,14 +81,14 @@ pub enum After {
 ///
 /// # Errors
 /// The session cannot be used, or something went wrong that a script should know of.
-pub async fn talk(engine: &Engine, arguments: Arguments, screen: Screen) -> anyhow::Result<()> {
-    let entered = enter(engine, &arguments).await?;
+pub async fn talk(partner: Partner<'_>, arguments: Arguments, screen: Screen) -> anyhow::Result<()> {
+    let entered = enter(partner, &arguments).await?;
     let modes = Modes::remember(screen.seen());
     let reader = match screen.seen() {
         Seen::Live => Reader::of_keys(screen.paint(), history::path())?,
         Seen::Piped => Reader::of_lines(io::BufReader::new(io::stdin())),
     };
-    converse(engine, &arguments, entered, screen, (reader, modes)).await
+    converse(partner, &arguments, entered, screen, (reader, modes)).await
 }
 
 /// Talks in a session that was entered.
@@ -93,16 +96,16 @@ pub async fn talk(engine: &Engine, arguments: Arguments, screen: Screen) -> anyh
 /// # Errors
 /// Something went wrong that a script should know of.
 pub(super) async fn converse(
-    engine: &Engine,
+    partner: Partner<'_>,
     arguments: &Arguments,
     entered: Entered,
     mut screen: Screen,
     keyboard: (Reader, Modes),
 ) -> anyhow::Result<()> {
-    entered.introduce(&mut screen, arguments, engine)?;
+    entered.introduce(&mut screen, arguments, partner.engine())?;
     let picked_up = !entered.state.session.is_idle();
     let recalled = entered.recalled.clone();
-    let mut talk = Talk::new(engine, screen, entered, keyboard).await?;
+    let mut talk = Talk::new(partner, screen, entered, keyboard).await?;
     match talk.run(&recalled, picked_up).await {
         // Nobody reads any more, which is their good right.
         Err(error) if is_broken_pipe(&error) => Ok(()),
@@ -112,17 +115,18 @@ pub(super) async fn converse(
 
 impl<'e> Talk<'e> {
     async fn new(
-        engine: &'e Engine,
+        partner: Partner<'e>,
         screen: Screen,
         entered: Entered,
         (reader, modes): (Reader, Modes),
     ) -> anyhow::Result<Self> {
         let Entered { session, rules, state, .. } = entered;
-        let updates = engine.subscribe(&session, state.session.seq).await?;
+        let updates = partner.subscribe(&session, state.session.seq).await?;
         let mut display = Display::new(names(&*rules));
         state.session.calls.values().for_each(|open| display.opened(&open.opened));
         Ok(Self {
-            engine,
+            partner,
+            engine: partner.engine(),
             screen,
             session,
             rules,
@@ -254,7 +258,7 @@ impl<'e> Talk<'e> {
     }
 
     async fn say(&mut self, text: String) -> anyhow::Result<After> {
-        let message = self.engine.send(&self.session, Message::from(text)).await?;
+        let message = self.partner.send(&self.session, Message::from(text)).await?;
         self.sent.insert(message);
         let after = self.follow(Until::Message(message)).await?;
         if self.state.session.queue.iter().any(|waiting| waiting.message == message) {
@@ -272,7 +276,7 @@ impl<'e> Talk<'e> {
     /// Goes on in another session.
     pub(super) async fn move_to(&mut self, session: SessionId) -> anyhow::Result<()> {
         let (rules, state) = self.engine.state(&session).await?;
-        self.updates = self.engine.subscribe(&session, state.session.seq).await?;
+        self.updates = self.partner.subscribe(&session, state.session.seq).await?;
         self.display = Display::new(names(&*rules));
         (self.session, self.rules, self.state) = (session, rules, state);
         self.sent.clear();
@@ -311,10 +315,10 @@ impl<'e> Talk<'e> {
                         return Ok(After::Leave);
                     }
                     stopping = true;
-                    match self.engine.command(&self.session, Command::Cancel).await {
+                    match self.partner.command(&self.session, Command::Cancel).await {
                         Ok(()) => {}
-                        Err(Error::Refused(Refusal::NothingRuns)) => return Ok(After::GoOn),
-                        Err(error) => return Err(error.into()),
+                        Err(error) if nothing_ran(&error) => return Ok(After::GoOn),
+                        Err(error) => return Err(error),
                     }
                 }
                 update = self.updates.next() => self.see(update?).await?,

@@ -12,6 +12,7 @@ use segue_store::memory::{MemoryDisk, MemoryStore};
 
 use super::enter::{Answers, Arguments, enter};
 use super::modes::Modes;
+use super::partner::Partner;
 use super::reader::Reader;
 use super::screen::tests::Glass;
 use super::screen::{Screen, Seen};
@@ -40,9 +41,10 @@ fn arguments() -> Arguments {
 async fn talk_on(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
     let arguments = arguments();
     let engine = engine(disk, script).await;
-    let entered = enter(&engine, &arguments).await?;
+    let entered = enter(Partner::Here(&engine), &arguments).await?;
     let reader = Reader::of_lines(std::io::Cursor::new(lines.to_owned()));
-    let result = converse(&engine, &arguments, entered, screen, (reader, Modes::remember(Seen::Piped))).await;
+    let result =
+        converse(Partner::Here(&engine), &arguments, entered, screen, (reader, Modes::remember(Seen::Piped))).await;
     engine.shutdown().await;
     result
 }
@@ -228,8 +230,8 @@ async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
 #[tokio::test]
 async fn a_session_that_is_of_another_flow_is_not_taken_for_it() {
     let engine = engine(&MemoryDisk::new(), ECHO).await;
-    enter(&engine, &arguments()).await.expect("it is opened");
-    let error = enter(&engine, &Arguments { flow: Some("chat".into()), ..arguments() }).await.err();
+    enter(Partner::Here(&engine), &arguments()).await.expect("it is opened");
+    let error = enter(Partner::Here(&engine), &Arguments { flow: Some("chat".into()), ..arguments() }).await.err();
     let error = error.expect("it is refused").to_string();
     assert!(error.starts_with("the session `stage` is of the flow `play` and cannot become `chat`"), "{error}");
 }

@@ -135,6 +135,17 @@ fn exhibit_view(exhibit: Exhibit) -> ExhibitView {
         Ok(Value::Object(form)) => form,
         _ => serde_json::Map::new(),
     };
+    name_turns(&mut form);
     let is = form.remove("is").and_then(|is| is.as_str().map(ToOwned::to_owned)).unwrap_or_default();
     ExhibitView { name: exhibit.name, title: exhibit.title, is, form }
+}
+
+/// Turns are named here as they are everywhere in the API.
+fn name_turns(form: &mut serde_json::Map<String, Value>) {
+    let items = form.get_mut("items").and_then(Value::as_array_mut);
+    for turn in items.into_iter().flatten().filter_map(|item| item.get_mut("turn")) {
+        if let Some(number) = turn.as_u64() {
+            *turn = format!("t{number}").into();
+        }
+    }
 }

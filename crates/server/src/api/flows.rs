@@ -39,8 +39,21 @@ pub struct FlowView {
     pub handovers: Vec<HandoverSchema>,
     /// What models may call.
     pub tools: Vec<ToolView>,
+    /// What the flow itself offers to be told.
+    pub commands: Vec<CommandView>,
     /// A JSON schema of what `settings` of a new session may hold; `null` if there is nothing to set.
     pub settings: Value,
+}
+
+/// A command of the flow's own.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CommandView {
+    /// Its name.
+    pub command: String,
+    /// What it does.
+    pub about: String,
+    /// What it takes, with what each means.
+    pub arguments: std::collections::BTreeMap<String, String>,
 }
 
 /// A role.
@@ -270,6 +283,15 @@ fn flow_view(spec: &FlowSpec, catalog: &dyn Catalog) -> FlowView {
                     Runs::Host => "host".to_owned(),
                 },
                 parameters: tool.spec.parameters.clone(),
+            })
+            .collect(),
+        commands: spec
+            .commands
+            .iter()
+            .map(|(name, command)| CommandView {
+                command: name.clone(),
+                about: command.about.clone(),
+                arguments: command.arguments.iter().map(|(name, about)| (name.clone(), about.clone())).collect(),
             })
             .collect(),
         settings: spec.settings_schema(),

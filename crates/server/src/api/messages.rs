@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 use super::session_view::chronicle;
 use super::shapes::{BusyPolicy, Spent, TurnOutcome};
 use crate::chronicle::{SaidNote, TurnNote};
-use crate::extract::{Body, Held, Wanted};
+use crate::extract::{Held, Showing, Wanted};
+use crate::images::NewImage;
 use crate::problem::Problem;
 use crate::stream::{Follow, Until};
 use crate::teller::TextsWanted;
@@ -23,6 +24,10 @@ use crate::teller::TextsWanted;
 pub struct NewMessage {
     /// What it says.
     pub text: String,
+    /// What it shows.
+    #[serde(default)]
+    #[schema(max_items = 8)]
+    pub images: Vec<NewImage>,
     /// What you call it: the same key again is the same message.
     #[serde(default)]
     #[schema(max_length = 200)]
@@ -96,14 +101,15 @@ pub async fn send(
     held: Held,
     wanted: Wanted,
     headers: HeaderMap,
-    Body(new): Body<NewMessage>,
+    Showing(new): Showing<NewMessage>,
 ) -> Result<Response, Problem> {
     room_for_turn(&held)?;
     let key = match new.key {
         Some(key) => Some(IdempotencyKey::from(key)),
         None => header_key(&headers)?,
     };
-    let message = Message { key, busy: new.busy.map(Busy::from), ..Message::from(new.text) };
+    let images = NewImage::read(new.images).map_err(|problem| problem.with("field", "images"))?;
+    let message = Message { key, busy: new.busy.map(Busy::from), images, ..Message::from(new.text) };
     let engine = &held.app.engine;
     if wanted == Wanted::Stream {
         let message = engine.send(&held.session, message).await.map_err(|error| held.problem(error))?;

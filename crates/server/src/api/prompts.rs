@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use segue_core::body::BodyId;
 use segue_core::diff::{Line, compare};
 use segue_core::ids::CallId;
 use segue_core::prompt::{Output, Prompt};
@@ -13,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::calls::{find, opened};
 use super::session_view::chronicle;
+use super::turns::ImageView;
 use super::{CallNamed, Named};
 use crate::extract::{Held, Params, Wanted};
 use crate::problem::Problem;
@@ -43,6 +45,8 @@ pub struct PromptMessage {
     pub speaker: String,
     /// What it says.
     pub text: String,
+    /// What the user showed with it.
+    pub images: Vec<ImageView>,
     /// What the assistant asked to run.
     pub tool_calls: Vec<ToolWish>,
     /// Which of those a tool's message answers.
@@ -94,6 +98,7 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
     let messages = prompt.messages.iter().map(|message| PromptMessage {
         speaker: message.speaker.to_string(),
         text: message.text(),
+        images: message.images.iter().map(|image| ImageView::named(BodyId::of(&image.data), image.media)).collect(),
         tool_calls: message.tool_calls.iter().map(tool_wish).collect(),
         answers: message.answers.clone(),
     });

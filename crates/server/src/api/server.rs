@@ -84,6 +84,8 @@ pub struct You {
 pub struct ServerLimits {
     /// Bytes of a body.
     pub body_bytes_max: usize,
+    /// Bytes of a body that can hold images.
+    pub showing_bytes_max: usize,
     /// Bytes of a message.
     pub message_bytes_max: usize,
     /// Requests a minute of one key.
@@ -113,6 +115,7 @@ pub async fn about(State(app): State<App>, caller: Caller) -> Json<About> {
         },
         limits: ServerLimits {
             body_bytes_max: bounds.body_bytes_max,
+            showing_bytes_max: bounds.showing_bytes_max,
             message_bytes_max: MESSAGE_BYTES_MAX,
             requests_per_minute_max: bounds.requests_per_minute_max,
             streams_max: bounds.streams_max,

@@ -1,5 +1,7 @@
 //! Sessions: begin, list, look, rename, close, forget, erase.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -44,6 +46,9 @@ pub struct NewSession {
     /// The flow's settings for it.
     #[serde(default)]
     pub settings: Value,
+    /// Models that play roles in it, by role, whatever is configured.
+    #[serde(default)]
+    pub models: BTreeMap<String, String>,
 }
 
 /// Begin a session
@@ -56,7 +61,8 @@ pub async fn create(State(app): State<App>, caller: Caller, Body(new): Body<NewS
     }
     let title = new.title.map(|title| check_title(&title)).transpose()?;
     let busy = new.busy.map_or(app.options.busy, Busy::from);
-    let opening = Opening { session: None, title, busy, settings: new.settings };
+    let cast = new.models.into_iter().map(|(role, model)| (role.into(), model.into())).collect();
+    let opening = Opening { session: None, title, busy, settings: new.settings, cast };
     let held = begin(&app, caller, &flow, new.session.as_deref(), opening).await?;
     created(&held).await
 }
@@ -268,23 +274,13 @@ pub async fn cancel(held: Held) -> Result<Json<SessionView>, Problem> {
     command(&held, Command::Cancel).await
 }
 
-/// What is wanted of a session's flow.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FlowCommand {
-    /// What, by the name the flow gives it.
-    pub command: String,
-    /// How; an object.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    pub arguments: serde_json::Value,
-}
-
-/// Do what the session's flow offers
-#[utoipa::path(post, path = "/v1/sessions/{session}/commands", tag = "flow", params(super::Named), request_body = FlowCommand, responses((status = 200, body = SessionView)))]
-pub async fn commands(held: Held, Body(wanted): Body<FlowCommand>) -> Result<Json<SessionView>, Problem> {
-    let FlowCommand { command: name, arguments } = wanted;
-    command(&held, Command::Flow { command: name, arguments }).await
+/// Try the last turn again, which failed
+///
+/// What was answered in it is not asked again where the flow can go on from it.
+#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::Named), responses((status = 200, body = SessionView)))]
+pub async fn retry(held: Held) -> Result<Json<SessionView>, Problem> {
+    super::messages::room_for_turn(&held)?;
+    command(&held, Command::Retry).await
 }
 
 /// Has a session do something, and shows it afterwards.

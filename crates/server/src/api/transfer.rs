@@ -109,18 +109,19 @@ pub async fn end_of_turn(held: &Held, turn: TurnId) -> Result<Seq, Problem> {
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 pub async fn export(held: Held) -> Result<Response, Problem> {
     chronicle(&held, None, |_| ()).await?;
-    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel::<String>();
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
     tokio::spawn(async move {
         let caller = held.caller.clone();
         let write = |line: &str| {
             // Whoever reads it may have gone away.
-            sender.send(told(line, &caller)).map_err(|_| Error::Stopped(held.session.clone()))
+            sender.send(Ok(told(line, &caller))).map_err(|_| Error::Stopped(held.session.clone()))
         };
-        let _ = held.app.engine.export(&held.session, write).await;
+        if held.app.engine.export(&held.session, write).await.is_err() {
+            // The connection breaks off, so that nobody takes a part for the whole.
+            let _ = sender.send(Err(std::io::ErrorKind::Other.into()));
+        }
     });
-    let stream = futures_util::stream::poll_fn(move |context| {
-        lines.poll_recv(context).map(|line| line.map(Ok::<_, std::convert::Infallible>))
-    });
+    let stream = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(stream)).into_response())
 }
 

@@ -8,6 +8,7 @@ use axum::extract::Path;
 use segue_core::body::{BodyId, Text};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::TurnId;
+use segue_core::prompt::Media;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -68,10 +69,30 @@ pub struct MessageView {
     pub at: u64,
     /// What it says.
     pub text: String,
+    /// What it shows.
+    pub images: Vec<ImageView>,
     /// What the client calls it.
     pub key: Option<String>,
     /// What was to happen to it if a turn ran.
     pub busy: BusyPolicy,
+}
+
+/// An image shown with a message.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ImageView {
+    /// Its bytes, in base64, are this text of the session.
+    pub body: String,
+    /// Its form.
+    #[schema(examples("image/png"))]
+    pub media: String,
+}
+
+impl ImageView {
+    /// An image by what it is known by.
+    #[must_use]
+    pub fn named(body: BodyId, media: Media) -> Self {
+        Self { body: body.to_string(), media: media.name().to_owned() }
+    }
 }
 
 /// Something said to the user.
@@ -318,6 +339,7 @@ fn message_view(note: &MessageNote, texts: &Texts) -> MessageView {
         seq: note.place.seq.0,
         at: note.place.at.0,
         text: texts.words(note.text),
+        images: note.images.iter().map(|image| ImageView::named(image.body, image.media)).collect(),
         key: note.key.as_ref().map(ToString::to_string),
         busy: note.busy.into(),
     }

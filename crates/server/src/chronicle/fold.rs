@@ -29,6 +29,7 @@ impl Chronicle {
                     message: received.message,
                     place,
                     text: received.text,
+                    images: received.images.clone(),
                     key: received.key.clone(),
                     busy: received.busy,
                     turn: None,

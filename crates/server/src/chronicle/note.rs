@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::body::Text;
+use segue_core::body::{Picture, Text};
 use segue_core::context::{Layer, Prefix};
 use segue_core::event::{Busy, CountedBy, Next, Outcome, PhaseKey, ToolOutcome};
 use segue_core::handover::Handover;
@@ -35,6 +35,8 @@ pub struct MessageNote {
     pub place: Place,
     /// What it says.
     pub text: Text,
+    /// What it shows.
+    pub images: Vec<Picture>,
     /// What the client calls it.
     pub key: Option<IdempotencyKey>,
     /// What was to happen to it if a turn ran.

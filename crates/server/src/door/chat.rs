@@ -53,7 +53,7 @@ pub struct ChatRequest {
 pub struct ChatMessage {
     /// `system`, `developer`, `user` or `assistant`.
     pub role: String,
-    /// A text, or a list of parts of the type `text`.
+    /// A text, or a list of parts of the types `text` and `image_url`, the latter as data URLs.
     #[schema(value_type = Value)]
     pub content: Value,
 }

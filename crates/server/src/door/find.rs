@@ -7,13 +7,13 @@ use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
 use segue_engine::{Opening, Query};
 
 use super::Told;
-use super::history::{History, Past, beginning, further, plain};
+use super::history::{History, Past, Words, beginning, further, plain};
 use crate::api::session_view::chronicle;
 use crate::api::sessions::begin;
 use crate::api::transfer::branch;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::chronicle::{Chronicle, TurnNote};
+use crate::chronicle::{Chronicle, MessageNote, TurnNote};
 use crate::extract::Held;
 use crate::limits::{CANDIDATES_MAX, NEEDLE_CHARS_MAX};
 use crate::problem::Problem;
@@ -24,7 +24,7 @@ pub struct Landing {
     /// The session.
     pub held: Held,
     /// What is to be said there.
-    pub text: String,
+    pub words: Words,
     /// What to call it, so that the same request again is the same message.
     pub key: Option<IdempotencyKey>,
     /// The message, if it was said there before and only its answer is wanted.
@@ -65,9 +65,9 @@ pub async fn find(
         return Ok(landing);
     }
     let held = open(app, caller, flow, None).await?;
-    let text = history.opening();
-    let key = told.key.clone().or_else(|| Some(key_of(beginning(caller, flow), &text, 0)));
-    Ok(Landing { held, text, key, known: None, so_far: Some(beginning(caller, flow)) })
+    let words = history.opening();
+    let key = told.key.clone().or_else(|| Some(key_of(beginning(caller, flow), &words, 0)));
+    Ok(Landing { held, words, key, known: None, so_far: Some(beginning(caller, flow)) })
 }
 
 /// The session that the client names; what was said before is taken to be known there.
@@ -92,16 +92,16 @@ async fn named(
     };
     let Some((held, its)) = found else {
         let held = open(app, caller, flow, Some(name)).await?;
-        return Ok(Landing { held, text: history.opening(), key: told.key.clone(), known: None, so_far: None });
+        return Ok(Landing { held, words: history.opening(), key: told.key.clone(), known: None, so_far: None });
     };
     if its.as_ref() != Some(flow) {
         let its = its.map(|its| its.to_string()).unwrap_or_default();
         let detail = format!("the session `{name}` is of the flow `{its}`, not `{flow}`; use that as the model");
         return Err(Problem::bad_request(detail).with("field", "model"));
     }
-    let text = history.new_text().to_owned();
-    let known = if told.is_retry && told.key.is_none() { last_if_it_says(&held, &text).await? } else { None };
-    Ok(Landing { held, text, key: told.key.clone(), known, so_far: None })
+    let words = history.new_words().clone();
+    let known = if told.is_retry && told.key.is_none() { last_if_it_says(&held, &words).await? } else { None };
+    Ok(Landing { held, words, key: told.key.clone(), known, so_far: None })
 }
 
 async fn open(app: &App, caller: &Caller, flow: &FlowName, name: Option<&str>) -> Result<Held, Problem> {
@@ -110,10 +110,10 @@ async fn open(app: &App, caller: &Caller, flow: &FlowName, name: Option<&str>) -
 }
 
 /// The last message of a session, if it says this.
-async fn last_if_it_says(held: &Held, text: &str) -> Result<Option<MessageId>, Problem> {
+async fn last_if_it_says(held: &Held, words: &Words) -> Result<Option<MessageId>, Problem> {
     let last = chronicle(held, None, |chronicle| chronicle.messages.values().next_back().cloned()).await?;
     let Some(last) = last else { return Ok(None) };
-    let says = says(held, &[last.text], text).await?;
+    let says = asks(held, &Asking::of(&[&last]), words).await?;
     Ok(Some(last.message).filter(|_| says))
 }
 
@@ -145,17 +145,17 @@ async fn repeated_opening(
     history: &History,
     told: &Told,
 ) -> Result<Option<Landing>, Problem> {
-    let text = history.opening();
-    for session in candidates(app, caller, flow, history.new_text()).await? {
+    let words = history.opening();
+    for session in candidates(app, caller, flow, &history.new_words().text).await? {
         let held = Held { app: app.clone(), caller: caller.clone(), session };
         let first = chronicle(&held, None, |chronicle| {
             let first = chronicle.messages.values().next().cloned();
             first.filter(|_| chronicle.messages.len() == 1)
         });
         let Some(first) = first.await? else { continue };
-        if says(&held, &[first.text], &text).await? {
+        if asks(&held, &Asking::of(&[&first]), &words).await? {
             let so_far = Some(beginning(caller, flow));
-            return Ok(Some(Landing { held, text, key: told.key.clone(), known: Some(first.message), so_far }));
+            return Ok(Some(Landing { held, words, key: told.key.clone(), known: Some(first.message), so_far }));
         }
     }
     Ok(None)
@@ -204,10 +204,10 @@ async fn in_session(
             later = &later[1..];
         }
         let Some((turn, rest)) = later.split_first() else { return Ok(None) };
-        if !says(&held, &turn.asked, asked).await? || !says(&held, &turn.said, answered).await? {
+        if !asks(&held, &turn.asked, asked).await? || !says(&held, &turn.said, answered).await? {
             return Ok(None);
         }
-        so_far = further(so_far, asked, answered);
+        so_far = further(so_far, asked.id(), answered);
         end = turn.ended.unwrap_or(end);
         later = rest;
     }
@@ -222,11 +222,11 @@ async fn go_on(
     history: &History,
     told: &Told,
 ) -> Result<Landing, Problem> {
-    let text = history.new_text().to_owned();
+    let words = history.new_words().clone();
     let mut failed = 0;
     let mut is_elsewhere = false;
     for turn in later {
-        let is_same = says(&held, &turn.asked, &text).await?;
+        let is_same = asks(&held, &turn.asked, &words).await?;
         let is_heard =
             !told.is_retry && turn.message.is_some_and(|message| held.app.heard.was_heard(&held.session, message));
         if turn.is_over() && turn.said.is_empty() {
@@ -235,22 +235,22 @@ async fn go_on(
             is_elsewhere = true;
         }
     }
-    let key = told.key.clone().or_else(|| Some(key_of(so_far, &text, failed)));
+    let key = told.key.clone().or_else(|| Some(key_of(so_far, &words, failed)));
     if is_elsewhere {
         let held = branch(&held, Some(end), None).await?;
-        return Ok(Landing { held, text, key, known: None, so_far: Some(so_far) });
+        return Ok(Landing { held, words, key, known: None, so_far: Some(so_far) });
     }
-    Ok(Landing { held, text, key, known: None, so_far: Some(so_far) })
+    Ok(Landing { held, words, key, known: None, so_far: Some(so_far) })
 }
 
-fn key_of(so_far: BodyId, text: &str, failed: usize) -> IdempotencyKey {
-    IdempotencyKey::from(format!("door-{}-{failed}", so_far.chain(BodyId::of(plain(text)))))
+fn key_of(so_far: BodyId, words: &Words, failed: usize) -> IdempotencyKey {
+    IdempotencyKey::from(format!("door-{}-{failed}", so_far.chain(words.id())))
 }
 
 /// A turn, by what was asked and said in it.
 struct Asked {
     message: Option<MessageId>,
-    asked: Vec<Text>,
+    asked: Asking,
     said: Vec<Text>,
     ended: Option<Seq>,
     outcome: Option<Outcome>,
@@ -258,10 +258,11 @@ struct Asked {
 
 impl Asked {
     fn of(chronicle: &Chronicle, turn: &TurnNote) -> Self {
-        let messages = turn.messages.iter().filter_map(|message| chronicle.messages.get(message));
+        let messages: Vec<&MessageNote> =
+            turn.messages.iter().filter_map(|message| chronicle.messages.get(message)).collect();
         Self {
             message: turn.messages.first().copied(),
-            asked: messages.map(|message| message.text).collect(),
+            asked: Asking::of(&messages),
             said: turn.said.iter().map(|said| said.text).collect(),
             ended: turn.ended.map(|place| place.seq),
             outcome: turn.outcome.clone(),
@@ -271,6 +272,31 @@ impl Asked {
     fn is_over(&self) -> bool {
         self.outcome.is_some()
     }
+}
+
+/// What messages of a session ask.
+pub struct Asking {
+    texts: Vec<Text>,
+    images: Vec<BodyId>,
+}
+
+impl Asking {
+    /// What these ask together.
+    pub fn of(messages: &[&MessageNote]) -> Self {
+        let images = messages.iter().flat_map(|message| &message.images);
+        Self {
+            texts: messages.iter().map(|message| message.text).collect(),
+            images: images.map(|image| image.body).collect(),
+        }
+    }
+}
+
+/// Whether messages of a session ask what a client says they do.
+///
+/// # Errors
+/// They cannot be read.
+pub async fn asks(held: &Held, asking: &Asking, told: &Words) -> Result<bool, Problem> {
+    Ok(told.image_ids().eq(asking.images.iter().copied()) && says(held, &asking.texts, &told.text).await?)
 }
 
 /// Whether texts of a session, joined, say what a client says they do.

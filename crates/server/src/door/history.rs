@@ -3,9 +3,12 @@
 
 use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
+use segue_core::limits::IMAGES_PER_MESSAGE_MAX;
+use segue_core::prompt::Image;
 use serde_json::Value;
 
 use crate::caller::Caller;
+use crate::images;
 use crate::limits::HISTORY_MESSAGES_MAX;
 use crate::problem::Problem;
 
@@ -18,13 +21,41 @@ pub enum Side {
     Assistant,
 }
 
+/// Words, and what is shown with them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Words {
+    /// What is said.
+    pub text: String,
+    /// What is shown.
+    pub images: Vec<Image>,
+}
+
+impl Words {
+    /// What they are known by.
+    #[must_use]
+    pub fn id(&self) -> BodyId {
+        self.image_ids().fold(BodyId::of(plain(&self.text)), BodyId::chain)
+    }
+
+    /// What the images are known by.
+    pub fn image_ids(&self) -> impl Iterator<Item = BodyId> {
+        self.images.iter().map(|image| BodyId::of(&image.data))
+    }
+
+    fn append(&mut self, more: Self) {
+        self.text.push_str(SEPARATOR);
+        self.text.push_str(&more.text);
+        self.images.extend(more.images);
+    }
+}
+
 /// A conversation as a client sends it. What is said alternates, and ends with the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct History {
     /// Standing instructions of the client.
     pub instructions: String,
     /// What was said, in order; never empty.
-    said: Vec<(Side, String)>,
+    said: Vec<(Side, Words)>,
 }
 
 /// What stands between parts of a text.
@@ -44,16 +75,20 @@ impl History {
         }
         let mut standing: Vec<String> =
             instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned).into_iter().collect();
-        let mut said: Vec<(Side, String)> = Vec::new();
+        let mut said: Vec<(Side, Words)> = Vec::new();
         for message in messages {
             // What a model thought is no part of what was said.
             if message["type"] == "reasoning" {
                 continue;
             }
-            let text = text_of(message)?;
-            let side = match message["role"].as_str() {
+            let words = words_of(message)?;
+            let role = message["role"].as_str();
+            if !words.images.is_empty() && role != Some("user") {
+                return Err(bad("images can be shown by the user only"));
+            }
+            let side = match role {
                 Some("system" | "developer") => {
-                    standing.push(text);
+                    standing.push(words.text);
                     continue;
                 }
                 Some("user") => Side::User,
@@ -62,15 +97,12 @@ impl History {
                 None => return Err(bad("a message has no `role`")),
             };
             match said.last_mut() {
-                Some((last, before)) if *last == side => {
-                    before.push_str(SEPARATOR);
-                    before.push_str(&text);
-                }
-                _ => said.push((side, text)),
+                Some((last, before)) if *last == side => before.append(words),
+                _ => said.push((side, words)),
             }
         }
         match said.last() {
-            Some((Side::User, text)) if !text.trim().is_empty() => {}
+            Some((Side::User, words)) if !words.text.trim().is_empty() => {}
             Some((Side::User, _)) => return Err(bad("the last message is empty; write something")),
             Some((Side::Assistant, _)) => return Err(bad("the last message must be the user's")),
             None => return Err(bad("there is no message of the user")),
@@ -80,8 +112,9 @@ impl History {
 
     /// What is new.
     #[must_use]
-    pub fn new_text(&self) -> &str {
-        self.said.last().map_or("", |(_, text)| text)
+    pub fn new_words(&self) -> &Words {
+        const NOTHING: &Words = &Words { text: String::new(), images: Vec::new() };
+        self.said.last().map_or(NOTHING, |(_, words)| words)
     }
 
     /// Whether something was said before.
@@ -93,12 +126,12 @@ impl History {
     /// The last thing we are said to have said.
     #[must_use]
     pub fn last_reply(&self) -> Option<&str> {
-        self.said.iter().rev().find(|(side, _)| *side == Side::Assistant).map(|(_, text)| text.as_str())
+        self.said.iter().rev().find(|(side, _)| *side == Side::Assistant).map(|(_, words)| words.text.as_str())
     }
 
     /// What a session would begin with that begins with all of this.
     #[must_use]
-    pub fn opening(&self) -> String {
+    pub fn opening(&self) -> Words {
         self.opening_up_to(self.said.len() - 1)
     }
 
@@ -108,48 +141,56 @@ impl History {
         let places = (0..self.said.len().saturating_sub(2)).filter(|place| self.said[*place].0 == Side::User);
         places.map(|place| {
             let rest = &self.said[place + 1..self.said.len() - 1];
-            let replies = rest.iter().step_by(2).map(|(_, text)| text.as_str());
-            let messages = rest.iter().skip(1).step_by(2).map(|(_, text)| text.as_str());
+            let replies = rest.iter().step_by(2).map(|(_, words)| words.text.as_str());
+            let messages = rest.iter().skip(1).step_by(2).map(|(_, words)| words);
             Past { opening: self.opening_up_to(place), replies: replies.collect(), messages: messages.collect() }
         })
     }
 
-    fn opening_up_to(&self, place: usize) -> String {
-        let (_, text) = &self.said[place];
+    fn opening_up_to(&self, place: usize) -> Words {
+        let said = &self.said[..=place];
         let standing = Some(self.instructions.as_str()).filter(|text| !text.is_empty());
-        if place == 0 {
-            return standing.into_iter().chain([text.as_str()]).collect::<Vec<_>>().join(SEPARATOR);
+        let parts: Vec<String> = if place == 0 {
+            standing.into_iter().chain(said.iter().map(|(_, words)| words.text.as_str())).map(Into::into).collect()
+        } else {
+            let told = said.iter().map(|(side, words)| match side {
+                Side::User => format!("user: {}", words.text),
+                Side::Assistant => format!("assistant: {}", words.text),
+            });
+            standing.map(|text| format!("system: {text}")).into_iter().chain(told).collect()
+        };
+        let mut images: Vec<Image> = said.iter().flat_map(|(_, words)| words.images.iter().cloned()).collect();
+        if place > 0 {
+            // Of a long past, the newest are shown.
+            images.drain(..images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX));
         }
-        let told = self.said[..=place].iter().map(|(side, text)| match side {
-            Side::User => format!("user: {text}"),
-            Side::Assistant => format!("assistant: {text}"),
-        });
-        standing.map(|text| format!("system: {text}")).into_iter().chain(told).collect::<Vec<_>>().join(SEPARATOR)
+        Words { text: parts.join(SEPARATOR), images }
     }
 }
 
 /// A past as a session would hold it: a first message, then replies and messages in turn, ending with a reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Past<'h> {
     /// The first message.
-    pub opening: String,
+    pub opening: Words,
     /// The replies; one more than the messages.
     pub replies: Vec<&'h str>,
     /// The messages after the first.
-    pub messages: Vec<&'h str>,
+    pub messages: Vec<&'h Words>,
 }
 
 impl Past<'_> {
     /// What each turn was asked and answered.
-    pub fn exchanges(&self) -> impl Iterator<Item = (&str, &str)> {
-        let asked = std::iter::once(self.opening.as_str()).chain(self.messages.iter().copied());
+    pub fn exchanges(&self) -> impl Iterator<Item = (&Words, &str)> {
+        let asked = std::iter::once(&self.opening).chain(self.messages.iter().copied());
         asked.zip(self.replies.iter().copied())
     }
 
     /// What it is known by.
     #[must_use]
     pub fn fingerprint(&self, caller: &Caller, flow: &FlowName) -> BodyId {
-        self.exchanges().fold(beginning(caller, flow), |so_far, (asked, answered)| further(so_far, asked, answered))
+        self.exchanges()
+            .fold(beginning(caller, flow), |so_far, (asked, answered)| further(so_far, asked.id(), answered))
     }
 }
 
@@ -161,8 +202,8 @@ pub fn beginning(caller: &Caller, flow: &FlowName) -> BodyId {
 
 /// What a conversation is known by after an exchange more.
 #[must_use]
-pub fn further(so_far: BodyId, asked: &str, answered: &str) -> BodyId {
-    so_far.chain(BodyId::of(plain(asked))).chain(BodyId::of(plain(answered)))
+pub fn further(so_far: BodyId, asked: BodyId, answered: &str) -> BodyId {
+    so_far.chain(asked).chain(BodyId::of(plain(answered)))
 }
 
 /// A text as it is compared: clients are known to trim.
@@ -171,24 +212,40 @@ pub fn plain(text: &str) -> &str {
     text.trim()
 }
 
-fn text_of(message: &Value) -> Result<String, Problem> {
+fn words_of(message: &Value) -> Result<Words, Problem> {
     if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty())) {
         return Err(bad("tool calls cannot be told to a flow"));
     }
+    let (mut texts, mut shown): (Vec<&str>, Vec<Image>) = (Vec::new(), Vec::new());
     match &message["content"] {
-        Value::String(text) => Ok(text.clone()),
-        Value::Null => Ok(String::new()),
+        Value::String(text) => texts.push(text),
+        Value::Null => {}
         Value::Array(parts) => {
-            let texts = parts.iter().map(|part| match part["type"].as_str() {
-                Some("text" | "input_text" | "output_text") => Ok(part["text"].as_str().unwrap_or_default()),
-                Some("refusal") => Ok(part["refusal"].as_str().unwrap_or_default()),
-                Some(kind) => Err(bad(format!("content of the type `{kind}` cannot be told to a flow; send text"))),
-                None => Err(bad("a part of the content has no `type`")),
-            });
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.join(SEPARATOR))
+            for part in parts {
+                match part["type"].as_str() {
+                    Some("text" | "input_text" | "output_text") => {
+                        texts.push(part["text"].as_str().unwrap_or_default())
+                    }
+                    Some("refusal") => texts.push(part["refusal"].as_str().unwrap_or_default()),
+                    Some("image_url") => shown.push(image(&part["image_url"]["url"])?),
+                    Some("input_image") => shown.push(image(&part["image_url"])?),
+                    Some(kind) => {
+                        let detail =
+                            format!("content of the type `{kind}` cannot be told to a flow; send text or images");
+                        return Err(bad(detail));
+                    }
+                    None => return Err(bad("a part of the content has no `type`")),
+                }
+            }
         }
-        _ => Err(bad("`content` must be a text or a list of parts")),
+        _ => return Err(bad("`content` must be a text or a list of parts")),
     }
+    Ok(Words { text: texts.join(SEPARATOR), images: shown })
+}
+
+fn image(url: &Value) -> Result<Image, Problem> {
+    let url = url.as_str().ok_or_else(|| bad("an image has no address"))?;
+    images::of_url(url).map_err(|problem| problem.with("field", "messages"))
 }
 
 fn bad(detail: impl Into<String>) -> Problem {
@@ -209,6 +266,21 @@ mod tests {
         json!({"role": role, "content": text})
     }
 
+    fn exchanges<'p>(past: &'p Past<'_>) -> Vec<(&'p str, &'p str)> {
+        past.exchanges().map(|(asked, answered)| (asked.text.as_str(), answered)).collect()
+    }
+
+    #[test]
+    fn what_is_shown_is_part_of_what_was_said_in_either_form() {
+        const GIF: &str = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
+        let of = |image: Value| json!([{"role": "user", "content": [{"type": "text", "text": "look"}, image]}]);
+        let chat = history(of(json!({"type": "image_url", "image_url": {"url": GIF, "detail": "low"}})));
+        let response = history(of(json!({"type": "input_image", "image_url": GIF})));
+        assert_eq!(chat, response);
+        assert_eq!((chat.new_words().text.as_str(), chat.new_words().images.len()), ("look", 1));
+        assert_ne!(chat.new_words().id(), history(json!([message("user", "look")])).new_words().id());
+    }
+
     #[test]
     fn what_is_new_is_what_the_user_said_last() {
         let all = history(json!([
@@ -217,18 +289,18 @@ mod tests {
             message("user", "c"),
             message("user", "d")
         ]));
-        assert_eq!(all.new_text(), "c\n\nd");
+        assert_eq!(all.new_words().text, "c\n\nd");
         assert!(all.has_past());
         assert_eq!(all.last_reply(), Some("b"));
         let pasts: Vec<Past<'_>> = all.pasts().collect();
         assert_eq!(pasts.len(), 1);
-        assert_eq!(pasts[0].exchanges().collect::<Vec<_>>(), [("a", "b")]);
+        assert_eq!(exchanges(&pasts[0]), [("a", "b")]);
     }
 
     #[test]
     fn instructions_stand_before_the_first_message_and_change_nothing_later() {
         let first = history(json!([message("system", "be kind"), message("user", "a")]));
-        assert_eq!(first.opening(), "be kind\n\na");
+        assert_eq!(first.opening().text, "be kind\n\na");
         let second = history(json!([
             message("system", "be kind"),
             message("user", "a"),
@@ -236,24 +308,22 @@ mod tests {
             message("user", "c")
         ]));
         let past = second.pasts().next().expect("one");
-        assert_eq!(past.exchanges().collect::<Vec<_>>(), [("be kind\n\na", "b")]);
-        assert_eq!(second.new_text(), "c");
+        assert_eq!(exchanges(&past), [("be kind\n\na", "b")]);
+        assert_eq!(second.new_words().text, "c");
     }
 
     #[test]
     fn a_past_that_nobody_knows_is_told_with_the_first_message_and_known_again_then() {
         let foreign = [message("user", "a"), message("assistant", "b"), message("user", "c")];
         let opening = history(json!(foreign)).opening();
-        assert_eq!(opening, "user: a\n\nassistant: b\n\nuser: c");
+        assert_eq!(opening.text, "user: a\n\nassistant: b\n\nuser: c");
         let mut later = foreign.to_vec();
         later.extend([message("assistant", "d"), message("user", "e")]);
         let later = history(json!(later));
-        let pasts: Vec<Vec<(String, String)>> = later
-            .pasts()
-            .map(|past| past.exchanges().map(|(asked, answered)| (asked.to_owned(), answered.to_owned())).collect())
-            .collect();
-        let pair = |asked: &str, answered: &str| (asked.to_owned(), answered.to_owned());
-        assert_eq!(pasts, [vec![pair("a", "b"), pair("c", "d")], vec![pair(&opening, "d")]]);
+        let pasts: Vec<Past<'_>> = later.pasts().collect();
+        assert_eq!(pasts.len(), 2);
+        assert_eq!(exchanges(&pasts[0]), [("a", "b"), ("c", "d")]);
+        assert_eq!(exchanges(&pasts[1]), [(opening.text.as_str(), "d")]);
     }
 
     #[test]
@@ -264,7 +334,7 @@ mod tests {
         let said = || json!([message("user", "a"), message("assistant", "b "), message("user", "c")]);
         let nobody = Caller::default();
         let acme = Caller { owner: Some("acme".into()), ..Caller::default() };
-        assert_eq!(of(said(), &nobody), further(beginning(&nobody, &"chat".into()), "a", "b"));
+        assert_eq!(of(said(), &nobody), further(beginning(&nobody, &"chat".into()), BodyId::of("a"), "b"));
         assert_ne!(of(said(), &nobody), of(said(), &acme));
     }
 
@@ -276,10 +346,12 @@ mod tests {
         assert!(refused(json!([message("assistant", "hello")])).contains("must be the user's"));
         assert!(refused(json!([message("user", "  ")])).contains("empty"));
         assert!(refused(json!([message("tool", "4")])).contains("`tool`"));
-        let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
-        assert!(refused(image).contains("`image_url`"));
+        let part = |part: Value| json!([{"role": "user", "content": [part]}]);
+        assert!(refused(part(json!({"type": "input_audio"}))).contains("`input_audio`"));
+        let elsewhere = json!({"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}});
+        assert!(refused(part(elsewhere)).contains("data URLs only"));
         let parts =
             json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]}]);
-        assert_eq!(history(parts).new_text(), "a\n\nb");
+        assert_eq!(history(parts).new_words().text, "a\n\nb");
     }
 }

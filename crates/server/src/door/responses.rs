@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::chat::{CachedTokens, ReasoningTokens, name_session, named_in};
-use super::find::{Landing, find};
+use super::find::{Asking, Landing, asks, find};
 use super::history::History;
 use super::response_events::Events;
 use super::speaking::{Heard, Speaking};
@@ -239,7 +239,8 @@ async fn go_on_from(
     let seen = chronicle(&held, None, |chronicle| {
         let turn = chronicle.messages.get(&message).and_then(|note| note.turn)?;
         let ended = chronicle.turns.get(&turn).and_then(|turn| turn.ended)?;
-        let later = chronicle.messages.range(MessageId(message.0 + 1)..).map(|(_, note)| (note.message, note.text));
+        let later =
+            chronicle.messages.range(MessageId(message.0 + 1)..).map(|(_, note)| (note.message, Asking::of(&[note])));
         Some((ended.seq, later.collect::<Vec<_>>()))
     });
     let none = || {
@@ -247,18 +248,19 @@ async fn go_on_from(
         Problem::no_such_thing(detail).with("field", "previous_response_id")
     };
     let (ended, later) = seen.await?.ok_or_else(none)?;
-    let text = history.new_text().to_owned();
-    let landing = |held, known| Landing { held, text: text.clone(), key: told.key.clone(), known, so_far: None };
-    match later.as_slice() {
-        [] => Ok(landing(held, None)),
-        // The same request again, whose answer nobody heard.
-        [(only, said)]
-            if said.body == segue_core::body::BodyId::of(&text) && !app.heard.was_heard(&held.session, *only) =>
-        {
-            Ok(landing(held, Some(*only)))
-        }
-        _ => Ok(landing(branch(&held, Some(ended), None).await?, None)),
+    let words = history.new_words();
+    let landing = |held, known| Landing { held, words: words.clone(), key: told.key.clone(), known, so_far: None };
+    if later.is_empty() {
+        return Ok(landing(held, None));
     }
+    if let [(only, asking)] = later.as_slice()
+        && !app.heard.was_heard(&held.session, *only)
+        && asks(&held, asking, words).await?
+    {
+        // The same request again, whose answer nobody heard.
+        return Ok(landing(held, Some(*only)));
+    }
+    Ok(landing(branch(&held, Some(ended), None).await?, None))
 }
 
 async fn named(app: &App, caller: &Caller, given: &str) -> Result<(Held, MessageId), Problem> {

@@ -1,6 +1,7 @@
 //! One message being answered, as a client of the door hears it: words that only ever grow. What was streamed cannot be taken back, so a
 //! try that starts over is told after a break, and nothing is told twice.
 
+use segue_core::body::BodyId;
 use segue_core::event::Event;
 use segue_core::ids::{CallId, MessageId, Seq, TurnId};
 use segue_engine::{Error, Message, Subscription, Update};
@@ -38,8 +39,8 @@ pub struct Speaking {
     held: Held,
     /// The message.
     pub message: MessageId,
-    text: String,
-    so_far: Option<segue_core::body::BodyId>,
+    asked: BodyId,
+    so_far: Option<BodyId>,
     listener: Subscription,
     turn: Option<TurnId>,
     voice: Voice,
@@ -53,19 +54,20 @@ impl Speaking {
     /// # Errors
     /// It is not accepted.
     pub async fn begin(landing: Landing, words: bool) -> Result<Self, Problem> {
-        let Landing { held, text, key, known, so_far } = landing;
+        let Landing { held, words: wanted, key, known, so_far } = landing;
+        let asked = wanted.id();
         let message = match known {
             Some(message) => message,
             None => {
                 room_for_turn(&held)?;
-                let message = Message { key, ..Message::from(text.clone()) };
+                let message = Message { key, images: wanted.images, ..Message::from(wanted.text) };
                 held.app.engine.send(&held.session, message).await.map_err(|error| held.problem(error))?
             }
         };
         let after = chronicle(&held, None, |chronicle| chronicle.messages.get(&message).map(|note| note.place.seq));
         let after = Seq(after.await?.unwrap_or_default().0.saturating_sub(1));
         let listener = held.app.engine.subscribe(&held.session, after).await.map_err(|error| held.problem(error))?;
-        Ok(Self { held, message, text, so_far, listener, turn: None, voice: Voice::default(), words, over: false })
+        Ok(Self { held, message, asked, so_far, listener, turn: None, voice: Voice::default(), words, over: false })
     }
 
     /// The session.
@@ -144,7 +146,7 @@ impl Speaking {
 
     /// The answer was heard.
     pub fn heard(&self, reply: &str) {
-        let conversation = self.so_far.map(|so_far| further(so_far, &self.text, reply));
+        let conversation = self.so_far.map(|so_far| further(so_far, self.asked, reply));
         self.held.app.heard.note(conversation, &self.held.session, self.message);
     }
 }

@@ -252,3 +252,26 @@ async fn a_response_comes_in_events() {
     );
     assert_eq!(turns(&lab, &end["metadata"]["session"]).await, ["Be kind.\n\nTell me a story"]);
 }
+
+#[tokio::test]
+async fn what_a_client_shows_is_part_of_the_conversation() {
+    const CAT: &str = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
+    const DOG: &str = "data:image/gif;base64,R0lGODdhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
+    let lab = Lab::new().await;
+    let look = |url: &str| json!({"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]});
+    let ask = |messages: Vec<Value>| lab.post("/v1/chat/completions", json!({"model": "chat", "messages": messages}));
+    let cat = ask(vec![look(CAT)]).await.expect(200);
+    let reply = cat["choices"][0]["message"].clone();
+    let again = ask(vec![look(CAT), reply.clone(), message("user", "and?")]).await.expect(200);
+    assert_eq!(again["session"], cat["session"]);
+    assert_eq!(turns(&lab, &cat["session"]).await, ["look", "and?"]);
+    let path = format!("/v1/sessions/{}/turns", cat["session"].as_str().expect("a name"));
+    assert_eq!(lab.get(&path).await.expect(200)["turns"][0]["messages"][0]["images"][0]["media"], "image/gif");
+    let dog = ask(vec![look(DOG), reply, message("user", "and?")]).await.expect(200);
+    assert_ne!(dog["session"], cat["session"], "another image is another conversation");
+    let item = json!({"role": "user", "content": [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": DOG}]});
+    let response = lab.post("/v1/responses", json!({"model": "chat", "input": [item]})).await.expect(200);
+    assert_eq!(response["status"], "completed");
+    let elsewhere = ask(vec![look("https://example.org/cat.png")]).await.expect(400);
+    assert_eq!(elsewhere["error"]["code"], "no-image");
+}

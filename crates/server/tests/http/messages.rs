@@ -108,3 +108,43 @@ async fn what_cannot_be_a_message_is_refused_and_nothing_is_recorded() {
     assert_eq!(long_key.problem(400), "key-too-long");
     assert_eq!(lab.get("/v1/sessions/fox").await.expect(200)["seq"], 1);
 }
+
+const GIF: &str = "R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
+
+#[tokio::test]
+async fn what_is_shown_with_a_message_reaches_the_model() {
+    let lab = Lab::new().await;
+    lab.open("fox", "chat").await;
+    let send = |images: Value| lab.post("/v1/sessions/fox/messages", json!({"text": "look", "images": images}));
+    send(json!([{"data": GIF}])).await.expect(200);
+    let turns = lab.get("/v1/sessions/fox/turns").await.expect(200);
+    let shown = &turns["turns"][0]["messages"][0]["images"];
+    assert_eq!(shown[0]["media"], "image/gif", "the bytes say what it is");
+    let prompt = lab.get("/v1/sessions/fox/calls/c1/prompt").await.expect(200);
+    assert_eq!(prompt["messages"][1]["images"], *shown);
+    let body = shown[0]["body"].as_str().expect("a text");
+    assert_eq!(lab.get(&format!("/v1/sessions/fox/texts/{body}")).await.text, GIF);
+    assert_eq!(send(json!([{"data": "aGVsbG8="}])).await.problem(400), "no-image");
+    assert_eq!(send(json!([{"data": "###"}])).await.problem(400), "no-image");
+    assert_eq!(send(Value::from(vec![json!({"data": GIF}); 9])).await.problem(400), "too-many-images");
+    let large = [b"GIF89a".as_slice(), &vec![0; 6 << 20]].concat();
+    let large = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, large);
+    assert_eq!(send(json!([{"data": large}])).await.problem(400), "image-too-big");
+    assert_eq!(lab.get("/v1/sessions/fox").await.expect(200)["turns"], 1, "nothing of that was recorded");
+}
+
+#[tokio::test]
+async fn a_turn_that_failed_is_tried_again() {
+    let lab = Lab::with("[[reply]]\ntimes = 1\nfail = \"bad_key\"\n[default]\ntext = \"fine\"", |_| {}).await;
+    lab.open("fox", "chat").await;
+    assert_eq!(lab.post("/v1/sessions/fox/retry", json!({})).await.problem(409), "nothing-failed");
+    assert_eq!(lab.say("fox", "hello").await["outcome"]["is"], "failed");
+    let mut stream = Reading::of(lab.ask(Method::GET, "/v1/sessions/fox/events")).await;
+    lab.post("/v1/sessions/fox/retry", json!({})).await.expect(200);
+    let mut said = None;
+    while said.is_none() {
+        let event = stream.next().await.expect("it has no end").data;
+        said = (event["is"] == "said").then(|| event["texts"].clone());
+    }
+    assert!(said.expect("an answer").to_string().contains("fine"));
+}

@@ -42,6 +42,39 @@ async fn what_is_wrong_with_a_wish_is_named() {
 }
 
 #[tokio::test]
+async fn a_session_may_say_who_plays_in_it() {
+    let lab = Lab::new().await;
+    let post = |models: Value| lab.post("/v1/sessions", json!({"session": "cast", "flow": "chat", "models": models}));
+    assert_eq!(post(json!({"nobody": "scripted"})).await.problem(400), "no-such-role");
+    assert_eq!(post(json!({"assistant": "oracle"})).await.problem(400), "no-such-model");
+    post(json!({"assistant": "rehearsal"})).await.expect(201);
+    lab.say("cast", "hello").await;
+    let calls = lab.get("/v1/sessions/cast/calls").await.expect(200);
+    assert_eq!(calls["calls"][0]["model"], "rehearsal");
+}
+
+#[tokio::test]
+async fn a_turn_that_failed_is_tried_again_with_what_was_said_in_it() {
+    let scenario = "[[reply]]\ntimes = 1\nfail = \"bad_key\"\nmessage = \"no\"\n[[reply]]\ntext = \"here\"\n";
+    let lab = Lab::with(scenario, |_| ()).await;
+    lab.open("again", "chat").await;
+    assert_eq!(lab.post("/v1/sessions/again/retry", json!({})).await.status, 409, "nothing failed yet");
+    lab.post("/v1/sessions/again/messages", json!({"text": "are you there?"})).await;
+    lab.post("/v1/sessions/again/retry", json!({})).await.expect(200);
+    // Its turn comes after the one that is tried again.
+    lab.say("again", "good").await;
+    let turns = lab.get("/v1/sessions/again/turns").await.expect(200);
+    let said: Vec<(&Value, &Value)> = turns["turns"]
+        .as_array()
+        .expect("turns")
+        .iter()
+        .map(|turn| (&turn["messages"][0]["message"], &turn["outcome"]["is"]))
+        .collect();
+    let done = json!("done");
+    assert_eq!(said, [(&json!("m1"), &json!("failed")), (&json!("m1"), &done), (&json!("m2"), &done)]);
+}
+
+#[tokio::test]
 async fn sessions_are_listed_page_by_page_and_found_by_what_was_said() {
     let lab = Lab::new().await;
     for name in ["a", "b", "c", "d", "e"] {

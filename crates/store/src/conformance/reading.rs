@@ -36,6 +36,20 @@ pub async fn what_is_not_there_is_named(place: &impl Place) {
     assert_eq!(store.bodies(&a.session, &[body]).await, Err(Error::NoSuchBody { session: name("a"), body }));
 }
 
+pub async fn many_heads_are_told_at_one_look(place: &impl Place) {
+    let store = place.open();
+    let mut a = Writing::begin(&store, "a").await;
+    let mut b = Writing::begin(&store, "b").await;
+    a.append(3).await;
+    b.append(1).await;
+    let asked = [name("b"), name("never"), name("a"), name("b")];
+    let heads = |others| [Some(Seq(1)), None, Some(Seq(others)), Some(Seq(1))].to_vec();
+    assert_eq!(store.heads(&asked).await, Ok(heads(3)));
+    a.append(2).await;
+    assert_eq!(store.heads(&asked).await, Ok(heads(5)), "also right after it was written");
+    assert_eq!(store.heads(&[]).await, Ok(Vec::new()));
+}
+
 pub async fn a_body_is_stored_once(place: &impl Place) {
     let store = place.open();
     let mut a = Writing::begin(&store, "a").await;

@@ -50,6 +50,15 @@ pub(super) fn records(db: &Connection, session: &SessionId, after: Seq, limit: u
     }
 }
 
+pub(super) fn heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Trouble> {
+    let head = |session: &SessionId| match standing(db, session) {
+        Ok(standing) => Ok(Some(standing.head)),
+        Err(Trouble::Refused(Error::NoSuchSession { .. })) => Ok(None),
+        Err(trouble) => Err(trouble),
+    };
+    sessions.iter().map(head).collect()
+}
+
 pub(super) fn bodies(db: &Connection, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Trouble> {
     let standing = standing(db, session)?;
     ids.iter().map(|id| body(db, session, &standing, *id)).collect()

@@ -47,7 +47,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, Error> {
     set_up(&db).map_err(trouble)?;
     refuse_foreign(&db, path)?;
     // Truncation after a delete is the writer's, and checkpoints have a thread of their own.
-    db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = ON; PRAGMA cache_size = -8192")
+    db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = ON; PRAGMA cache_size = -4096")
         .map_err(trouble)?;
     migrate(&mut db).map_err(trouble)?;
     Ok(db)

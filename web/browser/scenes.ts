@@ -1,0 +1,20 @@
+// Conversations that several tests look at.
+
+import { scenario, Server } from './server';
+
+const MESSAGES = [
+  'Should we split our program into services?',
+  'Billing blocks every release, and a fifth person joins in May.',
+  'Changed without fear is enough. Give us a plan.',
+  'Ada takes it.',
+  'Hm, most of them change the schema.',
+  'Well?',
+];
+
+/** A server with one long conversation of the flow `concierge` on it: three experts, three phases, a plan and a step that needed help. */
+export async function splitIntoServices(session: string): Promise<Server> {
+  const script = scenario('services');
+  const server = await Server.start({ models: { atlas: script, birch: script, cedar: script }, flow: 'concierge' });
+  await server.converse(session, 'concierge', MESSAGES, { experts: ['atlas', 'birch', 'cedar'] });
+  return server;
+}
