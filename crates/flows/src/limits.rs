@@ -167,3 +167,5 @@ pub const MENTIONED_IDS_MAX: usize = 50;
 pub const TOOL_LINE_CHARS_MAX: usize = 200;
 /// Most of all accounts of what a server's tools take that one step is shown, in characters.
 pub const TOOL_SCHEMAS_CHARS_MAX: usize = 12_000;
+/// Records named in one line about what a server did.
+pub const REFERENCES_TOLD_MAX: usize = 8;

@@ -15,7 +15,7 @@ use super::registry::Action as Deed;
 use super::spec::UNDERSTAND;
 use super::step::{Stand, ended, object};
 use super::tools::{Operation, Purpose, RECORDS, REMOTE, Reported, Told, taken};
-use crate::limits::{EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX};
+use crate::limits::{EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REFERENCES_TOLD_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX};
 
 /// A tool has ended.
 pub(super) fn tool_ended(desk: &Desk<'_>, opened: &ToolOpened, outcome: ToolOutcome, text: Text) -> Vec<Step> {
@@ -160,6 +160,27 @@ fn go_on(desk: &Desk<'_>, told: &Told, mut note: Value) -> Option<Step> {
     Some(act_result(step, note))
 }
 
+/// What a server did, in words: nobody but the server knows more.
+fn deed(desk: &Desk<'_>, told: &Told, tool: &str) -> String {
+    let mut ids = Vec::new();
+    texts(told.rest.get("arguments").unwrap_or(&Value::Null), &mut ids);
+    let known = desk.memory().entities.entities.values().filter(|entity| !entity.label.is_empty());
+    let named = known.filter(|entity| entity.id.as_deref().is_some_and(|id| ids.contains(&id)));
+    let named: Vec<String> = named.map(|entity| format!("“{}”", entity.label)).take(REFERENCES_TOLD_MAX).collect();
+    let about = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+    format!("{tool} was done{about}")
+}
+
+/// Every text in a value.
+fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(members) => members.values().for_each(|member| texts(member, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// What a run brought.
 fn came(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Reported, text: Text) -> Vec<Step> {
     if let Some(why) = &reported.refused {
@@ -169,7 +190,7 @@ fn came(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Reported, text: 
     let mut records = taken(desk.domain, &desk.memory().entities, run, told, &reported, text);
     if is_remote_write(told) {
         records.did = Deed::Updated;
-        records.wrote.push(format!("{} was done", records.tool));
+        records.wrote.push(deed(desk, told, &records.tool));
     }
     let empty = records.empty.clone();
     let mut steps = vec![Fact::Records(Box::new(records)).note()];

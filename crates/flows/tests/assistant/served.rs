@@ -154,7 +154,7 @@ fn a_write_of_a_server_is_claimed_only_if_it_answered() {
     assert_eq!(told(&runs(&stage).pop().expect("called")).rest["arguments"], json!({"note": id("note", 1)}));
     server(&mut stage, &json!({"said": "finished"}).to_string());
     act(&mut stage, done("finished"));
-    assert!(asked(&stage, "reply").contains("- finish_note was done"), "{}", asked(&stage, "reply"));
+    assert!(asked(&stage, "reply").contains("- finish_note was done (“Buy oak”)"), "{}", asked(&stage, "reply"));
     replied(&mut stage, "Done.");
     assert_eq!(memory(&stage).writes.len(), 1);
     // The server says that it did not: the step is told, and may try something else.
