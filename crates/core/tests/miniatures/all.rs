@@ -256,6 +256,7 @@ fn calls(stage: &mut Stage) {
         usage,
         sent_back: None,
         seal: None,
+        ..Reply::default()
     };
     stage.reply("speaker", full);
     let (call, attempt) = stage.open_call("speaker");
