@@ -64,7 +64,7 @@ describe('a conversation with the assistant', () => {
     // Tools stand on the timeline among the calls.
     await page.goto(`${server.url}${path}/timeline`);
     const second = page.getByRole('region', { name: 'Turn t2' });
-    await expect.poll(() => second.locator('.role.tool').count(), 'two reads').toBe(2);
+    await expect.poll(() => second.locator('.role.tool').count()).toBe(2);
     fine();
   });
 

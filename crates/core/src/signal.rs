@@ -27,7 +27,8 @@
 //!   mention, and shown as it stands. It is not searched for blocks again. A text cut off within a marker that begins a line
 //!   ends before it.
 //! - What the **user** wrote does not act: a block that stands like this in the user's words (white space and case aside) is a
-//!   quote, and shown as it stands. If the user's has no end, it ends before the next marker.
+//!   quote, and shown as it stands. If the user's has no end, it ends before the next marker. What is cut off is no quote if its
+//!   marker has a line to itself.
 //!
 //! # What the user sees
 //!

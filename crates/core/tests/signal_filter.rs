@@ -81,6 +81,8 @@ fn what_is_quoted_from_the_user_goes_out_as_it_is() {
     assert_eq!(streamed(&["You: <<<N>>> op\n", "<<<NOTE>>>key: own<<<END>>>"]).concat(), "You: <<<N>>> op");
     assert_eq!(streamed(&["<<<N>>> open"]).concat(), "<<<N>>> open");
     assert_eq!(streamed(&["<<<N>>>\nopener\n"]).concat(), "");
+    assert_eq!(streamed(&["<<<NOTE>>> key: <<<END>>>"]).concat(), "", "what begins alike is not the same");
+    assert_eq!(streamed(&["a\n<<<NOTE>>>\nke"]).concat(), "a", "what is cut off may have gone on otherwise");
 }
 
 #[test]
@@ -221,7 +223,8 @@ proptest! {
         let squeezed = |text: &str| text.split_whitespace().collect::<String>().to_ascii_lowercase();
         for block in &reading.blocks {
             let written = format!("<<<{}>>>{}", block.name, squeezed(&block.raw)).to_ascii_lowercase();
-            prop_assert!(!squeezed(&words).contains(&written), "{:?}", block);
+            let is_quote = squeezed(&words).contains(&format!("{written}<<<")) || squeezed(&words).ends_with(&written);
+            prop_assert!(!is_quote, "{:?}", block);
         }
     }
 
@@ -312,7 +315,7 @@ mod oracle {
         let may_be = |known: &&str| {
             *known == bare || (closing.len() == name.len() && closing.len() == bare.len() && known.starts_with(&bare))
         };
-        !bare.is_empty() && blanks <= 3 && name.len() - closing.len() < 3 && NAMES.iter().any(|known| may_be(&known))
+        !bare.is_empty() && blanks <= 3 && name.len() - closing.len() < 3 && NAMES.iter().any(|known| may_be(known))
     }
 
     fn ends(label: &str, own: &str) -> bool {

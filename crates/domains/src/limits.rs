@@ -16,8 +16,14 @@ pub const LABEL_DEPTH_MAX: u32 = 4;
 pub const NAMED_MAX: usize = 5;
 /// Longest wait for a server to start and to agree on a style; the library itself waits ten seconds for the newer one.
 pub const REMOTE_START_MS_MAX: u64 = 40_000;
-/// Longest wait for a server's tool.
-pub const REMOTE_CALL_MS_MAX: u64 = 120_000;
+/// Longest wait for a connection to a server elsewhere.
+pub const REMOTE_CONNECT_MS_MAX: u64 = 10_000;
+/// How long an answer of a server is waited for, where the domain does not say.
+pub const REMOTE_CALL_MS: u64 = 120_000;
+/// Most pages read of a server's list of tools.
+pub const REMOTE_PAGES_MAX: usize = 20;
+/// Largest message taken from a server, in bytes; the library drops what is larger.
+pub const REMOTE_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most bytes of a server's words that are passed on.
 pub const REMOTE_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most records taken from one result of a server.

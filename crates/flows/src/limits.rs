@@ -163,3 +163,15 @@ pub const OFFSET_MINUTES_MAX: i64 = 14 * 60;
 pub const TOOL_SCHEMA_CHARS_MAX: usize = 1_500;
 /// Shortest id that is looked for in what a server says, in characters.
 pub const ID_CHARS_MIN: usize = 6;
+/// Most tools of a server that models are told of.
+pub const SERVER_TOOLS_MAX: usize = 40;
+/// Longest wait for a server's answer that can be set, in seconds; the engine stops a tool after ten minutes.
+pub const SERVER_TIMEOUT_S_MAX: u64 = 590;
+/// Ids in the words of one result of a server that get references.
+pub const MENTIONED_IDS_MAX: usize = 50;
+/// Longest account of a tool in one line, in characters.
+pub const TOOL_LINE_CHARS_MAX: usize = 200;
+/// Most of all accounts of what a server's tools take that one step is shown, in characters.
+pub const TOOL_SCHEMAS_CHARS_MAX: usize = 12_000;
+/// Records named in one line about what a server did.
+pub const REFERENCES_TOLD_MAX: usize = 8;

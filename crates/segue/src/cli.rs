@@ -137,7 +137,7 @@ pub struct Chat {
     #[command(flatten)]
     pub entry: Entry,
     /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
-    #[arg(long, value_name = "URL", conflicts_with = "script")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
 }
 

@@ -41,7 +41,8 @@ impl Remote {
     }
 
     pub async fn open(&self, flow: &FlowName, opening: &Opening) -> anyhow::Result<SessionId> {
-        let mut body = json!({ "flow": flow, "session": opening.session, "busy": opening.busy });
+        let mut body =
+            json!({ "flow": flow, "session": opening.session, "busy": opening.busy, "models": opening.cast });
         if opening.settings.is_object() {
             body["settings"] = opening.settings.clone();
         }

@@ -29,7 +29,9 @@ pub fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str> + Clone) -
 /// Names as an enumeration for people, shortened if there are many.
 pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();
-    let shown: Vec<String> = all.iter().take(NAMES_SHOWN_MAX).map(|name| format!("`{name}`")).collect();
+    // The last one is as short as the word that there is one more.
+    let most = if all.len() == NAMES_SHOWN_MAX + 1 { all.len() } else { NAMES_SHOWN_MAX };
+    let shown: Vec<String> = all.iter().take(most).map(|name| format!("`{name}`")).collect();
     match all.len() - shown.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -50,6 +52,9 @@ mod tests {
     #[test]
     fn a_long_list_is_shortened() {
         let names: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();
-        assert!(listed(names.iter().map(String::as_str)).ends_with("`n07` and 12 more"));
+        let listed = |count: usize| listed(names.iter().take(count).map(String::as_str));
+        assert!(listed(20).ends_with("`n07` and 12 more"));
+        assert!(listed(10).ends_with("`n07` and 2 more"));
+        assert!(listed(9).ends_with("`n07`, `n08`"));
     }
 }

@@ -8,6 +8,7 @@ import type {
   Flow,
   Graph,
   Handover,
+  Image,
   Ledger,
   Call,
   ProblemDetails,
@@ -128,8 +129,13 @@ export const api = {
   fork: (name: string, wish: { at?: Seq | string; session?: string; title?: string }) =>
     post<Session>(sessionPath(name, '/fork'), wish),
   forget: (name: string, role: string) => post<Session>(sessionPath(name, '/forget'), { role }),
-  send: (name: string, text: string, messageKey: string) =>
-    post<{ session: string; message: string; after: Seq }>(sessionPath(name, '/messages'), { text, key: messageKey, wait: false }),
+  send: (name: string, text: string, messageKey: string, images: readonly Image[]) =>
+    post<{ session: string; message: string; after: Seq }>(sessionPath(name, '/messages'), { text, key: messageKey, wait: false, ...(images.length > 0 ? { images } : {}) }),
+  text: async (name: string, body: string): Promise<string> => {
+    const answer = await fetch(sessionPath(name, `/texts/${encodeURIComponent(body)}`), { headers: headers() });
+    if (!answer.ok) throw await problemOf(answer);
+    return answer.text();
+  },
   retry: (name: string) => post<Session>(sessionPath(name, '/retry')),
   command: (name: string, command: string, given: unknown) =>
     post<Session>(sessionPath(name, `/commands/${encodeURIComponent(command)}`), { arguments: given }),

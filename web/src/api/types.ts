@@ -153,11 +153,24 @@ export interface SessionRow {
 
 export type Outcome = { is: 'done' } | { is: 'failed'; reason: string } | { is: 'cancelled' } | { is: 'interrupted' };
 
+/** An image by the name of the text that holds its bytes, in base64. */
+export interface Shown {
+  body: string;
+  media: string;
+}
+
+/** An image itself, in base64. */
+export interface Image {
+  data: string;
+  media: string;
+}
+
 export interface Message {
   message: string;
   seq: Seq;
   at: Millis;
   text: string;
+  images: Shown[];
   key: string | null;
   busy: Busy;
 }
@@ -308,7 +321,7 @@ export interface Receipt {
 export interface Prompt {
   call: string;
   model: string;
-  messages: { speaker: string; text: string; tool_calls: ToolWish[]; answers: string | null }[];
+  messages: { speaker: string; text: string; images: Shown[]; tool_calls: ToolWish[]; answers: string | null }[];
   tools: unknown[];
   output: unknown;
   reply_tokens_max: number;

@@ -100,7 +100,7 @@ export function age(at: number, now: number): Age {
 
 /** `handover_by_turn` → `Handover by turn` */
 export function humane(name: string): string {
-  const words = name.replaceAll(/[_-]+/g, ' ').trim();
+  const words = name.replace(/_ms$/, ' (ms)').replaceAll(/[_-]+/g, ' ').trim();
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 

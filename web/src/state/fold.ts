@@ -65,6 +65,7 @@ function received(line: EventLine): Message {
     seq: line.seq,
     at: line.at,
     text: textOf(line, event['text']),
+    images: (event['images'] as Message['images'] | undefined) ?? [],
     key: (event['key'] as string | undefined) ?? null,
     busy: (event['busy'] as Message['busy'] | undefined) ?? 'queue',
   };

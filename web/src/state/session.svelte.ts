@@ -3,7 +3,7 @@
 
 import { api, Problem, sessionPath, Unreachable } from '../api/client';
 import { follow, type Link } from '../api/follow';
-import type { EventLine, Flow, Seq, Session, Turn, Words } from '../api/types';
+import type { EventLine, Flow, Image, Seq, Session, Turn, Words } from '../api/types';
 import { flowOf } from './catalog.svelte';
 import { apply, EMPTY, merge, number, running, type Log } from './fold';
 import { addWords, type Streamed } from './words';
@@ -17,6 +17,7 @@ const REFRESH_MS = 250;
 export interface Outgoing {
   readonly key: string;
   readonly text: string;
+  readonly images: readonly Image[];
   readonly problem: Problem | null;
 }
 
@@ -99,12 +100,12 @@ export class SessionState {
   }
 
   /** Sends a message. Its key makes it safe to offer again, so a server that restarts just now does no harm. */
-  async send(text: string): Promise<boolean> {
+  async send(text: string, images: readonly Image[] = []): Promise<boolean> {
     const key = crypto.randomUUID();
-    this.outgoing = [...this.outgoing, { key, text, problem: null }];
+    this.outgoing = [...this.outgoing, { key, text, images, problem: null }];
     for (let tries = 0; ; tries += 1) {
       try {
-        await api.send(this.name, text, key);
+        await api.send(this.name, text, key, images);
         // The stream brings the message itself; if it was quicker, there is nothing left to take away.
         if (this.#received.delete(key)) this.#sent(key);
         return true;

@@ -55,6 +55,12 @@ impl Quotable {
         Echo { places: places.map(|(_, text, at)| (*text, *at)).collect() }
     }
 
+    /// Whether that is all the user wrote there: a marker follows, or nothing.
+    pub(super) fn ends(&self, echo: &Echo) -> bool {
+        let follows = |(text, at): &(usize, usize)| self.texts[*text].get(*at..).unwrap_or_default();
+        echo.places.iter().map(follows).any(|rest| rest.is_empty() || rest.starts_with(&['<', '<', '<']))
+    }
+
     /// The block goes on with `c`.
     pub(super) fn follow(&self, echo: &mut Echo, c: char) {
         let Some(c) = plain(c) else { return };

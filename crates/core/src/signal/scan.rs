@@ -49,6 +49,13 @@ struct Open {
     is_dropped: bool,
 }
 
+impl Open {
+    /// Whether its marker has a line to itself.
+    fn stands_alone(&self) -> bool {
+        self.begins_line && self.content.lines().next().unwrap_or_default().trim().is_empty()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Marker {
     Start(String),
@@ -91,7 +98,8 @@ impl Scanner {
         self.release_candidate();
         if let Some(open) = self.open.take() {
             let block = open.name.clone();
-            if open.echo.is_whole() {
+            // Of what is cut off nobody can tell whether it would have gone on like the user's.
+            if open.echo.is_whole() && !open.stands_alone() && !open.content.trim().is_empty() {
                 complain(&mut self.complaints, Complaint::Quoted { block });
                 self.show(&open);
             } else if open.is_dropped {
@@ -232,7 +240,7 @@ impl Scanner {
     }
 
     fn close(&mut self, marker: &str) {
-        if self.open.as_ref().is_some_and(|open| open.echo.is_whole()) {
+        if self.open.as_ref().is_some_and(|open| self.quotable.ends(&open.echo)) {
             return self.release_echo(marker);
         }
         let Some(open) = self.open.take() else { return };
@@ -259,10 +267,8 @@ impl Scanner {
     /// Whether what has no end was meant as a block and not only mentioned: it holds what such a block holds, its marker
     /// has a line to itself, or nothing follows.
     fn is_meant(&self, open: &Open) -> bool {
-        let first = open.content.lines().next().unwrap_or_default();
-        let stands_alone = open.begins_line && first.trim().is_empty();
         let shape = self.names.shape(&open.name);
-        stands_alone
+        open.stands_alone()
             || open.content.trim().is_empty()
             || shape.is_some_and(|shape| fields::is_any_key(&open.content, shape))
     }

@@ -254,6 +254,7 @@ fn calls(stage: &mut Stage) {
         tool_calls: Vec::new(),
         stop: Stop::Length,
         usage,
+        sent_back: None,
         seal: None,
         ..Reply::default()
     };

@@ -304,23 +304,6 @@ fn the_wait_before_each_try_of_the_second_model_begins_anew() {
 }
 
 #[test]
-fn an_answer_of_no_use_is_not_asked_for_again() {
-    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
-    stage.say("hi").fail("speaker", FailureKind::Unusable);
-    assert_eq!(outcomes(&stage), ["failed"]);
-}
-
-#[test]
-fn a_model_is_asked_for_no_longer_an_answer_than_was_planned_for_it() {
-    for (window, asked, expected) in [(8_192, 4_096, 2_048), (100_000, 4_096, 4_096), (8_192, 100, 100)] {
-        let mut stage = Stage::open(Puppet::chat(brief(Puppet::speaker(), asked)));
-        stage.window_of("plain", window);
-        stage.say("hi");
-        assert_eq!(stage.prompt("speaker").reply_tokens_max, expected, "{asked} in {window}");
-    }
-}
-
-#[test]
 fn a_session_with_a_cast_of_its_own_is_played_by_it_whatever_is_configured() {
     let opened = SessionOpened {
         format: codec::FORMAT,
@@ -337,4 +320,21 @@ fn a_session_with_a_cast_of_its_own_is_played_by_it_whatever_is_configured() {
     assert_eq!(stage.prompt("speaker").model, *"guest");
     stage.answer("speaker", "hello").crash().say("still you?");
     assert_eq!(stage.prompt("speaker").model, *"guest", "it stands in the journal");
+}
+
+#[test]
+fn an_answer_of_no_use_is_not_asked_for_again() {
+    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
+    stage.say("hi").fail("speaker", FailureKind::Unusable);
+    assert_eq!(outcomes(&stage), ["failed"]);
+}
+
+#[test]
+fn a_model_is_asked_for_no_longer_an_answer_than_was_planned_for_it() {
+    for (window, asked, expected) in [(8_192, 4_096, 2_048), (100_000, 4_096, 4_096), (8_192, 100, 100)] {
+        let mut stage = Stage::open(Puppet::chat(brief(Puppet::speaker(), asked)));
+        stage.window_of("plain", window);
+        stage.say("hi");
+        assert_eq!(stage.prompt("speaker").reply_tokens_max, expected, "{asked} in {window}");
+    }
 }

@@ -3,5 +3,6 @@
 mod crashing;
 mod forty_turns;
 mod four_turns;
+mod golden;
 mod kitchen;
 mod rehearsing;

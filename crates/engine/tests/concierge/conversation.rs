@@ -93,7 +93,8 @@ async fn the_plan_and_the_maps_are_on_show_at_any_time() {
     let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
     let session = open(&engine, serde_json::Value::Null).await;
     let mut places = vec![Seq(1)];
-    for message in ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan.", "It is done."] {
+    let messages = ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan."];
+    for message in messages.into_iter().chain(["It is done.", "Let us take the third one."]) {
         engine.ask(&session, Message::from(message)).await.expect("it is answered");
         places.push(engine.state(&session).await.expect("readable").1.session.seq);
     }
@@ -108,6 +109,7 @@ async fn the_plan_and_the_maps_are_on_show_at_any_time() {
     assert!(shown[3].starts_with("workflow: [Active, Pending, Pending]; map: "), "{shown:?}");
     assert!(shown[4].starts_with("workflow: [Complete, Active, Pending]; map: "), "{shown:?}");
     assert!(shown[4].contains("plan_map: "), "{shown:?}");
+    assert!(shown[5].starts_with("workflow: [Complete, Pending, Active]; map: "), "{shown:?}");
 }
 
 fn describe(exhibit: &Exhibit) -> String {

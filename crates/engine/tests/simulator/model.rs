@@ -81,7 +81,7 @@ impl SimModel {
             cached: u32::try_from(dice.below(20)).expect("small"),
             ..Usage::default()
         });
-        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage, ..Finish::default() })));
+        let end = Some(Ok(Chunk::Finish(Finish { stop: Stop::Done, usage, sent_back: None })));
         moves.push((pause(dice), end));
         if dice.percent(self.temper.wrong_percent) {
             let place = usize::try_from(dice.below(moves.len() as u64)).expect("it fits");

@@ -4,6 +4,7 @@
 
 mod filter;
 mod record;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use serde_json::{Map, Value};
 
 pub use filter::{Filter, Op, Query, Sort};
 pub use record::{Link, Need, check_record, check_value, days_from_today, is_date};
+pub use server::{Reached, Server, ServerTool};
 
 use crate::limits::{
     DOMAIN_ABOUT_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
@@ -43,7 +45,7 @@ pub struct Domain {
     /// Records to begin with, by type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub samples: BTreeMap<String, Vec<Map<String, Value>>>,
-    /// A program that brings the tools, in place of tables.
+    /// A server that brings the tools, in place of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,
 }
@@ -161,49 +163,6 @@ impl OnDelete {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// A program that speaks the Model Context Protocol, and which of its tools do what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Server {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Names of environment variables it is given; it gets no others but the path.
-    #[serde(default)]
-    pub environment: Vec<String>,
-    /// The tools that may be used; those that are not named are not there.
-    pub tools: Vec<ServerTool>,
-}
-
-/// A tool of a server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServerTool {
-    /// Its name at the server.
-    pub name: String,
-    /// What it does, for models; the server's own words if nothing is said.
-    #[serde(default)]
-    pub about: String,
-    /// Whether it changes anything: then it is only used in a step that was planned as a write.
-    #[serde(default)]
-    pub writes: bool,
-    /// The type of record it returns, if it returns records.
-    #[serde(default, rename = "returns")]
-    pub returned: Option<String>,
-    /// Where in its result the records are, as a JSON pointer; the result itself if nothing is said.
-    #[serde(default)]
-    pub at: String,
-    /// The field of a record that is its id.
-    #[serde(default = "id_field")]
-    pub id: String,
-    /// The arguments that are ids, each with the type of what it identifies: there a reference is given.
-    #[serde(default)]
-    pub references: BTreeMap<String, String>,
-}
-
-fn id_field() -> String {
-    ID.to_owned()
 }
 
 impl Domain {
@@ -397,32 +356,6 @@ impl Field {
         let numeric = matches!(self.kind, Kind::Integer | Kind::Number);
         if (self.min.is_some() || self.max.is_some()) && !numeric {
             faults.push(format!("{what}: `min` and `max` are for numbers"));
-        }
-        faults
-    }
-}
-
-impl Server {
-    /// The tool of this name.
-    #[must_use]
-    pub fn tool(&self, name: &str) -> Option<&ServerTool> {
-        self.tools.iter().find(|tool| tool.name == name)
-    }
-
-    fn faults(&self, domain: &Domain) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.command.is_empty() {
-            faults.push("the server has no `command`".to_owned());
-        }
-        if self.tools.is_empty() {
-            faults.push("the server names no `tools`; what is not named cannot be used".to_owned());
-        }
-        faults.extend(repeated("tool of the server", self.tools.iter().map(|tool| tool.name.as_str())));
-        for tool in &self.tools {
-            let named = tool.returned.iter().chain(tool.references.values());
-            for kind in named.filter(|kind| domain.find(kind).is_none()) {
-                faults.push(format!("tool `{}`: there is no type `{kind}`", tool.name));
-            }
         }
         faults
     }

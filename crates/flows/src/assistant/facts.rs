@@ -125,6 +125,9 @@ pub struct DescribedTool {
     /// What it takes, as a JSON schema.
     #[serde(default)]
     pub arguments: String,
+    /// Whether the server says that it changes something, or that it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<bool>,
 }
 
 /// The layers that are folded.

@@ -8,14 +8,15 @@ use segue_core::signal::json::canonical;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::answer::cut;
 use super::calendar;
 use super::context::{self, Past, Rows, Talk, samples};
 use super::desk::Desk;
 use super::domain::{Domain, Kind, Op, RecordType};
 use super::facts::StepKind;
 use super::spec::*;
-use super::tools::Reported;
-use crate::limits::{FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX};
+use super::tools::{ITEM, Offer, Reported, offers};
+use crate::limits::{FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX, TOOL_LINE_CHARS_MAX, TOOL_SCHEMAS_CHARS_MAX};
 use crate::template::fill;
 
 /// A template of this flow, by its path under `prompts/assistant`.
@@ -36,7 +37,10 @@ pub(super) fn rendered(desk: &Desk<'_>, asking: &Asking<'_>, name: &str) -> Rend
         (REPLY, REPAIR) => template(prompt!("reply/repair"), &(), "the answer was empty"),
         (_, REPAIR) => repair(asking),
         (REPLY, DOMAIN) => template(prompt!("shared/domain_brief"), desk.domain, "what it is about"),
-        (_, DOMAIN) => template(prompt!("shared/domain"), &described(desk.domain), "what records there are"),
+        (role, DOMAIN) => {
+            let tools = if role == THINK { tool_lines(desk) } else { Vec::new() };
+            template(prompt!("shared/domain"), &described(desk.domain, &tools), "what records there are")
+        }
         (UNDERSTAND, name) => understand(desk, name),
         (THINK, name) => think(desk, name),
         (ACT, name) => act(desk, asking, name),
@@ -81,7 +85,7 @@ fn repair(asking: &Asking<'_>) -> Rendered {
 }
 
 /// A declaration in the form of its template.
-fn described(domain: &Domain) -> Value {
+fn described(domain: &Domain, tools: &[Value]) -> Value {
     let types = domain.types.iter().map(|kind| {
         let fields = kind.fields.iter().map(|field| {
             json!({"name": field.name, "kind": field.kind.word(), "to": field.to, "required": field.required,
@@ -89,18 +93,29 @@ fn described(domain: &Domain) -> Value {
         });
         json!({"name": kind.name, "about": kind.about, "fields": fields.collect::<Vec<_>>()})
     });
-    json!({"about": domain.about, "types": types.collect::<Vec<_>>()})
+    json!({"about": domain.about, "types": types.collect::<Vec<_>>(), "tools": tools})
+}
+
+/// The tools of the domain's server, for whoever plans with them.
+fn tool_lines(desk: &Desk<'_>) -> Vec<Value> {
+    let offers = desk.domain.server.as_ref().map(|server| offers(server, &desk.memory().tools)).unwrap_or_default();
+    let line = |offer: &Offer<'_>| {
+        let about = offer.about.split_whitespace().collect::<Vec<_>>().join(" ");
+        json!({"name": offer.name, "about": cut(&about, TOOL_LINE_CHARS_MAX), "writes": offer.writes})
+    };
+    offers.iter().map(line).collect()
 }
 
 /// What stands in for a domain's own words in samples.
 fn sample_words(domain: &Domain) -> Value {
     let kind = domain.types.first();
     let (tool, arguments) = match &domain.server {
-        Some(server) => (server.tools.first().map_or("read", |tool| tool.name.as_str()), json!({})),
+        Some(server) => (server.tools.iter().flatten().next().map_or("search", |tool| tool.name.as_str()), json!({})),
         None => ("read", json!({"type": kind.map(|kind| &kind.name)})),
     };
     json!({
-        "type": kind.map_or("record", |kind| kind.name.as_str()),
+        "type": kind.map_or(ITEM, |kind| kind.name.as_str()),
+        "typed": kind.is_some(),
         "tool": tool,
         "tool_arguments": canonical(&arguments),
         "tool_calls_max": STEP_TOOL_CALLS_MAX,
@@ -190,7 +205,7 @@ fn guide(desk: &Desk<'_>, kind: StepKind, subdomain: &str) -> Rendered {
     let about = domain.find(subdomain).or_else(|| domain.types.first());
     let sample = about.map(|about| samples(about).0).unwrap_or_else(|| json!({}));
     let arguments = json!({
-        "type": about.map_or("record", |about| about.name.as_str()),
+        "type": about.map_or(ITEM, |about| about.name.as_str()),
         "sample": canonical(&sample),
         "tools": tools(desk, kind, about),
     });
@@ -207,14 +222,11 @@ fn tools(desk: &Desk<'_>, kind: StepKind, about: Option<&RecordType>) -> String 
     let domain = desk.domain;
     let writes = kind == StepKind::Write;
     let server = domain.server.as_ref().map(|server| {
-        let tools = server.tools.iter().filter(|tool| writes || !tool.writes).map(|tool| {
-            let references = tool.references.iter().map(|(name, kind)| json!({"name": name, "type": kind}));
-            let described = desk.memory().tools.iter().find(|described| described.name == tool.name);
-            let about = described.map(|described| described.about.clone()).filter(|_| tool.about.is_empty());
-            json!({"name": tool.name, "about": about.unwrap_or_else(|| tool.about.clone()), "writes": tool.writes,
-                "arguments": described.map(|described| &described.arguments), "references": references.collect::<Vec<_>>()})
-        });
-        tools.collect::<Vec<_>>()
+        let offers: Vec<Offer<'_>> = offers(server, &desk.memory().tools);
+        let offers: Vec<&Offer<'_>> = offers.iter().filter(|offer| writes || !offer.writes).collect();
+        // Where there are many, each is told more briefly.
+        let chars_max = TOOL_SCHEMAS_CHARS_MAX / offers.len().max(1);
+        offers.iter().map(|offer| told_of(offer, chars_max)).collect::<Vec<_>>()
     });
     let (sample, change) = about.map(samples).unwrap_or_else(|| (json!({}), json!({})));
     let fields = domain.types.iter().flat_map(|kind| kind.fields.iter().map(move |field| (kind, field)));
@@ -232,6 +244,17 @@ fn tools(desk: &Desk<'_>, kind: StepKind, about: Option<&RecordType>) -> String 
         "links": links,
     });
     fill(prompt!("act/tools").1, &arguments)
+}
+
+/// A tool of a server, for whoever may call it.
+fn told_of(offer: &Offer<'_>, chars_max: usize) -> Value {
+    let references = offer.declared.into_iter().flat_map(|declared| &declared.references);
+    let references = references.map(|(name, kind)| json!({"name": name, "type": kind}));
+    json!({
+        "name": offer.name, "about": offer.about, "writes": offer.writes,
+        "arguments": offer.arguments.map(|arguments| cut(arguments, chars_max)),
+        "references": references.collect::<Vec<_>>(),
+    })
 }
 
 /// What a step asked for, as it is told.

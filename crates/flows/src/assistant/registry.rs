@@ -5,7 +5,7 @@
 
 mod entity;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::body::Text;
 use serde::{Deserialize, Serialize};
@@ -146,13 +146,21 @@ impl Registry {
                 out = out.replace(id, reference);
             }
         }
-        let words = out.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        let words = out.split_inclusive(is_between);
         words
             .map(|word| {
-                let bare = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+                let bare = word.trim_end_matches(is_between);
                 if is_uuid(bare) { word.replacen(bare, "–", 1) } else { word.to_owned() }
             })
             .collect()
+    }
+
+    /// What in a text looks like an id and has no reference, each once.
+    #[must_use]
+    pub fn strange_ids(&self, text: &str) -> Vec<String> {
+        let is_known = |id: &str| self.entities.values().any(|entity| entity.id.as_deref() == Some(id));
+        let ids: BTreeSet<&str> = text.split(is_between).filter(|word| is_uuid(word)).collect();
+        ids.into_iter().filter(|id| !is_known(id)).map(str::to_owned).collect()
     }
 
     /// Records became known, with the tool's result they stand in.
@@ -317,6 +325,11 @@ impl Registry {
         sort.sort();
         sort.iter().take(over).for_each(|(_, _, name)| let_go(&mut self.entities, name));
     }
+}
+
+/// What stands between two words that could be ids.
+fn is_between(c: char) -> bool {
+    !(c.is_ascii_alphanumeric() || c == '-')
 }
 
 fn is_uuid(word: &str) -> bool {

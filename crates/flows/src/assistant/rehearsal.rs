@@ -9,10 +9,11 @@ use super::answer::cut;
 use super::context::samples;
 use super::desk::Desk;
 use super::domain::{Domain, Field, Kind, RecordType};
-use super::facts::{End, PlannedStep, StepKind};
+use super::facts::{End, PlannedStep, StepEnd, StepKind};
 use super::registry::{Entity, Tier};
-use super::spec::{ACT, ASK_RESULT, REPLY, SUMMARIZE, THINK, UNDERSTAND};
+use super::spec::{ACT, ASK_REASONING, ASK_RESULT, REPLY, SUMMARIZE, THINK, UNDERSTAND};
 use super::state::Running;
+use super::tools::{Offer, offers};
 use super::{calendar, step};
 use crate::template::fill;
 
@@ -36,7 +37,13 @@ const WRITTEN: usize = 3;
 /// What the stand-in answers to a call; `{{mark}}` is filled by the stand-in itself.
 pub(super) fn hint(desk: &Desk<'_>, call: &CallOpened) -> Option<String> {
     if call.role == *SUMMARIZE {
-        let arguments = json!({"turn": desk.memory().turn(), "mark": "{{mark}}"});
+        let memory = desk.memory();
+        let through = if call.ask == *ASK_REASONING {
+            memory.reasoning.aged.back().map(|summary| summary.turn)
+        } else {
+            memory.conversation.aged.back().map(|exchange| exchange.turn)
+        };
+        let arguments = json!({"turn": through.unwrap_or_else(|| memory.turn()), "mark": "{{mark}}"});
         return Some(fill(include_str!("../../prompts/assistant/rehearsal/summary.md"), &arguments));
     }
     let running = desk.memory().running.as_ref()?;
@@ -133,6 +140,11 @@ impl Play<'_> {
             .filter(|name| !understood.demote.iter().any(|aside| aside.reference == **name))
             .cloned()
             .collect();
+        let is_served = self.domain().server.is_some();
+        if is_served && !chosen.is_empty() && [&STORE[..], &DELETE[..], &NEW[..]].iter().any(|any| self.says(any)) {
+            let write = self.step("do what was asked", StepKind::Write, self.kind_of(&chosen), 1, &chosen);
+            return self.steps("do what was asked", vec![write]);
+        }
         if self.says(&DELETE) && !chosen.is_empty() {
             return self.steps(
                 "remove what was named",
@@ -184,10 +196,15 @@ impl Play<'_> {
         let meant = self.meant();
         let kinds: Vec<&RecordType> =
             if meant.is_empty() { self.domain().types.iter().take(2).collect() } else { meant };
+        // What was read in full need not be read again.
         let mut steps: Vec<Value> = kinds
             .iter()
+            .filter(|kind| !self.desk.memory().is_complete(&kind.name))
             .map(|kind| self.step(&format!("read every {}", kind.name), StepKind::Read, &kind.name, 1, &[]))
             .collect();
+        if kinds.is_empty() {
+            steps.push(self.step("see what the server has", StepKind::Read, "", 1, &[]));
+        }
         let first = kinds.first().map_or("", |kind| kind.name.as_str());
         steps.push(self.step("say what there is, and what stands out", StepKind::Analyze, first, 2, &[]));
         self.steps("see what there is", steps)
@@ -238,6 +255,9 @@ impl Play<'_> {
         if call.ask == *ASK_RESULT {
             return Some(self.concluded(planned));
         }
+        if self.domain().server.is_some() {
+            return Some(self.serve(planned));
+        }
         let kind = self.domain().find(&planned.subdomain)?;
         Some(match planned.kind {
             StepKind::Read => {
@@ -253,12 +273,45 @@ impl Play<'_> {
         })
     }
 
+    /// A step over the tools of a server: the first that fits.
+    fn serve(&self, planned: &PlannedStep) -> Value {
+        let memory = self.desk.memory();
+        let offers = self.domain().server.as_ref().map(|server| offers(server, &memory.tools)).unwrap_or_default();
+        let returns = |offer: &Offer<'_>| {
+            offer.declared.and_then(|tool| tool.returned.as_ref()).is_some_and(|kind| *kind == planned.subdomain)
+        };
+        let kind_of = |reference: &&String| memory.entities.get(reference).map(|entity| entity.kind.as_str());
+        let given = |offer: &Offer<'_>| {
+            let wanted = offer.declared.into_iter().flat_map(|tool| &tool.references);
+            let found = wanted.map(|(name, kind)| {
+                let fits = planned.refs.iter().find(|reference| kind_of(reference) == Some(kind.as_str()))?;
+                Some((name.clone(), json!(fits)))
+            });
+            found.collect::<Option<Map<String, Value>>>()
+        };
+        let call = |offer: &Offer<'_>| json!({"action": "tool_call", "tool": offer.name, "arguments": given(offer).unwrap_or_default()});
+        let (found, why) = match planned.kind {
+            StepKind::Read => {
+                let reads: Vec<&Offer<'_>> = offers.iter().filter(|offer| !offer.writes).collect();
+                let found = reads.iter().find(|offer| returns(offer)).or(reads.first()).copied();
+                (found, "the server has no tool that only reads")
+            }
+            StepKind::Write => {
+                let fits = |offer: &&Offer<'_>| offer.writes && given(offer).is_some_and(|given| !given.is_empty());
+                (offers.iter().find(fits), "the server has no tool for that")
+            }
+            StepKind::Analyze | StepKind::Generate => return self.concluded(planned),
+        };
+        found.map_or_else(|| json!({"action": "blocked", "reason": why}), call)
+    }
+
     fn concluded(&self, planned: &PlannedStep) -> Value {
         let own: Vec<(&str, &Entity)> =
             self.near().into_iter().filter(|(_, entity)| entity.kind == planned.subdomain).collect();
         let refs: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let outcome = match (planned.kind, own.len()) {
             (StepKind::Write, _) => "it is stored".to_owned(),
+            (_, _) if self.domain().types.is_empty() => "the server answered".to_owned(),
             (StepKind::Read, count) => format!("{count} of type {} are at hand", planned.subdomain),
             (_, count) => format!("{count} of type {} remain", planned.subdomain),
         };
@@ -326,8 +379,12 @@ impl Play<'_> {
         let plan = self.running.plan.as_ref();
         let say = plan.and_then(|plan| plan.say.clone());
         let mut lines = Vec::new();
-        for state in self.running.steps.values() {
-            let Some(end) = &state.end else { continue };
+        let ends: Vec<&StepEnd> = self.running.steps.values().filter_map(|state| state.end.as_ref()).collect();
+        for (place, end) in ends.iter().enumerate() {
+            // What an earlier step named already need not be named again.
+            if !end.refs.is_empty() && ends[..place].iter().any(|before| before.refs == end.refs) {
+                continue;
+            }
             let labels = end.refs.iter().filter_map(|name| entities.get(name)).map(|entity| entity.label.clone());
             let labels: Vec<String> = labels.take(12).collect();
             let named = if labels.is_empty() { String::new() } else { format!(": {}", labels.join(", ")) };

@@ -6,7 +6,7 @@ use segue_core::event::{ToolOpened, ToolOutcome};
 use segue_core::flow::Step;
 use segue_core::ids::ToolRunId;
 use segue_core::signal::json::canonical;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::answer::cut;
 use super::desk::{Desk, act_go, act_result, agent, go};
@@ -15,7 +15,7 @@ use super::registry::Action as Deed;
 use super::spec::UNDERSTAND;
 use super::step::{Stand, ended, object};
 use super::tools::{Operation, Purpose, RECORDS, REMOTE, Reported, Told, taken};
-use crate::limits::{EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX};
+use crate::limits::{EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REFERENCES_TOLD_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX};
 
 /// A tool has ended.
 pub(super) fn tool_ended(desk: &Desk<'_>, opened: &ToolOpened, outcome: ToolOutcome, text: Text) -> Vec<Step> {
@@ -35,19 +35,29 @@ pub(super) fn tool_ended(desk: &Desk<'_>, opened: &ToolOpened, outcome: ToolOutc
         (Purpose::Call, Some(reported)) => came(desk, opened.run, &told, reported, text),
         // A write that was cut off may have been done: whoever keeps the records knows.
         (Purpose::Call, None) if told.op.writes() => vec![settle(opened.run, &told)],
-        (Purpose::Call, None) if is_remote_write(desk, &told) => {
+        (Purpose::Call, None) if is_remote_write(&told) => {
             not_known(desk, opened.run, &told, format!("it is not known whether this was done: {words}"))
         }
         (Purpose::Call, None) => {
             let failed = tool_failed(opened.run, told.step, &words);
             std::iter::once(failed).chain(go_on(desk, &told, json!({"why": cut(&words, OUTCOME_CHARS_MAX)}))).collect()
         }
-        (Purpose::Describe, reported) => described(desk, opened.run, reported, &words),
+        (Purpose::Describe, reported) => described(desk, opened.run, &told, reported, &words),
     }
 }
 
-/// Asks the server what its tools take.
-pub(super) fn describe(desk: &Desk<'_>) -> Step {
+/// Whether a turn waits for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Yes,
+    No,
+}
+
+/// What tells a description that is waited for.
+const AWAITED: &str = "awaited";
+
+/// Asks the server which tools it has and what they take.
+pub(super) fn describe(desk: &Desk<'_>, awaited: Awaited) -> Step {
     let told = Told {
         domain: desk.domain.name.clone(),
         op: Operation::Describe,
@@ -55,30 +65,40 @@ pub(super) fn describe(desk: &Desk<'_>) -> Step {
         turn: desk.memory().turn(),
         step: None,
         step_type: None,
-        rest: Map::new(),
+        rest: object(json!({AWAITED: awaited == Awaited::Yes})),
     };
     Step::RunTool { tool: REMOTE.into(), arguments: told.arguments(), agent: None }
 }
 
-/// The server has said what its tools take, or not: then the declaration has to do.
-fn described(desk: &Desk<'_>, run: ToolRunId, reported: Option<Reported>, words: &str) -> Vec<Step> {
+/// The server has said which tools it has, or not: then what was known before has to do.
+fn described(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Option<Reported>, words: &str) -> Vec<Step> {
     let fact = match reported {
         Some(reported) if reported.refused.is_none() => {
-            let text = |tool: &Value, name: &str, chars_max: usize| match tool.get(name) {
-                Some(Value::String(text)) => cut(text, chars_max),
-                Some(Value::Null) | None => String::new(),
-                Some(other) => cut(&canonical(other), chars_max),
-            };
-            let tools = reported.tools.iter().map(|tool| DescribedTool {
-                name: text(tool, "name", REMARK_CHARS_MAX),
-                about: text(tool, "about", OUTCOME_CHARS_MAX),
-                arguments: text(tool, "arguments", TOOL_SCHEMA_CHARS_MAX),
-            });
-            Fact::Described { tools: tools.collect() }.note()
+            let tools: Vec<DescribedTool> = reported.tools.iter().map(described_tool).collect();
+            let is_news = tools != desk.memory().tools;
+            is_news.then(|| Fact::Described { tools }.note())
         }
-        reported => tool_failed(run, None, reported.and_then(|reported| reported.refused).as_deref().unwrap_or(words)),
+        reported => {
+            let why = reported.and_then(|reported| reported.refused);
+            Some(tool_failed(run, None, why.as_deref().unwrap_or(words)))
+        }
     };
-    std::iter::once(fact).chain(desk.is_current().then(|| go(UNDERSTAND))).collect()
+    let is_awaited = told.rest.get(AWAITED).and_then(Value::as_bool).unwrap_or(true);
+    fact.into_iter().chain((is_awaited && desk.is_current()).then(|| go(UNDERSTAND))).collect()
+}
+
+fn described_tool(tool: &Value) -> DescribedTool {
+    let text = |name: &str, chars_max: usize| match tool.get(name) {
+        Some(Value::String(text)) => cut(text, chars_max),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => cut(&canonical(other), chars_max),
+    };
+    DescribedTool {
+        name: text("name", REMARK_CHARS_MAX),
+        about: text("about", OUTCOME_CHARS_MAX),
+        arguments: text("arguments", TOOL_SCHEMA_CHARS_MAX),
+        writes: tool.get("writes").and_then(Value::as_bool),
+    }
 }
 
 /// Nobody can say whether something was written: the step has failed, and nobody claims anything.
@@ -89,10 +109,8 @@ fn not_known(desk: &Desk<'_>, run: ToolRunId, told: &Told, why: String) -> Vec<S
 }
 
 /// Whether a run was of a server's tool that changes something.
-fn is_remote_write(desk: &Desk<'_>, told: &Told) -> bool {
-    let name = told.rest.get("tool").and_then(Value::as_str).unwrap_or_default();
-    let tool = desk.domain.server.as_ref().and_then(|server| server.tool(name));
-    told.op == Operation::Call && tool.is_some_and(|tool| tool.writes)
+fn is_remote_write(told: &Told) -> bool {
+    told.op == Operation::Call && told.rest.get("writes").and_then(Value::as_bool).unwrap_or(true)
 }
 
 fn tool_failed(run: ToolRunId, step: Option<u32>, why: &str) -> Step {
@@ -142,6 +160,27 @@ fn go_on(desk: &Desk<'_>, told: &Told, mut note: Value) -> Option<Step> {
     Some(act_result(step, note))
 }
 
+/// What a server did, in words: nobody but the server knows more.
+fn deed(desk: &Desk<'_>, told: &Told, tool: &str) -> String {
+    let mut ids = Vec::new();
+    texts(told.rest.get("arguments").unwrap_or(&Value::Null), &mut ids);
+    let known = desk.memory().entities.entities.values().filter(|entity| !entity.label.is_empty());
+    let named = known.filter(|entity| entity.id.as_deref().is_some_and(|id| ids.contains(&id)));
+    let named: Vec<String> = named.map(|entity| format!("“{}”", entity.label)).take(REFERENCES_TOLD_MAX).collect();
+    let about = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+    format!("{tool} was done{about}")
+}
+
+/// Every text in a value.
+fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(members) => members.values().for_each(|member| texts(member, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// What a run brought.
 fn came(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Reported, text: Text) -> Vec<Step> {
     if let Some(why) = &reported.refused {
@@ -149,9 +188,9 @@ fn came(desk: &Desk<'_>, run: ToolRunId, told: &Told, reported: Reported, text: 
         return std::iter::once(failed).chain(go_on(desk, told, json!({"why": cut(why, OUTCOME_CHARS_MAX)}))).collect();
     }
     let mut records = taken(desk.domain, &desk.memory().entities, run, told, &reported, text);
-    if is_remote_write(desk, told) {
+    if is_remote_write(told) {
         records.did = Deed::Updated;
-        records.wrote.push(format!("{} was done", records.tool));
+        records.wrote.push(deed(desk, told, &records.tool));
     }
     let empty = records.empty.clone();
     let mut steps = vec![Fact::Records(Box::new(records)).note()];

@@ -141,7 +141,7 @@ fn think() -> RoleSpec {
 
 fn act() -> RoleSpec {
     let mut role = node(ACT)
-        .opens_with(within(GUIDE, Layer::Instruction, 2_500))
+        .opens_with(within(GUIDE, Layer::Instruction, 5_000))
         .ask(
             ASK_GO,
             [

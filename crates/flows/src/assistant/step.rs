@@ -164,7 +164,7 @@ fn tool_call(stand: &Stand<'_>, call: &CallOpened, tool: &str, arguments: &Map<S
         return stand.broken(call, &[why]);
     }
     let step = (stand.running.turn, stand.planned);
-    match wanted(stand.desk.domain, &stand.desk.memory().entities, step, tool, arguments) {
+    match wanted(stand.desk.domain, stand.desk.memory(), step, tool, arguments) {
         Ok(Wanted::Run(told)) => vec![run(&told, stand.planned.step)],
         Ok(Wanted::AtHand(refs)) => {
             let go_on = act_result(stand.planned.step, json!({"at_hand": refs}));

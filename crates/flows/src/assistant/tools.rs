@@ -3,6 +3,7 @@
 //! asked for only in a step that was planned as one; the host looks at that too.
 
 mod ask;
+mod offer;
 mod result;
 
 use segue_core::ids::ToolRunId;
@@ -10,10 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use ask::{Wanted, wanted};
+pub use offer::{Offer, offers};
 pub use result::{Change, Item, Reported, Row, line, shown_row, taken};
 
 /// The host of records in tables: runs are recognised when they are repeated, so a run whose end is not known is repeated.
 pub const RECORDS: &str = "records";
+/// What something that a server names is of, where nobody says.
+pub const ITEM: &str = "item";
 /// The host of tools that a server brings: nobody knows what a repetition does there.
 pub const REMOTE: &str = "remote";
 

@@ -10,18 +10,20 @@ use super::context::{Happened, happened};
 use super::desk::{Desk, go, reply};
 use super::facts::{Decision, Fact, How, Layer, Pending, PendingKind, Summarized, Understood};
 use super::reasoning::{CurationSummary, StepSummary, TurnSummary};
+use super::runs::{self, Awaited};
 use super::spec::{ACT, ASK_CONVERSATION, ASK_REASONING, REPLY, SUMMARIZE, THINK, UNDERSTAND};
 use super::state::{Next, Running};
-use super::{runs, step};
+use super::step;
 use crate::limits::REMARK_CHARS_MAX;
 use crate::template::fill;
 
-/// A turn began. What the tools of a server take is asked of the server, once.
+/// A turn began. What tools a server has is asked of it in every turn, since that can change; only the first waits for it.
 pub(super) fn began(desk: &Desk<'_>) -> Vec<Step> {
-    if desk.domain.server.is_some() && desk.memory().tools.is_empty() {
-        return vec![runs::describe(desk)];
+    match (&desk.domain.server, desk.memory().tools.is_empty()) {
+        (None, _) => vec![go(UNDERSTAND)],
+        (Some(_), true) => vec![runs::describe(desk, Awaited::Yes)],
+        (Some(_), false) => vec![runs::describe(desk, Awaited::No), go(UNDERSTAND)],
     }
-    vec![go(UNDERSTAND)]
 }
 
 /// Without a domain nothing can be done.

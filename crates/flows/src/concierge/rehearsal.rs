@@ -14,6 +14,7 @@ use super::spec::{
 use super::state::Memory;
 use super::words::{begins, words};
 use super::words_of;
+use super::workflow::{Status, Workflow};
 use crate::template::fill;
 
 /// What says that somebody wants a plan.
@@ -33,6 +34,9 @@ const COMMITS: [&str; 10] = [
 const DONE: [&str; 6] = ["done", "finished", "complete", "completed", "did it", "ready"];
 /// What says that somebody is stuck.
 const STUCK: [&str; 7] = ["stuck", "blocked", "blocker", "help", "can't", "cannot", "does not work"];
+
+/// What says which step somebody wants to take.
+const ORDINALS: [&str; 6] = ["first", "second", "third", "fourth", "fifth", "sixth"];
 
 /// What the stand-in answers to a call; placeholders such as `{{topic}}` are filled by the stand-in itself.
 pub(super) fn hint(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
@@ -76,18 +80,20 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
     let workflow = view.state.workflow.as_ref();
     let step = workflow.and_then(|workflow| workflow.current_step()).map(|step| step.title.as_str());
     let is_last = workflow.is_some_and(|workflow| workflow.done.len() + 1 == workflow.steps.len());
+    let chosen = workflow.and_then(|workflow| chosen(workflow, said));
     let is_helped = call.receipt.ask.iter().any(|piece| piece.name == *FINDINGS && piece.text.is_some());
     let kind = match () {
         () if ask == ASK_PRESENT || ask == ASK_STEPS => "plan",
         () if is_helped => "helped",
         () if says(said, &STUCK) => "stuck",
         () if says(said, &DONE) => "done",
+        () if chosen.is_some() => "choose",
         () => "step",
     };
     let goal = words_of::handed(view).and_then(|handover| handover.text("goal")).unwrap_or("{{topic}}");
     let arguments = json!({
         "silent": silent, "handover": has_spoken || ask == ASK_INTENT, "commits": ask == ASK_BATCH || says(said, &COMMITS),
-        "kind": kind, "step": step.unwrap_or("the first step"), "is_last": is_last,
+        "kind": kind, "step": step.unwrap_or("the first step"), "chosen": chosen, "is_last": is_last,
         "goal": goal, "topic": "{{topic}}", "first": "{{first}}", "first_topic": "{{first_topic}}", "last": "{{last}}", "mark": "{{mark}}",
     });
     let template = match phase {
@@ -96,6 +102,18 @@ fn concierge(view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Str
         _ => include_str!("../../prompts/concierge/rehearsal/starter.md"),
     };
     fill(template, &arguments)
+}
+
+/// The step that somebody would rather take than the current one.
+fn chosen<'w>(workflow: &'w Workflow, said: &str) -> Option<&'w str> {
+    let steps = workflow.steps.iter().enumerate();
+    let mut open = steps.filter(|(place, _)| workflow.status(*place) == Status::Pending);
+    let chosen = open.find(|(place, step)| {
+        let title: Vec<String> = words(&step.title).into_iter().map(|word| word.text).collect();
+        let ordinal = ORDINALS.get(*place).copied().unwrap_or("last");
+        says(said, &[&title.join(" "), &format!("step {}", place + 1), ordinal])
+    });
+    chosen.map(|(_, step)| step.title.as_str())
 }
 
 fn says(said: &str, phrases: &[&str]) -> bool {

@@ -307,10 +307,18 @@ impl Answer<'_> {
         batch::begin(self.view, self.settings, begun)
     }
 
+    /// The answer that this private one is about, read again.
+    fn before(&self) -> Option<Reading> {
+        let messages = self.view.session.turn.iter().flat_map(|turn| &turn.messages);
+        let words: Vec<_> = messages.map(|waiting| self.view.text(waiting.text)).collect();
+        let text = stored(self.call)?;
+        Some(signal::read_beside(&self.view.text(text), &self.flow.blocks, &words))
+    }
+
     /// The request was asked for again.
     fn requested_again(&self) -> Vec<Step> {
-        let understood = stored(self.call).map(|text| signal::read(&self.view.text(text), &self.flow.blocks));
-        let first = understood
+        let first = self
+            .before()
             .and_then(|reading| reading.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(Request::of));
         match (self.request(), first) {
             (Some(request), _) if request.purpose.is_some() => self.requested(&request),
@@ -419,7 +427,7 @@ impl Answer<'_> {
         if let Ok(plan) = self.steps_read() {
             return self.under_way(plan, Provenance::Repaired);
         }
-        let plan = stored(self.call).map(|text| signal::read(&self.view.text(text), &self.flow.blocks).visible);
+        let plan = self.before().map(|reading| reading.visible);
         let mut steps = from_prose(&plan.unwrap_or_default());
         if steps.is_empty() {
             steps.push(PlanStep { title: self.goal(), ..PlanStep::default() });

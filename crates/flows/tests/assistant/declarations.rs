@@ -72,12 +72,48 @@ fn what_contradicts_itself_is_named() {
 }
 
 #[test]
+fn a_server_is_declared_in_one_way_and_without_secrets() {
+    let faults = |server: &str| {
+        let why = Domain::parse(&format!("name = \"notes\"\n[server]\n{server}")).err();
+        why.unwrap_or_default()
+    };
+    for sound in [
+        "command = [\"notes\"]\nenvironment = [\"NOTES_TOKEN\"]\ntimeout_s = 30",
+        "url = \"https://notes.example/mcp\"\nkey_env = \"NOTES_KEY\"",
+        "url = \"http://127.0.0.1:9000/mcp\"\nkey_env = \"NOTES_KEY\"",
+        "url = \"http://[::1]:9000/mcp\"\nkey_env = \"NOTES_KEY\"",
+        "url = \"http://notes.example/mcp\"",
+        "command = [\"notes\"]\ntools = [{ name = \"list\" }]",
+    ] {
+        assert_eq!(faults(sound), "", "{sound}");
+    }
+    for (server, complaint) in [
+        ("", "needs a `command` that starts it, or the `url`"),
+        ("command = [\"x\"]\nurl = \"https://x\"", "it is either started or called"),
+        ("url = \"ftp://x\"", "must begin with `https://` or `http://`"),
+        ("url = \"https:///mcp\"", "names no host"),
+        ("url = \"https://me:secret@x/mcp\"", "name the variable that holds a key in `key_env`"),
+        ("url = \"http://notes.example/mcp\"\nkey_env = \"K\"", "a key is not sent over plain `http://`"),
+        ("command = [\"x\"]\nkey_env = \"K\"", "a program gets what `environment` names"),
+        ("url = \"https://x\"\nenvironment = [\"K\"]", "`environment` is for a server with a `command`"),
+        ("command = [\"x\"]\ntimeout_s = 0", "`timeout_s` must be 1 to 590"),
+        ("command = [\"x\"]\ntools = []", "leave it out to allow all that the server has"),
+        ("command = [\"x\"]\ntools = [{ name = \"a\" }, { name = \"a\" }]", "`a` is there twice"),
+        ("command = [\"x\"]\ntools = [{ name = \"a\", returns = \"note\" }]", "there is no type `note`"),
+        ("command = [\"x\"]\ntools = [{ name = \"a\", at = \"notes\" }]", "`at` must be such as `/notes`"),
+        ("command = [\"x\"]\ntoken = \"y\"", "unknown field `token`"),
+    ] {
+        assert!(faults(server).contains(complaint), "{server}: {}", faults(server));
+    }
+}
+
+#[test]
 fn every_declaration_on_the_page_is_sound() {
     let page = include_str!("../../../../docs/domains.md");
     let fences = page.split("```toml").skip(1).filter_map(|part| part.split_once('\n')?.1.split("```").next());
     let declared: Vec<&str> = fences.filter(|text| text.starts_with("name =")).collect();
     let sound: Vec<String> =
         declared.iter().filter_map(|text| Domain::parse(text).ok()).map(|domain| domain.name).collect();
-    assert_eq!(sound, ["clients", "notes"], "all but the one that is broken on purpose");
-    assert_eq!(declared.len(), 3);
+    assert_eq!(sound, ["clients", "tracker", "notes"], "all but the one that is broken on purpose");
+    assert_eq!(declared.len(), 4);
 }

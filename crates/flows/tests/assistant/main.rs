@@ -9,4 +9,5 @@ mod play;
 mod reuse;
 mod rows;
 mod samples;
+mod served;
 mod undoing;

@@ -250,7 +250,7 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
     let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimKind::Conditional;
     let is_conditional = |tension: &&&(String, String, EdgeKind)| needy(&tension.0) || needy(&tension.1);
     let conflicts: Vec<_> = tensions.iter().filter(|tension| tension.2 == EdgeKind::Conflicts).collect();
-    let hard: Vec<_> = conflicts.iter().filter(|tension| !is_conditional(*tension)).collect();
+    let hard: Vec<_> = conflicts.iter().filter(|tension| !is_conditional(tension)).collect();
     let hard_between_high = hard.iter().any(|tension| is_high(&tension.0) && is_high(&tension.1));
     let tradeoffs = tensions.len() - conflicts.len();
     let h = if hub_out >= 2.0f64.max((0.1 * n - 1e-9).ceil()) {
@@ -282,7 +282,7 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
     let base = if best < 0.20 { 0.15 } else { 0.35 + 0.4 * lead + 0.25 * best };
     let weak_joint =
         ids.iter().enumerate().any(|(place, id)| low[place] && plain.components(Some(id)).len() > parts.len());
-    let conditional_conflicts = conflicts.iter().filter(|tension| is_conditional(*tension)).count() as f64;
+    let conditional_conflicts = conflicts.iter().filter(|tension| is_conditional(tension)).count() as f64;
     let densities = ratio(parts.iter().map(|part| plain.density(part)).sum(), components);
     let fragility =
         0.20 * on(weak_joint) + (0.10 * conditional_conflicts).min(0.20) + 0.15 * on(c > 0.5 && e && densities < 0.2);

@@ -66,11 +66,11 @@ fn a_plan_is_known_after_the_thread_was_shortened() {
             break;
         }
     }
-    let compacted = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+    let mut compacted = stage.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::ThreadCompacted(compacted) => Some(compacted.clone()),
         _ => None,
     });
-    let compacted = compacted.last().expect("it was shortened");
+    let compacted = compacted.next_back().expect("it was shortened");
     assert!(stage.words(compacted.summary[0]).contains("[>] 1. See the bank (current)"));
     let (_, last) = concierge_prompt(&stage);
     assert!(last.contains("[>] 1. See the bank (current)") && last.ends_with("and then?"), "{last}");

@@ -1,16 +1,15 @@
 //! A conversation in the terminal.
 
-use segue_core::ids::{FlowName, Millis, SessionId};
+use segue_core::ids::{FlowName, SessionId};
 
 use crate::cli::{Chat, Entry, Global};
 use crate::remote::Remote;
 use crate::setup::{self, Start, Tape, start_with};
-use crate::terminal::{Answers, Arguments, Partner, Screen, now, talk};
+use crate::terminal::{Answers, Arguments, Partner, Screen, talk};
 
 pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
-    let started = now();
     if let Some(url) = &arguments.server {
-        return with_server(global, url, &arguments.entry, started).await;
+        return with_server(global, url, &arguments.entry).await;
     }
     // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
     let Chat { entry, .. } = arguments;
@@ -27,7 +26,6 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
         otherwise: running.flow.clone(),
         busy: running.busy,
         session: entry.session.map(SessionId::from),
-        started,
         set: entry.set,
         answers,
     };
@@ -37,7 +35,7 @@ pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
 }
 
 /// The same with an engine behind a server.
-async fn with_server(global: &Global, url: &str, entry: &Entry, started: Millis) -> anyhow::Result<()> {
+async fn with_server(global: &Global, url: &str, entry: &Entry) -> anyhow::Result<()> {
     let remote = Remote::at(url, setup::flows(global)).await?;
     let text = |name: &str| remote.about[name].as_str().unwrap_or_default().to_owned();
     let busy = serde_json::from_value(remote.about["busy"].clone()).unwrap_or_default();
@@ -49,7 +47,6 @@ async fn with_server(global: &Global, url: &str, entry: &Entry, started: Millis)
         otherwise: text("flow").into(),
         busy,
         session: entry.session.clone().map(SessionId::from),
-        started,
         set: entry.set.clone(),
         answers: Answers::Server(url.to_owned()),
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use segue_core::ids::{CallId, ModelName};
 use segue_core::prompt::{Message, Output, Prompt, Speaker};
-use segue_domains::Records;
+use segue_domains::{Records, Remote};
 use segue_models::{CallFacts, Growth, Kind, ModelCard, Request, collect};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Owes, Store};
@@ -77,6 +77,7 @@ pub async fn run(global: &Global, arguments: &Doctor) -> anyhow::Result<()> {
             findings.add("config", Status::Good, file.unwrap_or_else(|| "no file; defaults hold".to_owned()));
             look_at_store(&loaded.store.value, &mut findings).await;
             look_at_records(&loaded, &mut findings);
+            look_at_servers(&loaded.config, &mut findings).await;
             find_models(&mut loaded.config, Search::Thorough).await;
             look_at_models(&loaded.config, arguments, &mut findings).await;
         }
@@ -167,6 +168,21 @@ fn look_at_records(loaded: &Loaded, findings: &mut Findings) {
     match Records::in_file(&path, domains).check() {
         Ok(()) => findings.add("records", Status::Good, named),
         Err(error) => findings.add("records", Status::Broken, error.to_string()),
+    }
+}
+
+/// Servers whose tools are somebody's domain: each is asked what it has.
+async fn look_at_servers(config: &Config, findings: &mut Findings) {
+    let domains = config.all_domains();
+    let remote = Remote::new(domains.clone());
+    for domain in domains.iter().filter(|domain| domain.server.is_some()) {
+        match remote.check(domain).await {
+            Ok(tools) => {
+                let tools = amount::several(tools as u64, "tool");
+                findings.add("server", Status::Good, format!("that of `{}` answers and has {tools}", domain.name));
+            }
+            Err(why) => findings.add("server", Status::Broken, format!("domain `{}`: {why}", domain.name)),
+        }
     }
 }
 

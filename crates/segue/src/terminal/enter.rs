@@ -1,4 +1,4 @@
-//! Which session the conversation is about, how it stood when the program started, and what is said on entering it.
+//! Which session the conversation is about, how it stood then, and what is said on entering it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,7 +8,7 @@ use anyhow::bail;
 use segue_core::decide::Catalog;
 use segue_core::event::Busy;
 use segue_core::flow::Rules;
-use segue_core::ids::{FlowName, Millis, Seq, SessionId};
+use segue_core::ids::{FlowName, SessionId};
 use segue_core::session::State;
 use segue_engine::{Engine, Error, Opening};
 use segue_store::Owes;
@@ -36,8 +36,6 @@ pub struct Arguments {
     pub session: Option<SessionId>,
     /// How a new one is set, as it was written.
     pub set: Vec<String>,
-    /// When the program started: what was recorded since is news.
-    pub started: Millis,
     /// Who answers.
     pub answers: Answers,
 }
@@ -55,7 +53,7 @@ pub enum Answers {
     Server(String),
 }
 
-/// A session as it stood when the program started.
+/// A session as it stood when it was entered.
 pub struct Entered {
     pub session: SessionId,
     pub rules: Arc<dyn Rules>,
@@ -109,16 +107,9 @@ async fn take_up(
     }
     // Says so at once if another process has it.
     partner.wake(session).await?;
+    // What an earlier process left undone goes on from now, and is shown as it happens.
     let events = tail(engine, session, state.session.seq).await?;
-    let old = events.iter().take_while(|event| event.at < arguments.started).count();
-    let stood = match (old.checked_sub(1), events.first()) {
-        (Some(last), _) => events[last].seq,
-        (None, Some(first)) => Seq(first.seq.0 - 1),
-        (None, None) => state.session.seq,
-    };
-    // What an earlier process left undone may have gone on already: that is shown as it would have been live.
-    let state = if stood == state.session.seq { state } else { engine.state_at(session, stood).await?.1 };
-    let recalled = recap(engine, session, &events[..old], &state.session).await?;
+    let recalled = recap(engine, session, &events, &state.session).await?;
     Ok(Entered { session: session.clone(), rules, state, recalled, unfinished: Vec::new() })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use segue_core::event::Busy;
 use segue_core::flow::Rules;
-use segue_engine::{Engine, Message, Opening, Setup};
+use segue_engine::{Engine, Message, Opening, Recovery, Setup};
 use segue_models::{Models, Scripted};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
@@ -16,14 +16,16 @@ use super::partner::Partner;
 use super::reader::Reader;
 use super::screen::tests::Glass;
 use super::screen::{Screen, Seen};
-use super::talk::{converse, now};
+use super::talk::converse;
 use play::Play;
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
     let model: Scripted = script.parse().expect("a sound script");
     let flows: Vec<Arc<dyn Rules>> = vec![Arc::new(Play::new())];
     let models = Models::only(Arc::new(model));
-    Engine::start(Setup::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted")).await.expect("it starts")
+    let setup = Setup::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
+    // As the program does: a session goes on when it is entered.
+    Engine::start(Setup { recovery: Recovery::OnUse, ..setup }).await.expect("it starts")
 }
 
 fn arguments() -> Arguments {
@@ -33,7 +35,6 @@ fn arguments() -> Arguments {
         busy: Busy::Queue,
         session: Some("stage".into()),
         set: Vec::new(),
-        started: now(),
         answers: Answers::Models,
     }
 }

@@ -81,6 +81,6 @@ fn a_scenario_of_four_turns_ends_in_the_tables() {
         let said = place.ok(&["send", "--flow", "assistant", "--session", "four", "--script", "four.toml", message]);
         assert!(said.contains(reply), "{said}");
     }
-    let why = place.ok(&["explain", "c13", "--session", "four"]);
+    let why = place.ok(&["explain", "four", "c13"]);
     assert!(why.contains("loaded") && why.contains("what need not be read again"), "{why}");
 }

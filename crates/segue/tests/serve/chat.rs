@@ -60,7 +60,7 @@ fn timeless(text: &str) -> String {
 #[test]
 fn every_command_says_the_same_as_here() {
     let input = "one\n/title Tea\ntwo\n/why\n/why c1\n/cost\n/phase\n/show\n/sessions\n/cancel\n/recompute c1 model=scripted\n\
-                 /forget assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\n/retry c9\nfive\n";
+                 /forget assistant\nthree\n/fork leaf\nfour\n/nonsense\nfail\n/retry\nfive\n";
     let here = Place::new(SCENARIO);
     let expected = chat(&here, &["--session", "tea"], None, input);
     let there = Place::new(SCENARIO);
@@ -104,6 +104,8 @@ fn a_session_is_gone_on_with_exported_and_listed() {
     let exported = std::fs::read_to_string(place.path().join("copy.jsonl")).expect("written");
     let (status, direct) = server.text("/v1/sessions/tea/export");
     assert_eq!((status, exported), (200, direct));
+    let model = chat(&place, &["--server", &url(&server), "--model", "scripted"], None, "");
+    assert!(model.status.code() == Some(2) && err(&model).contains("cannot be used with '--model"), "{}", err(&model));
     let set = chat(&place, &["--server", &url(&server), "--session", "tea", "--set", "a=b"], None, "");
     assert!(err(&set).contains("was set when it was begun"), "{}", err(&set));
 }

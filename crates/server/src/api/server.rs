@@ -40,7 +40,7 @@ pub async fn ready(State(app): State<App>) -> Result<Json<Health>, Problem> {
 }
 
 /// What is counted, for Prometheus
-#[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, Problem> {
     caller.be_operator()?;
     let text = app.metrics.text(app.engine.at_work());

@@ -60,8 +60,13 @@ pub async fn send(
             Err((Some(status), format!("it answered {status}")))
         }
         // The address may hold a secret.
-        Err(error) => Err((None, error.without_url().to_string())),
+        Err(error) => Err((None, cause(&error.without_url()))),
     }
+}
+
+/// What is at the bottom of an error: that a connection was refused says more than that nothing was sent.
+fn cause(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
 /// Tells a webhook that it is there.

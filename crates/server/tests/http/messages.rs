@@ -103,7 +103,7 @@ async fn what_cannot_be_a_message_is_refused_and_nothing_is_recorded() {
     assert_eq!(send("").await.problem(400), "empty-message");
     assert_eq!(send("\u{1b}[2J").await.problem(400), "control-character");
     assert_eq!(send(&"x".repeat(1_100_000)).await.problem(400), "message-too-long");
-    assert_eq!(send(&"x".repeat(3_000_000)).await.problem(413), "body-too-large");
+    assert_eq!(send(&"x".repeat(34_000_000)).await.problem(413), "body-too-large");
     let long_key = lab.post("/v1/sessions/fox/messages", json!({"text": "a", "key": "k".repeat(201)})).await;
     assert_eq!(long_key.problem(400), "key-too-long");
     assert_eq!(lab.get("/v1/sessions/fox").await.expect(200)["seq"], 1);

@@ -113,7 +113,7 @@ impl<'a> Rows<'a> {
         let entities = &self.view.state.entities;
         let line = |row: &Row| {
             let reference = entities.reference_of(&row.kind, &row.id)?;
-            Some(shown_row(self.domain, entities, reference, row))
+            Some(self.shown(reference, row))
         };
         fitted(reported.rows.iter().filter_map(line).collect())
     }
@@ -124,9 +124,16 @@ impl<'a> Rows<'a> {
             Held::Draft(content) => Some(line(reference, content.clone())),
             Held::Row { text, place } => {
                 let row = self.row(*text, *place)?;
-                Some(shown_row(self.domain, entities, reference, &row))
+                Some(self.shown(reference, &row))
             }
         }
+    }
+
+    /// A record as models are shown it; a server may have put ids anywhere.
+    fn shown(&self, reference: &str, row: &Row) -> String {
+        let entities = &self.view.state.entities;
+        let line = shown_row(self.domain, entities, reference, row);
+        if self.domain.server.is_some() { entities.without_ids(&line) } else { line }
     }
 
     /// A draft with names in place of references.

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Operation, Purpose, Told};
+use super::{Offer, Operation, Purpose, Told, offers};
+use crate::assistant::domain::listed;
 use crate::assistant::domain::{Domain, Field, Filter, ID, Kind, Need, Op, Query, RecordType, check_record};
-use crate::assistant::domain::{ServerTool, listed};
 use crate::assistant::facts::{PlannedStep, StepKind};
 use crate::assistant::registry::{Detail, Held, Registry};
+use crate::assistant::state::Memory;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
 /// The tools over tables, and what each is given.
@@ -34,16 +35,17 @@ pub enum Wanted {
 /// What is wrong with it, one by one; nothing is run then.
 pub fn wanted(
     domain: &Domain,
-    entities: &Registry,
+    memory: &Memory,
     step: (u32, &PlannedStep),
     tool: &str,
     arguments: &Map<String, Value>,
 ) -> Result<Wanted, Vec<String>> {
-    let wish = Wish { domain, entities, turn: step.0, step: step.1 };
+    let wish = Wish { domain, entities: &memory.entities, turn: step.0, step: step.1 };
     if let Some(server) = &domain.server {
-        return match server.tool(tool) {
-            Some(known) => wish.call(known, arguments),
-            None => Err(vec![no_tool(tool, server.tools.iter().map(|tool| tool.name.as_str()))]),
+        let offers = offers(server, &memory.tools);
+        return match offers.iter().find(|offer| offer.name == tool) {
+            Some(offer) => wish.call(offer, arguments),
+            None => Err(vec![no_tool(tool, offers.iter().map(|offer| offer.name))]),
         };
     }
     let Some((_, operation)) = TOOLS.iter().find(|(name, _)| *name == tool) else {
@@ -285,8 +287,8 @@ impl<'w> Wish<'w> {
         Ok((self.domain.expect_type(&entity.kind)?, id))
     }
 
-    /// A tool of the server: references where it wants ids, everything else as it is.
-    fn call(&self, tool: &ServerTool, arguments: &Map<String, Value>) -> Result<Wanted, Vec<String>> {
+    /// A tool of the server: ids where it was given references, everything else as it is.
+    fn call(&self, tool: &Offer<'_>, arguments: &Map<String, Value>) -> Result<Wanted, Vec<String>> {
         if tool.writes && self.step.kind != StepKind::Write {
             return Err(vec![format!(
                 "`{}` changes something, and this step was planned as `{}`; only a `write` step may do that",
@@ -296,25 +298,45 @@ impl<'w> Wish<'w> {
         }
         let mut wrong = Vec::new();
         let mut given = arguments.clone();
-        for (name, kind) in &tool.references {
-            let Some(value) = given.get_mut(name) else { continue };
-            let resolve = |value: &Value| match value.as_str() {
-                Some(reference) => self.entities.id_of(reference, kind).map(Value::String),
-                None => Err(format!("`{name}` must be a reference of type `{kind}`")),
-            };
-            let resolved = match &*value {
-                Value::Array(values) => values.iter().map(resolve).collect::<Result<_, _>>().map(Value::Array),
-                one => resolve(one),
-            };
-            match resolved {
-                Ok(resolved) => *value = resolved,
-                Err(why) => wrong.push(why),
+        for (name, value) in &mut given {
+            let kind = tool.declared.and_then(|declared| declared.references.get(name));
+            match kind {
+                Some(kind) => self.identify(name, kind, value).unwrap_or_else(|why| wrong.push(why)),
+                None => self.unmask(value),
             }
         }
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        Ok(self.told(Operation::Call, json!({"tool": tool.name, "arguments": given})))
+        Ok(self.told(Operation::Call, json!({"tool": tool.name, "arguments": given, "writes": tool.writes})))
+    }
+
+    /// Puts ids in place of the references of an argument that takes nothing else.
+    fn identify(&self, name: &str, kind: &str, value: &mut Value) -> Result<(), String> {
+        let id = |value: &Value| match value.as_str() {
+            Some(reference) => self.entities.id_of(reference, kind).map(Value::String),
+            None => Err(format!("`{name}` must be a reference of type `{kind}`")),
+        };
+        *value = match &*value {
+            Value::Null => return Ok(()),
+            Value::Array(values) => Value::Array(values.iter().map(id).collect::<Result<_, _>>()?),
+            one => id(one)?,
+        };
+        Ok(())
+    }
+
+    /// Puts ids in place of references wherever one stands alone: the model was shown nothing else.
+    fn unmask(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Some(id) = self.entities.get(text).and_then(|entity| entity.id.clone()) {
+                    *text = id;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.unmask(item)),
+            Value::Object(members) => members.values_mut().for_each(|member| self.unmask(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 }
 

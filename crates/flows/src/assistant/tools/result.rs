@@ -7,10 +7,11 @@ use segue_core::signal::json::canonical;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Operation, Told};
+use super::{ITEM, Operation, Told};
 use crate::assistant::domain::{Domain, Query, RecordType};
 use crate::assistant::facts::Records;
 use crate::assistant::registry::{Action, Detail, Known, Registry, shortened};
+use crate::limits::MENTIONED_IDS_MAX;
 
 /// What a host returns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -137,6 +138,9 @@ pub fn taken(
             }
         }
     }
+    if told.op == Operation::Call {
+        mention(entities, told, reported, &mut rows);
+    }
     let deleted = deleted(reported);
     let gone = reported.gone.iter().chain(&deleted);
     let gone = gone.filter_map(|item| entities.reference_of(&item.kind, &item.id).map(str::to_owned));
@@ -153,6 +157,21 @@ pub fn taken(
         wrote: reported.changes.iter().map(|change| in_words(domain, change)).collect(),
         rows,
         text,
+    }
+}
+
+/// Ids that a server names beside its records get references too: whoever is shown those may have to give them back.
+fn mention(entities: &Registry, told: &Told, reported: &Reported, rows: &mut Vec<Known>) {
+    let fields = reported.rows.iter().flat_map(|row| row.fields.values().map(canonical));
+    let text: Vec<String> = reported.said.iter().cloned().chain(fields).collect();
+    let tool = told.rest.get("tool").and_then(Value::as_str).unwrap_or_default();
+    for id in entities.strange_ids(&text.join("\n")).into_iter().take(MENTIONED_IDS_MAX) {
+        if rows.iter().any(|known| known.id == id) {
+            continue;
+        }
+        let reference = entities.reference_for(ITEM, &id, rows);
+        let label = shortened(&format!("named by {tool}"));
+        rows.push(Known { reference, kind: ITEM.to_owned(), id, label, detail: Detail::None, place: None });
     }
 }
 

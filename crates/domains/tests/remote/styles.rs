@@ -1,0 +1,55 @@
+//! Both styles of the protocol: servers that know only one of them are understood.
+
+use std::path::Path;
+
+use segue_domains::Remote;
+use segue_flows::assistant::domain::Domain;
+use segue_flows::assistant::settings::Domains;
+use serde_json::json;
+
+use super::calling::{run, told};
+
+/// A server of a few lines that knows nothing but what it must.
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/server.sh");
+
+fn notes(style: &str, log: &Path) -> Domains {
+    let text = format!(
+        r#"
+        name = "notes"
+        [[type]]
+        name = "note"
+        label = "title"
+        fields = [{{ name = "title", kind = "text" }}, {{ name = "done", kind = "yes_no" }}]
+        [server]
+        command = ["sh", "{SERVER}", "{style}", "{}"]
+        tools = [
+          {{ name = "list_notes", writes = false, returns = "note", at = "/notes", id = "uid" }},
+          {{ name = "finish_note", writes = true, references = {{ note = "note" }} }},
+        ]
+        "#,
+        log.display()
+    );
+    Domains::new([Domain::parse(&text).expect("sound")])
+}
+
+#[tokio::test]
+async fn a_server_is_understood_in_both_styles_of_the_protocol() {
+    for style in ["initialize", "discover"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let host = Remote::new(notes(style, &log));
+        let described = run(&host, told("describe", json!({}))).await.expect("it is described");
+        let names: Vec<&str> = described.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        assert_eq!(names, ["list_notes", "finish_note"], "{style}: what the domain does not name is not there");
+        assert_eq!(described.tools[0]["arguments"]["type"], "object");
+        let listed = run(&host, told("call", json!({"tool": "list_notes", "arguments": {}}))).await.expect("called");
+        let labels: Vec<&str> = listed.rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(labels, ["Buy oak", "Call Noor"], "{style}");
+        assert_eq!((listed.rows[1].kind.as_str(), &listed.rows[1].fields["done"]), ("note", &json!(true)));
+        let heard = std::fs::read_to_string(&log).expect("it was told something");
+        let says = |word: &str| heard.contains(&format!("\"method\":\"{word}\""));
+        assert!(says("server/discover"), "{style}: the newer style is tried first");
+        assert_eq!(says("initialize"), style == "initialize", "{style}: {heard}");
+        assert!(heard.contains("\"name\":\"segue\""), "{style}: it says who it is");
+    }
+}

@@ -1,0 +1,187 @@
+//! Whole turns over a real server's tools: what models are shown of it, what it is told, and what the reply may claim.
+
+use std::sync::Arc;
+
+use segue_core::event::{Event, Outcome};
+use segue_core::ids::{Seq, SessionId};
+use segue_domains::Remote;
+use segue_engine::tools::Tools;
+use segue_engine::{Engine, Message, Opening, Setup};
+use segue_flows::assistant::settings::Domains;
+use segue_flows::assistant::tools::REMOTE;
+use segue_models::{Models, Scripted};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use serde_json::json;
+
+use super::calling::{TOOLS, domain, started};
+use super::notes::{Notes, OAK};
+
+const HEARD: &str = r#"
+[[reply]]
+role = "understand"
+json = '{"expressed": "wants the oak done", "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null}'
+"#;
+
+async fn open(domains: Domains, script: &str) -> (Engine, SessionId) {
+    let model: Scripted = format!("{HEARD}{script}").parse().expect("a sound script");
+    let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
+    let setup = Setup::new(store, segue_flows::with(domains.clone()), Models::only(Arc::new(model)), "scripted");
+    let tools = Tools::default().with(REMOTE, Arc::new(Remote::new(domains)));
+    let engine = Engine::start(Setup { tools, ..setup }).await.expect("it starts");
+    let opening = Opening { settings: json!({"domain": "notes"}), ..Opening::default() };
+    let session = engine.open(&"assistant".into(), opening).await.expect("opened");
+    (engine, session)
+}
+
+/// Everything that a role was shown, or all of them.
+async fn shown(engine: &Engine, session: &SessionId, role: Option<&str>) -> String {
+    let mut shown = String::new();
+    for recorded in engine.events(session, Seq(0), 500).await.expect("readable") {
+        if let Event::CallOpened(opened) = &recorded.event
+            && role.is_none_or(|role| opened.role == *role)
+        {
+            let prompt = engine.prompt(session, opened.call).await.expect("it was made");
+            shown.extend(prompt.messages.iter().map(|message| message.text()));
+        }
+    }
+    shown
+}
+
+const FINISH: &str = r#"
+[[reply]]
+role = "think"
+json = { decision = "plan_direct", goal = "finish the note", steps = [
+  { description = "list the notes", type = "read", subdomain = "note", group = 1, refs = [] },
+  { description = "finish the note about oak", type = "write", subdomain = "note", group = 2, refs = [] },
+] }
+
+[[reply]]
+role = "act"
+agent = "step-1"
+ask = "go"
+json = { action = "tool_call", tool = "list_notes", arguments = {} }
+
+[[reply]]
+role = "act"
+agent = "step-1"
+json = { action = "step_complete", outcome = "two notes", refs = ["note_1", "note_2"] }
+
+[[reply]]
+role = "act"
+agent = "step-2"
+ask = "go"
+json = { action = "tool_call", tool = "finish_note", arguments = { note = "note_1" } }
+
+[[reply]]
+role = "act"
+agent = "step-2"
+json = { action = "step_complete", outcome = "it is finished" }
+
+[[reply]]
+role = "reply"
+text = "The oak is done."
+"#;
+
+#[tokio::test]
+async fn a_conversation_over_a_servers_tools_shows_references_and_no_ids() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (engine, session) = open(domain(&started(folder.path()), TOOLS), FINISH).await;
+    for said in ["finish the oak", "and again"] {
+        let report = engine.ask(&session, Message::from(said)).await.expect("answered");
+        assert_eq!((report.outcome, report.said), (Outcome::Done, vec!["The oak is done.".to_owned()]));
+    }
+    assert_eq!(Notes::new(folder.path()).done(&format!("finish_note {{\"note\":\"{OAK}\"}}")), 2, "it is told the id");
+    let all = shown(&engine, &session, None).await;
+    assert!(!all.contains("5f0e8a12"), "no id reaches a model: {all}");
+    let act = shown(&engine, &session, Some("act")).await;
+    assert!(act.contains("finished note_1 and not item_1") && act.contains("\"by\":\"item_1\""), "{act}");
+    assert!(act.contains("- finish_note: finishes a note (changes something: only in a write step)"), "{act}");
+    assert!(act.contains("note takes a reference of type note"), "{act}");
+    let think = shown(&engine, &session, Some("think")).await;
+    assert!(think.contains("- list_notes: lists notes\n") && think.contains("- finish_note: finishes a note (changes"));
+    let reply = shown(&engine, &session, Some("reply")).await;
+    assert!(reply.contains("finish_note was done"), "{reply}");
+    let events = engine.events(&session, Seq(0), 500).await.expect("readable");
+    let described =
+        events.iter().filter(|event| matches!(&event.event, Event::Fact { kind, .. } if kind == "described"));
+    assert_eq!(described.count(), 1, "what has not changed is not noted again");
+}
+
+const STAMP: &str = r#"
+[[reply]]
+role = "think"
+json = { decision = "plan_direct", goal = "stamp it", steps = [
+  { description = "stamp it", type = "write", subdomain = "note", group = 1, refs = [] },
+  { description = "look at it", type = "read", subdomain = "note", group = 2, refs = [] },
+] }
+
+[[reply]]
+role = "act"
+json = { action = "tool_call", tool = "stamp", arguments = {} }
+
+[[reply]]
+role = "reply"
+text = "I do not know whether it is stamped."
+"#;
+
+#[tokio::test]
+async fn a_write_whose_server_died_is_not_repeated_and_nobody_claims_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (engine, session) = open(domain(&started(folder.path()), TOOLS), STAMP).await;
+    let report = engine.ask(&session, Message::from("stamp it")).await.expect("answered");
+    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(Notes::new(folder.path()).done("stamp"), 1);
+    let reply = shown(&engine, &session, Some("reply")).await;
+    assert!(reply.contains("stamp it: failed. it is not known whether this was done: the server went away"), "{reply}");
+    assert!(reply.contains("look at it: not begun"), "{reply}");
+}
+
+const BARE: &str = r#"
+[[reply]]
+role = "think"
+json = { decision = "plan_direct", goal = "finish the note", steps = [
+  { description = "list the notes", type = "read", subdomain = "notes", group = 1, refs = [] },
+  { description = "finish the note about oak", type = "write", subdomain = "notes", group = 2, refs = [] },
+] }
+
+[[reply]]
+role = "act"
+agent = "step-1"
+ask = "go"
+json = { action = "tool_call", tool = "list_notes", arguments = {} }
+
+[[reply]]
+role = "act"
+agent = "step-1"
+json = { action = "step_complete", outcome = "two notes", refs = ["item_1"] }
+
+[[reply]]
+role = "act"
+agent = "step-2"
+ask = "go"
+json = { action = "tool_call", tool = "finish_note", arguments = { note = "item_1" } }
+
+[[reply]]
+role = "act"
+agent = "step-2"
+json = { action = "step_complete", outcome = "it is finished" }
+
+[[reply]]
+role = "reply"
+text = "The oak is done."
+"#;
+
+#[tokio::test]
+async fn a_server_of_which_nothing_is_declared_can_be_talked_to_as_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!("name = \"notes\"\n[server]\n{}", started(folder.path()));
+    let domains = Domains::new([segue_flows::assistant::domain::Domain::parse(&text).expect("sound")]);
+    let (engine, session) = open(domains, BARE).await;
+    let report = engine.ask(&session, Message::from("finish the oak")).await.expect("answered");
+    assert_eq!(report.outcome, Outcome::Done);
+    let all = shown(&engine, &session, None).await;
+    assert!(!all.contains("5f0e8a12"), "{all}");
+    assert!(all.contains("item_1") && all.contains("item_3"), "{all}");
+    let server = Notes::new(folder.path());
+    assert_eq!(server.done(&format!("finish_note {{\"note\":\"{OAK}\"}}")), 1, "it is told the id");
+}
