@@ -44,7 +44,7 @@ pub async fn ollama(transport: &dyn Transport, catalog: &Catalog, env: &dyn Fn(&
 
 /// Whatever the Ollama on this machine serves, or the one wherever the environment says it is.
 #[must_use]
-pub fn ollama_here(env: &dyn Fn(&str) -> Option<String>) -> Wanted {
+fn ollama_here(env: &dyn Fn(&str) -> Option<String>) -> Wanted {
     let host = env(OLLAMA_HOST);
     let base_url = Some(ollama_place(host.as_deref()));
     let login_env = host.filter(|host| host.contains('@')).map(|_| OLLAMA_HOST.to_owned());
@@ -52,6 +52,21 @@ pub fn ollama_here(env: &dyn Fn(&str) -> Option<String>) -> Wanted {
     let tokens = env(OLLAMA_CONTEXT).and_then(|tokens| tokens.trim().parse().ok());
     wanted.known.window_tokens = tokens.filter(|tokens| *tokens > 0);
     wanted
+}
+
+/// A wanted model at the place that the environment names, where nobody named another.
+#[must_use]
+pub fn placed(wanted: Wanted, env: &dyn Fn(&str) -> Option<String>) -> Wanted {
+    if wanted.provider != OLLAMA || wanted.base_url.is_some() {
+        return wanted;
+    }
+    let here = ollama_here(env);
+    let mut placed = wanted;
+    placed.known.window_tokens = placed.known.window_tokens.or(here.known.window_tokens);
+    if env(OLLAMA_HOST).is_some_and(|host| !host.trim().is_empty()) {
+        (placed.base_url, placed.login_env) = (here.base_url, here.login_env);
+    }
+    placed
 }
 
 /// Whether a model in Ollama's list talks; many only turn texts into numbers.

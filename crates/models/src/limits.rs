@@ -19,6 +19,8 @@ pub const SECRET_BYTES_MIN: usize = 6;
 pub const SSE_EVENT_BYTES_MAX: usize = 16 << 20;
 /// Fewest tokens an answer is given, however little room there is: a server says better why it cannot.
 pub const ANSWER_TOKENS_MIN: u32 = 16;
+/// By how much a vendor may count more tokens than we do.
+pub const PROMPT_MARGIN_PERCENT: u32 = 25;
 /// Fewest tokens of thought that a vendor takes as a number.
 pub const THOUGHT_TOKENS_MIN: u32 = 1_024;
 /// Most bytes a vendor may take to send one answer.

@@ -131,6 +131,7 @@ impl Member {
                 let mut wanted: Wanted = (**wanted).clone();
                 wanted.known.window_tokens = model.window_tokens.or(wanted.known.window_tokens);
                 wanted.known.price = model.price.or(wanted.known.price);
+                let wanted = discover::placed(wanted, &env);
                 let mut found = config.catalog.find(&wanted, &env)?;
                 let mut is_window_assumed = found.window == WindowIs::Assumed;
                 // A local server tells at once; others are not kept waiting for.

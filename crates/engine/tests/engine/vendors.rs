@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use segue_core::event::Event;
-use segue_core::prompt::{Failure, FailureKind, Usage};
+use segue_core::prompt::{Failure, FailureKind, Spent, Usage};
 use segue_core::scope::Scope;
 use segue_engine::pace::ModelLimits;
 use segue_engine::{Casting, Engine, Setup};
+use segue_models::http::{Client, Patience};
+use segue_models::vendor::{Access, Connection, Manner, Skills, Vendor, Wire};
 use segue_models::{Chunk, ChunkStream, Description, Growth, Model, ModelCard, Models, Price, Request};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::Puppet;
@@ -194,3 +196,51 @@ async fn a_model_is_told_whether_its_prompt_will_grow() {
         assert_eq!(model.0.lock().expect("nobody panicked").last(), Some(&expected));
     }
 }
+
+/// A server on a real socket that says this much in answer to a request, and then nothing more until it is hung up on.
+fn stalling(says: &'static str) -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let mut request = [0; 64 << 10];
+            let _ = socket.read(&mut request).and_then(|_| socket.write_all(says.as_bytes()));
+            while socket.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
+        }
+    });
+    format!("http://{address}/v1")
+}
+
+#[tokio::test]
+async fn a_server_that_stalls_on_its_socket_is_given_up_before_and_within_its_answer() {
+    for (says, words, spent) in [("", "no answer within", None), (HALF, "silent for", Some(Spent::default()))] {
+        let mut role = speaker();
+        (role.timeout_ms, role.retries.attempts_max) = (400, 1);
+        let (base, _calls) = setup(MemoryStore::open(&MemoryDisk::new()), chat_of(role));
+        let connection = Connection {
+            provider: "acme".into(),
+            wire: Wire::Chat,
+            base_url: stalling(says),
+            model: "m-1".into(),
+            key: Access::Open,
+            skills: Skills::unknown(8_192),
+            manner: Manner::default(),
+        };
+        let vendor = Vendor::new(connection, Arc::new(Client::new(Patience::Ample)));
+        let models = Arc::new(Models::only(Arc::new(vendor)));
+        let engine = Engine::start(Setup { models, ..base }).await.expect("it starts");
+        let session = open(&engine).await;
+        let _ = ask(&engine, &session, "hello").await.expect("it lives");
+        let failed = events(&engine, &session).await.into_iter().find_map(|event| match event {
+            Event::CallFailed { failure, .. } => Some(failure),
+            _ => None,
+        });
+        let failure = failed.expect("it is given up");
+        assert_eq!((failure.kind, failure.spent), (FailureKind::Timeout, spent), "{failure}");
+        assert!(failure.message.starts_with(words), "{failure}");
+    }
+}
+
+/// The beginning of an answer.
+const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";

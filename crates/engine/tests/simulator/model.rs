@@ -138,8 +138,8 @@ fn map(dice: &mut Dice, mark: &str) -> String {
     let edge = |to: u64, kind: &str| json!({"from": "p0", "to": format!("p{to}"), "kind": kind});
     let (roles, kinds) = (["anchor", "challenger", "?"], ["supports", "conflicts", "prerequisite"]);
     let count = dice.between(1, 4);
-    let claims: Vec<_> = (0..count).map(|id| claim(id, *dice.pick(&roles))).collect();
-    let edges: Vec<_> = (1..4).map(|to| edge(to, *dice.pick(&kinds))).collect();
+    let claims: Vec<_> = (0..count).map(|id| claim(id, dice.pick::<&str>(&roles))).collect();
+    let edges: Vec<_> = (1..4).map(|to| edge(to, dice.pick::<&str>(&kinds))).collect();
     let map = json!({"claims": claims, "edges": edges, "gaps": ["How long?"]}).to_string();
     match dice.below(10) {
         0 => format!("{mark} They would go."),

@@ -85,11 +85,11 @@ pub(super) fn read(message: &str) -> Consent {
     if !starts(&YES) && !is_alone {
         return Consent::Neither;
     }
-    let is_question = message.contains('?') && !starts(&["why not"]);
-    let rest = if starts(&["why not"]) { 2 } else { 0 };
-    let is_against = (rest..said.len()).any(|at| AGAINST.iter().any(|phrase| begins(&said[at..], phrase)));
-    let asks_why_not = said.windows(2).any(|pair| pair[0].text == "why" && pair[1].text == "not");
-    if (is_against || is_question) && !asks_why_not { Consent::Neither } else { Consent::Yes }
+    // "Why not?" is neither a question nor a refusal.
+    let is_why_not = |at: usize| at > 0 && said[at].text == "not" && said[at - 1].text == "why";
+    let is_question = message.contains('?') && !(0..said.len()).any(is_why_not);
+    let mut against = (0..said.len()).filter(|at| AGAINST.iter().any(|phrase| begins(&said[*at..], phrase)));
+    if is_question || against.any(|at| !is_why_not(at)) { Consent::Neither } else { Consent::Yes }
 }
 
 /// Whether the message asks for the same once more and nothing else.
@@ -141,6 +141,7 @@ mod tests {
             "tell me about the bank",
             "I would rather see a flat",
             "go back to the first idea",
+            "sure, why not? but not today",
         ] {
             assert_eq!(read(message), Consent::Neither, "{message}");
         }

@@ -4,7 +4,7 @@ use segue_core::limits::WINDOW_RESERVE_TOKENS;
 use serde::{Deserialize, Serialize};
 
 use super::{Connection, Wire};
-use crate::limits::{ANSWER_TOKENS_MIN, THOUGHT_TOKENS_MIN};
+use crate::limits::{ANSWER_TOKENS_MIN, PROMPT_MARGIN_PERCENT, THOUGHT_TOKENS_MIN};
 
 /// What a model can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,10 +192,13 @@ impl Connection {
             // A model that talks for ever must not fill a small window with it.
             (None, Thinking::Unknown) => Effort::Medium.tokens().min(window / 4),
         };
-        let wanted = reply_tokens_max.saturating_add(thoughts.max(self.skills.thought_tokens_min));
-        let room = window.saturating_sub(prompt_tokens).saturating_sub(WINDOW_RESERVE_TOKENS).max(ANSWER_TOKENS_MIN);
-        let most = self.skills.output_tokens_max.unwrap_or(u32::MAX);
-        wanted.min(most).min(room)
+        let beside = |prompt: u32| window.saturating_sub(prompt).saturating_sub(WINDOW_RESERVE_TOKENS);
+        let answer = reply_tokens_max.min(beside(prompt_tokens).max(ANSWER_TOKENS_MIN));
+        // Every vendor counts a little differently, so thoughts get only what is there for sure.
+        let more = prompt_tokens / 100 * PROMPT_MARGIN_PERCENT;
+        let sure = beside(prompt_tokens.saturating_add(more)).saturating_sub(answer);
+        let thoughts = thoughts.max(self.skills.thought_tokens_min).min(sure);
+        answer.saturating_add(thoughts).min(self.skills.output_tokens_max.unwrap_or(u32::MAX))
     }
 
     /// Tokens of thought out of so many for the whole answer, where a vendor wants a number; none if there is no room to think.

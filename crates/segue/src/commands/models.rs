@@ -6,7 +6,7 @@ use anyhow::Context;
 use segue_core::ids::ModelName;
 use segue_models::card::{ModelCard, Price};
 use segue_models::catalog::Wanted;
-use segue_models::discover::{OLLAMA, offered, ollama_here};
+use segue_models::discover::{offered, placed};
 use segue_models::http::{Client, Patience};
 use segue_models::limits::LISTING_MS_MAX;
 use serde_json::{Value, json};
@@ -116,12 +116,11 @@ fn prices(card: Option<ModelCard>) -> [String; 3] {
 fn wanted(config: &Config, name: &str) -> Wanted {
     let configured = config.models.get(&ModelName::from(name)).map(|model| &model.value.kind);
     if let Some(ModelKind::Vendor(wanted)) = configured {
-        return (**wanted).clone();
+        return placed((**wanted).clone(), &env);
     }
     let provider = config.catalog.providers().into_iter().find(|(provider, _)| *provider == name);
-    let here = if name == OLLAMA { ollama_here(&env) } else { Wanted::default() };
     let model = provider.and_then(|(_, provider)| provider.default.clone()).unwrap_or_else(|| "any".to_owned());
-    Wanted { provider: name.to_owned(), model, ..here }
+    placed(Wanted { provider: name.to_owned(), model, ..Wanted::default() }, &env)
 }
 
 /// What a provider says it serves, or the server of a configured model.

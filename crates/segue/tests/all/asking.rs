@@ -40,6 +40,7 @@ fn machines_are_told_what_the_turn_came_to() {
               "model": "scripted",
               "ms": 0,
               "role": "assistant",
+              "stop": "done",
               "tokens_cached": 0,
               "tokens_in": 40,
               "tokens_out": 5,

@@ -284,7 +284,8 @@ fn thoughts_without_an_answer_are_a_failure_and_a_cut_answer_is_said_to_be_one()
     let home = Home::new();
     let config = home.place.read("segue.toml");
     let named = |name: &str| config.replace("[models.echo]", &format!("[models.{name}]"));
-    home.place.write("segue.toml", &format!("{}{}{config}", named("dreamer"), named("rambler")));
+    let models = format!("[models]\ndefault = \"echo\"\n{}{}{config}", named("dreamer"), named("rambler"));
+    home.place.write("segue.toml", &models);
     let run = home.run(&["send", "--session", "a", "--model", "dreamer", "hello"]);
     assert!(run.code == 1 && run.err.contains("no room left to answer"), "{}", run.err);
     assert_eq!(home.vendor.asked().len(), 1, "it would do no better the next time");

@@ -20,6 +20,7 @@ fn a_configured_model_answers_and_its_price_is_known() {
     let doctor = place.ok(&["doctor"]);
     let beginning = "ok     config    segue.toml\n\
         ok     store     HOME/.local/share/segue/segue.db: N KB, 1 session read\n\
+        ok     records   HOME/.local/share/segue/segue-records.db (kitchen, reading), which is made at first use\n\
         ok     model     echo: scripted, N tokens\n";
     assert!(doctor.starts_with(beginning), "{doctor}");
     assert!(doctor.contains("ok     role      chat/assistant: echo\n") && !doctor.contains("pretends"), "{doctor}");
