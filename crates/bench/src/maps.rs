@@ -68,7 +68,7 @@ fn map(claims: usize, edges: usize) -> Map {
             2 => EdgeKind::Supports,
             _ => EdgeKind::Prerequisite,
         };
-        let (from, to) = if number % 97 == 0 { (one, other) } else { (one.min(other), one.max(other)) };
+        let (from, to) = if number.is_multiple_of(97) { (one, other) } else { (one.min(other), one.max(other)) };
         Edge { from: id(from), to: id(to), kind }
     };
     Map {

@@ -232,3 +232,33 @@ async fn hear(request: reqwest::RequestBuilder, live: oneshot::Sender<()>) -> Re
     }
     anyhow::bail!("a stream ended before its turn did")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::Keeper;
+    use crate::flows::Shape;
+    use crate::measure::What;
+
+    fn job(what: What, sessions: usize, dir: &tempfile::TempDir) -> Job {
+        let dir = dir.path().to_owned();
+        Job { what, keeper: Keeper::Sqlite, shape: Shape::Single, turns: 3, reps: 1, sessions, dir }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn turns_over_http_are_measured_beside_those_in_process() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let rows = turns(&job(What::Http, 2, &dir)).await.expect("measured");
+        let figure = |name: &str| rows[0][name].as_f64().expect("a figure");
+        assert!(figure("turns_per_s") > 0.0 && figure("in_process_turns_per_s") > 0.0, "{rows:?}");
+        assert!(figure("p99") >= figure("median"), "{rows:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_stream_hears_all_of_its_turn() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let rows = streams(&job(What::Streams, 20, &dir)).await.expect("measured");
+        let events = rows[0]["events"].as_u64().expect("a count");
+        assert!(events > 0 && events % 20 == 0, "all hear as many: {rows:?}");
+    }
+}
