@@ -24,26 +24,16 @@ pub fn check() -> Result<Outcome> {
         )));
     };
     studio::install()?;
-    let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
-    if !built.context("cargo could not be started")?.success() {
-        return Ok(Outcome::Failed);
-    }
+    let Some(program) = checkout::program()? else { return Ok(Outcome::Failed) };
     let status = Command::new("npm")
         .current_dir(checkout::root().join("web"))
         .args(["run", "--silent", "browser"])
         .env(CHOSEN, &browser)
-        .env("SEGUE_PROGRAM", program()?)
+        .env("SEGUE_PROGRAM", &program)
         .stdin(Stdio::null())
         .status()
         .context("npm could not be started")?;
     Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
-}
-
-/// The program that was just built: beside this one.
-fn program() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know where it is")?;
-    let name = format!("segue{}", std::env::consts::EXE_SUFFIX);
-    Ok(own.parent().unwrap_or(Path::new(".")).join(name))
 }
 
 fn find_or_install() -> Result<Option<PathBuf>> {

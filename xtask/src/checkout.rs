@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use anyhow::{Context, Result};
+
 /// The top of the checkout. `cargo run` says at run time where this package is; the path known when it was compiled may
 /// be that of another checkout that shares our target directory.
 pub fn root() -> PathBuf {
@@ -18,6 +20,16 @@ pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(root()).stdin(Stdio::null());
     command
+}
+
+/// Builds the program for whoever needs it running; it comes to lie beside this one. Nothing if it does not build, which cargo has told.
+pub fn program() -> Result<Option<PathBuf>> {
+    let built = cargo().args(["build", "--package", "segue", "--locked"]).status();
+    if !built.context("cargo could not be started")?.success() {
+        return Ok(None);
+    }
+    let own = std::env::current_exe().context("this program does not know where it is")?;
+    Ok(Some(own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX))))
 }
 
 #[cfg(test)]

@@ -52,13 +52,10 @@ pub fn check() -> Result<Outcome> {
         Ok(python) => python,
         Err(error) => return Ok(Outcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
     };
-    let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
-    if !built.context("cargo could not be started")?.success() {
-        return Ok(Outcome::Failed);
-    }
+    let Some(program) = checkout::program()? else { return Ok(Outcome::Failed) };
     // Words come at a pace at which they can be heard one by one; the tester has no use for that.
-    let (slow, fast) =
-        (Server::start(&folder.join("slow"), "reading")?, Server::start(&folder.join("fast"), "instant")?);
+    let slow = Server::start(&program, &folder.join("slow"), "reading")?;
+    let fast = Server::start(&program, &folder.join("fast"), "instant")?;
     let tests = checkout::root().join("crates/server/tests/clients");
     // Node looks for packages above the file that wants them.
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
@@ -153,7 +150,7 @@ struct Server {
 
 impl Server {
     /// Starts it in a folder in which nothing of an earlier run is left.
-    fn start(folder: &Path, pace: &str) -> Result<Self> {
+    fn start(program: &Path, folder: &Path, pace: &str) -> Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
         }
@@ -162,8 +159,6 @@ impl Server {
         std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\npace = \"{pace}\"\n"))
             .context("cannot write the configuration")?;
         let log = std::fs::File::create(folder.join("server.log")).context("cannot write server.log")?;
-        let own = std::env::current_exe().context("this program does not know where it is")?;
-        let program = own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX));
         let mut child = Command::new(program)
             .args(["serve", "--port", "0", "--config"])
             .arg(&config)

@@ -47,25 +47,16 @@ pub fn check() -> Result<Outcome> {
         Ok(installed) => installed,
         Err(error) => return Ok(Outcome::Skipped(format!("the local model cannot be set up: {error:#}"))),
     };
-    let built = checkout::cargo().args(["build", "--package", "segue", "--locked"]).status();
-    if !built.context("cargo could not be started")?.success() {
-        return Ok(Outcome::Failed);
-    }
+    let Some(program) = checkout::program()? else { return Ok(Outcome::Failed) };
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
     let server = Server::start(&installed, port)?;
-    match talk::hold(&program()?, &server.url(), &folder()) {
+    match talk::hold(&program, &server.url(), &folder()) {
         Ok(()) => Ok(Outcome::Passed),
         Err(error) => {
             println!("the conversation did not go as it must: {error:#}");
             Ok(Outcome::Failed)
         }
     }
-}
-
-/// The program that was just built: beside this one.
-fn program() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know where it is")?;
-    Ok(own.with_file_name(format!("segue{}", std::env::consts::EXE_SUFFIX)))
 }
 
 fn folder() -> PathBuf {
