@@ -315,7 +315,7 @@ mod oracle {
         let may_be = |known: &&str| {
             *known == bare || (closing.len() == name.len() && closing.len() == bare.len() && known.starts_with(&bare))
         };
-        !bare.is_empty() && blanks <= 3 && name.len() - closing.len() < 3 && NAMES.iter().any(|known| may_be(known))
+        !bare.is_empty() && blanks <= 3 && name.len() - closing.len() < 3 && NAMES.iter().any(may_be)
     }
 
     fn ends(label: &str, own: &str) -> bool {

@@ -256,7 +256,6 @@ fn calls(stage: &mut Stage) {
         usage,
         sent_back: None,
         seal: None,
-        ..Reply::default()
     };
     stage.reply("speaker", full);
     let (call, attempt) = stage.open_call("speaker");
