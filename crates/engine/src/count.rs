@@ -8,7 +8,11 @@ use std::sync::LazyLock;
 use segue_core::context::Count;
 use tiktoken::CoreBpe;
 
-static VOCABULARY: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
+/// Loaded on a thread of its own: what that takes beside the vocabulary itself, which is as much again, goes back with the thread.
+static VOCABULARY: LazyLock<CoreBpe> = LazyLock::new(|| {
+    let load = tiktoken::encoding::o200k_base;
+    std::thread::Builder::new().spawn(load).ok().and_then(|thread| thread.join().ok()).unwrap_or_else(load)
+});
 
 /// Counts with the o200k vocabulary, which is loaded when it is first needed.
 #[derive(Debug, Clone, Copy, Default)]
