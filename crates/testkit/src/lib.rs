@@ -4,11 +4,13 @@ mod check;
 pub mod miniatures;
 mod puppet;
 mod stage;
+mod transcript;
 mod words;
 
 pub use check::promises;
 pub use puppet::Puppet;
 pub use stage::{MODEL, Stage};
+pub use transcript::spoken;
 pub use words::{Shelf, Words};
 
 /// The pages of the documentation whose examples run here.

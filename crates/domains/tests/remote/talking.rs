@@ -47,12 +47,13 @@ async fn shown(engine: &Engine, session: &SessionId, role: Option<&str>) -> Stri
     shown
 }
 
+/// Notes are listed and one is finished. What stands in capitals is told by `finishing`.
 const FINISH: &str = r#"
 [[reply]]
 role = "think"
 json = { decision = "plan_direct", goal = "finish the note", steps = [
-  { description = "list the notes", type = "read", subdomain = "note", group = 1, refs = [] },
-  { description = "finish the note about oak", type = "write", subdomain = "note", group = 2, refs = [] },
+  { description = "list the notes", type = "read", subdomain = "KIND", group = 1, refs = [] },
+  { description = "finish the note about oak", type = "write", subdomain = "KIND", group = 2, refs = [] },
 ] }
 
 [[reply]]
@@ -64,13 +65,13 @@ json = { action = "tool_call", tool = "list_notes", arguments = {} }
 [[reply]]
 role = "act"
 agent = "step-1"
-json = { action = "step_complete", outcome = "two notes", refs = ["note_1", "note_2"] }
+json = { action = "step_complete", outcome = "two notes", refs = [LISTED] }
 
 [[reply]]
 role = "act"
 agent = "step-2"
 ask = "go"
-json = { action = "tool_call", tool = "finish_note", arguments = { note = "note_1" } }
+json = { action = "tool_call", tool = "finish_note", arguments = { note = "ONE" } }
 
 [[reply]]
 role = "act"
@@ -82,10 +83,17 @@ role = "reply"
 text = "The oak is done."
 "#;
 
+/// The scenario with the type of what is listed, the references of all of it, and the one that is finished.
+fn finishing(kind: &str, listed: &[&str], one: &str) -> String {
+    let listed: Vec<String> = listed.iter().map(|reference| format!("{reference:?}")).collect();
+    FINISH.replace("KIND", kind).replace("LISTED", &listed.join(", ")).replace("ONE", one)
+}
+
 #[tokio::test]
 async fn a_conversation_over_a_servers_tools_shows_references_and_no_ids() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (engine, session) = open(domain(&started(folder.path()), TOOLS), FINISH).await;
+    let (engine, session) =
+        open(domain(&started(folder.path()), TOOLS), &finishing("note", &["note_1", "note_2"], "note_1")).await;
     for said in ["finish the oak", "and again"] {
         let report = engine.ask(&session, Message::from(said)).await.expect("answered");
         assert_eq!((report.outcome, report.said), (Outcome::Done, vec!["The oak is done.".to_owned()]));
@@ -136,47 +144,12 @@ async fn a_write_whose_server_died_is_not_repeated_and_nobody_claims_it() {
     assert!(reply.contains("look at it: not begun"), "{reply}");
 }
 
-const BARE: &str = r#"
-[[reply]]
-role = "think"
-json = { decision = "plan_direct", goal = "finish the note", steps = [
-  { description = "list the notes", type = "read", subdomain = "notes", group = 1, refs = [] },
-  { description = "finish the note about oak", type = "write", subdomain = "notes", group = 2, refs = [] },
-] }
-
-[[reply]]
-role = "act"
-agent = "step-1"
-ask = "go"
-json = { action = "tool_call", tool = "list_notes", arguments = {} }
-
-[[reply]]
-role = "act"
-agent = "step-1"
-json = { action = "step_complete", outcome = "two notes", refs = ["item_1"] }
-
-[[reply]]
-role = "act"
-agent = "step-2"
-ask = "go"
-json = { action = "tool_call", tool = "finish_note", arguments = { note = "item_1" } }
-
-[[reply]]
-role = "act"
-agent = "step-2"
-json = { action = "step_complete", outcome = "it is finished" }
-
-[[reply]]
-role = "reply"
-text = "The oak is done."
-"#;
-
 #[tokio::test]
 async fn a_server_of_which_nothing_is_declared_can_be_talked_to_as_well() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = format!("name = \"notes\"\n[server]\n{}", started(folder.path()));
     let domains = Domains::new([segue_flows::assistant::domain::Domain::parse(&text).expect("sound")]);
-    let (engine, session) = open(domains, BARE).await;
+    let (engine, session) = open(domains, &finishing("notes", &["item_1"], "item_1")).await;
     let report = engine.ask(&session, Message::from("finish the oak")).await.expect("answered");
     assert_eq!(report.outcome, Outcome::Done);
     let all = shown(&engine, &session, None).await;

@@ -138,9 +138,7 @@ fn a_write_is_refused_in_a_step_that_was_not_planned_as_one() {
 
 #[test]
 fn a_step_that_only_says_it_wrote_is_not_believed() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
+    let mut stage = about_to_write();
     act(&mut stage, done("added the meal"));
     assert!(asked(&stage, "act").contains("nothing was written in this step"));
     act(&mut stage, done("added the meal, really"));
@@ -240,12 +238,7 @@ fn a_model_that_does_not_answer_fails_its_step_and_the_reply_says_so() {
 
 #[test]
 fn what_was_written_is_told_even_if_nobody_can_phrase_it() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
-    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
-    act(&mut stage, done("added"));
+    let mut stage = wrote();
     stage.answer("reply", "").answer("reply", "");
     let said = stage.said();
     assert!(
@@ -271,38 +264,28 @@ fn a_model_that_cannot_be_reached_fails_the_turn_with_the_reason() {
 
 #[test]
 fn a_write_that_was_cut_off_is_settled_with_the_host() {
-    let start = || {
-        let mut stage = open();
-        read_turn(&mut stage, "what can I cook?");
-        decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-        act(&mut stage, meal("recipe_1"));
-        stage
-    };
     // It never happened: the step is told, and may try again.
-    let mut stage = start();
+    let mut stage = writing();
     stage.tool("records", Err("the tool did not answer within 600 s and was stopped"));
     let settle = runs(&stage).pop().expect("it is asked about");
     assert_eq!((told(&settle).op, &told(&settle).rest["of"]), (Operation::Settle, &json!(2)));
     host(&mut stage, &json!({"never": true}).to_string());
     assert!(asked(&stage, "act").contains("## create was not done\n\nit was not done"));
     // It did happen: the step goes on as if nothing had been.
-    let mut stage = start();
+    let mut stage = writing();
     stage.tool("records", Err("timed out"));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     assert!(asked(&stage, "reply").contains("- created meal “Lemon Herb Chicken”"));
     // It is not known: nobody claims anything.
-    let mut stage = start();
+    let mut stage = writing();
     stage.tool("records", Err("timed out")).tool("records", Err("the disk is gone"));
     assert!(asked(&stage, "reply").contains("it is not known whether this was done"));
 }
 
 #[test]
 fn a_write_that_was_done_although_its_turn_was_stopped_is_told_and_can_be_taken_back() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
+    let mut stage = writing();
     stage.command(segue_core::decide::Command::Cancel);
     assert_eq!(outcome(&stage), Some(Outcome::Cancelled));
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));

@@ -94,12 +94,7 @@ fn the_trace_of_a_turn_says_what_was_curated_done_and_not_done() {
 
 #[test]
 fn writes_are_shown_with_whether_they_stand() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
-    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
-    act(&mut stage, done("added"));
+    let mut stage = wrote();
     replied(&mut stage, "Added.");
     let writes = table(&on_show(&stage), "writes");
     let what = "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)";
@@ -111,12 +106,7 @@ fn writes_are_shown_with_whether_they_stand() {
 
 #[test]
 fn facts_are_told_in_words_and_writes_are_news() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
-    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
-    act(&mut stage, done("added"));
+    let mut stage = wrote();
     replied(&mut stage, "Added.");
     let (flow, memory) = (Assistant::new(), memory(&stage));
     let told = stage.journal().iter().filter_map(|recorded| match &recorded.event {

@@ -4,6 +4,7 @@ use segue_core::event::Event;
 use segue_flows::assistant::domain::Domain;
 use segue_flows::assistant::settings::{Domains, specs};
 use segue_flows::assistant::spec::spec;
+use segue_testkit::spoken;
 use serde_json::Value;
 
 use super::play::*;
@@ -46,14 +47,8 @@ fn the_conversation_on_the_page_runs() {
     let mut stage = open();
     let (_, rest) = PAGE.split_once("```transcript\n").expect("the page has one");
     let (transcript, _) = rest.split_once("```").expect("it is closed");
-    let mut lines = transcript.lines().peekable();
-    while let Some(line) = lines.next() {
-        let (who, text) = line.split_once(": ").expect("somebody speaks");
-        let mut text = text.to_owned();
-        while let Some(more) = lines.next_if(|next| next.starts_with("    ")) {
-            text = format!("{text}\n{}", &more[4..]);
-        }
-        match who.trim() {
+    for (who, text) in spoken(transcript) {
+        match who {
             "you" => {
                 assert!(stage.session().is_idle(), "before: {text}");
                 stage.say(&text);

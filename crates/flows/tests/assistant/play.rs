@@ -134,6 +134,29 @@ pub fn read_turn(stage: &mut Stage, said: &str) {
     replied(stage, "There are three.");
 }
 
+/// A new stage on which recipes were read and a write was planned.
+pub fn about_to_write() -> Stage {
+    let mut stage = open();
+    read_turn(&mut stage, "what can I cook?");
+    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
+    stage
+}
+
+/// The same, with the write under way.
+pub fn writing() -> Stage {
+    let mut stage = about_to_write();
+    act(&mut stage, meal("recipe_1"));
+    stage
+}
+
+/// The same, with the write done and the reply owed.
+pub fn wrote() -> Stage {
+    let mut stage = writing();
+    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
+    act(&mut stage, done("added"));
+    stage
+}
+
 /// A turn in which something is only said.
 pub fn talk_turn(stage: &mut Stage, said: &str) {
     decided(stage, said, heard("talks"), propose("Shall I?"));

@@ -1,9 +1,21 @@
 //! A reference is not data: what is not loaded is read, what is loaded is not read again.
 
 use segue_flows::assistant::registry::Detail;
+use segue_testkit::Stage;
 use serde_json::json;
 
 use super::play::*;
+
+/// A stage on which recipes were read, and not in full.
+fn looked() -> Stage {
+    let mut stage = open();
+    decided(&mut stage, "look", heard("looks"), plan(&[step("read", "recipe", 1, &[])]));
+    act(&mut stage, tool("read", json!({"type": "recipe"})));
+    host(&mut stage, &found(&recipes()));
+    act(&mut stage, done("read"));
+    replied(&mut stage, "Three.");
+    stage
+}
 
 #[test]
 fn a21_a_read_that_is_planned_for_what_is_loaded_is_not_done() {
@@ -35,12 +47,7 @@ fn a21_a_step_that_asks_for_what_is_at_hand_gets_it_without_a_run() {
 
 #[test]
 fn what_a_step_works_with_and_is_not_loaded_is_loaded_before_it_begins() {
-    let mut stage = open();
-    decided(&mut stage, "look", heard("looks"), plan(&[step("read", "recipe", 1, &[])]));
-    act(&mut stage, tool("read", json!({"type": "recipe"})));
-    host(&mut stage, &found(&recipes()));
-    act(&mut stage, done("read"));
-    replied(&mut stage, "Three.");
+    let mut stage = looked();
     assert_eq!(memory(&stage).entities.get("recipe_2").map(|entity| entity.detail), Some(Detail::Summary));
     decided(&mut stage, "the second", heard("chooses"), plan(&[step("analyze", "recipe", 1, &["recipe_2"])]));
     assert!(stage.open_roles().is_empty(), "nobody is asked before the record is there");
@@ -58,12 +65,7 @@ fn what_a_step_works_with_and_is_not_loaded_is_loaded_before_it_begins() {
 
 #[test]
 fn a_step_begins_without_its_records_if_they_cannot_be_had() {
-    let mut stage = open();
-    decided(&mut stage, "look", heard("looks"), plan(&[step("read", "recipe", 1, &[])]));
-    act(&mut stage, tool("read", json!({"type": "recipe"})));
-    host(&mut stage, &found(&recipes()));
-    act(&mut stage, done("read"));
-    replied(&mut stage, "Three.");
+    let mut stage = looked();
     decided(&mut stage, "the second", heard("chooses"), plan(&[step("analyze", "recipe", 1, &["recipe_2"])]));
     stage.tool("records", Err("the disk is gone"));
     assert_eq!(facts(&stage, "tool_failed").len(), 1);

@@ -12,12 +12,7 @@ fn undo(arguments: Value) -> Input {
 }
 
 fn written() -> Stage {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
-    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
-    act(&mut stage, done("added"));
+    let mut stage = wrote();
     replied(&mut stage, "Added.");
     stage
 }

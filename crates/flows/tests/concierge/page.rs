@@ -4,6 +4,7 @@ use segue_core::flow::settings::SettingSpec;
 use segue_core::phase::diagram::mermaid;
 use segue_flows::concierge::settings::specs;
 use segue_flows::concierge::spec::{GRAPH, spec};
+use segue_testkit::spoken;
 
 use super::play::*;
 
@@ -34,14 +35,8 @@ fn every_setting_is_on_the_page_with_its_default() {
 fn the_conversation_on_the_page_runs() {
     let mut stage = open();
     let mut told = heard(&stage).len();
-    let mut lines = fenced("transcript").lines().peekable();
-    while let Some(line) = lines.next() {
-        let (who, text) = line.split_once(": ").expect("somebody speaks");
-        let mut text = text.to_owned();
-        while let Some(more) = lines.next_if(|next| next.starts_with("    ")) {
-            text = format!("{text}\n{}", &more[4..]);
-        }
-        match who.trim() {
+    for (who, text) in spoken(fenced("transcript")) {
+        match who {
             "you" => {
                 assert!(stage.session().is_idle(), "before: {text}");
                 stage.say(&text);
