@@ -42,51 +42,50 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-const KEY_BYTES: usize = 22;
+const KEY_BYTES: usize = 24;
 const SLOTS: usize = 1 << 13;
 
 thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::new(Known(vec![Slot::default(); SLOTS]));
+    static KNOWN: RefCell<Known> = RefCell::new(Known(vec![0; SLOTS]));
 }
 
-/// Short stretches counted lately; a new one takes the place of an old one.
-struct Known(Vec<Slot>);
+/// Short stretches counted lately; a new one takes the place of an old one. A slot holds the upper 56 bits of a stretch's
+/// hash, which tell one from another, and its count below them: eight bytes each, so that all of it stays close to the
+/// processor.
+struct Known(Vec<u64>);
 
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    key: [u8; KEY_BYTES],
-    bytes: u8,
-    count: u8,
-}
+/// The bits of a slot that hold its count.
+const COUNT_MASK: u64 = 0xff;
 
 impl Known {
     fn count(&mut self, stretch: &str) -> usize {
-        let mut key = [0; KEY_BYTES];
-        let Some(place) = key.get_mut(..stretch.len()) else { return VOCABULARY.count(stretch) };
-        place.copy_from_slice(stretch.as_bytes());
-        let pair = pair_of(&key) * 2;
-        let [newer, older] = [pair, pair + 1];
-        let is = |slot: &Slot| usize::from(slot.bytes) == stretch.len() && slot.key == key;
-        if !is(&self.0[newer]) {
-            self.0.swap(newer, older);
-            if !is(&self.0[newer]) {
+        let Some(hash) = hash_of(stretch.as_bytes()) else { return VOCABULARY.count(stretch) };
+        // Two slots share a place, so that two words that meet there do not drive each other out.
+        let newer = usize::try_from(hash >> 48).unwrap_or(0) % (SLOTS / 2) * 2;
+        let is = |slot: u64| slot & !COUNT_MASK == hash & !COUNT_MASK;
+        if !is(self.0[newer]) {
+            self.0.swap(newer, newer + 1);
+            if !is(self.0[newer]) {
                 // A stretch has no more tokens than bytes, and few bytes.
-                let count = u8::try_from(VOCABULARY.count(stretch)).unwrap_or(u8::MAX);
-                self.0[newer] = Slot { key, bytes: stretch.len() as u8, count };
+                let count = VOCABULARY.count(stretch) as u64;
+                self.0[newer] = hash & !COUNT_MASK | count & COUNT_MASK;
             }
         }
-        usize::from(self.0[newer].count)
+        (self.0[newer] & COUNT_MASK) as usize
     }
 }
 
-/// Two slots share a place, so that two words that meet there do not drive each other out.
-fn pair_of(key: &[u8; KEY_BYTES]) -> usize {
+/// Of a stretch that is short enough to be remembered. Never that of an empty slot.
+fn hash_of(stretch: &[u8]) -> Option<u64> {
+    let mut key = [0; KEY_BYTES];
+    key.get_mut(..stretch.len())?.copy_from_slice(stretch);
     let (words, _) = key.as_chunks::<8>();
     let mix = |hash: u64, word: &[u8; 8]| {
-        (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+        let product = u128::from(hash ^ u64::from_le_bytes(*word)) * 0x9e37_79b9_7f4a_7c15_u128;
+        product as u64 ^ (product >> 64) as u64
     };
-    let hash = words.iter().fold(0, mix);
-    usize::try_from(hash >> 48).unwrap_or(0) % (SLOTS / 2)
+    let seed = 0x2545_f491_4f6c_dd1d ^ stretch.len() as u64;
+    Some(words.iter().fold(seed, mix) | COUNT_MASK + 1)
 }
 
 #[cfg(test)]
