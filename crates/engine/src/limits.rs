@@ -5,11 +5,11 @@ pub const MAILBOX_INPUTS_MAX: usize = 256;
 /// Updates kept for a subscriber that reads slowly, after which it reads from the store.
 pub const UPDATES_BUFFERED_MAX: usize = 1_024;
 /// Sessions at rest whose state is kept at hand.
-pub const PARKED_SESSIONS_MAX: usize = 128;
+pub const PARKED_SESSIONS_MAX: usize = 64;
 /// Sessions in memory from which on those at rest are looked through at once, and not at the next round.
 pub const CROWD_SESSIONS_MIN: usize = 2 * PARKED_SESSIONS_MAX;
 /// How long sessions are then gathered before that is done.
-pub const CROWD_MS: u64 = 20;
+pub const CROWD_MS: u64 = 5;
 /// Bytes of texts kept at hand for one session at rest.
 pub const PARKED_TEXT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of texts kept at hand for a session at work, beyond which those no prompt needs are let go.

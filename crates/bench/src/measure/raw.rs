@@ -1,4 +1,5 @@
-//! What the machine could do at best: plain SQLite, one table, as many rows of as many bytes.
+//! What the machine could do at best: plain SQLite, as many rows of as many bytes in one table, with the one index that
+//! finds a session's rows in their order.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -10,6 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::bed::{Ground, Keep};
+
+const INSERT: &str = "INSERT INTO rows (session, seq, body) VALUES (?1, ?2, ?3)";
+/// Sessions the rows of a bare loop belong to.
+const SESSIONS: usize = 64;
 
 /// A bare loop over SQLite with the engine's own settings for durability.
 #[derive(Debug)]
@@ -35,7 +40,10 @@ impl Raw {
         let db = Connection::open(ground.file())?;
         db.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-             CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+             CREATE TABLE rows (
+                 id INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
+             );
+             CREATE INDEX rows_place ON rows (session, seq)",
         )?;
         // Bytes that do not repeat, though SQLite would not mind.
         let bytes = (0..1u32 << 18).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -44,7 +52,7 @@ impl Raw {
 
     /// Rows a second, over at least `time`.
     pub fn rows_per_s(&self, load: Load, time: Duration) -> Result<f64> {
-        let mut insert = self.db.prepare("INSERT INTO rows (body) VALUES (?1)")?;
+        let mut insert = self.db.prepare(INSERT)?;
         let mut begin = self.db.prepare("BEGIN IMMEDIATE")?;
         let mut commit = self.db.prepare("COMMIT")?;
         let length = load.row_bytes.min(self.bytes.len() / 2);
@@ -53,7 +61,7 @@ impl Raw {
             begin.execute([])?;
             for _ in 0..load.group {
                 let at = rows * 1_013 % (self.bytes.len() - length);
-                insert.execute(params![&self.bytes[at..at + length]])?;
+                insert.execute(params![rows % SESSIONS, rows, &self.bytes[at..at + length]])?;
                 rows += 1;
             }
             commit.execute([])?;
@@ -77,7 +85,7 @@ impl Raw {
                 let mut rows = 0usize;
                 while start.elapsed() < time {
                     let (durable, told) = oneshot::channel();
-                    queue.send(Waiting { at: (rows * 1_013 + task) % places, durable })?;
+                    queue.send(Waiting { session: task, seq: rows, at: (rows * 1_013 + task) % places, durable })?;
                     told.await?;
                     rows += 1;
                 }
@@ -97,20 +105,22 @@ impl Raw {
 
 /// A row that somebody waits for.
 struct Waiting {
+    session: usize,
+    seq: usize,
     at: usize,
     durable: oneshot::Sender<()>,
 }
 
 /// Writes whatever waits in one transaction, and again.
 fn serve(db: &Connection, bytes: &[u8], length: usize, waiting: &mpsc::Receiver<Waiting>) -> Result<()> {
-    let mut insert = db.prepare("INSERT INTO rows (body) VALUES (?1)")?;
+    let mut insert = db.prepare(INSERT)?;
     let mut begin = db.prepare("BEGIN IMMEDIATE")?;
     let mut commit = db.prepare("COMMIT")?;
     while let Ok(first) = waiting.recv() {
         let group: Vec<Waiting> = std::iter::once(first).chain(waiting.try_iter()).collect();
         begin.execute([])?;
         for row in &group {
-            insert.execute(params![&bytes[row.at..row.at + length]])?;
+            insert.execute(params![row.session, row.seq, &bytes[row.at..row.at + length]])?;
         }
         commit.execute([])?;
         for row in group {
