@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A conversation engine in which memory has rules.
 #[derive(Debug, Parser)]
-#[command(name = "segue", version, about, max_term_width = 100)]
+#[command(name = "segue", version, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
