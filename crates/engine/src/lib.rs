@@ -10,6 +10,7 @@ pub mod chance;
 pub mod clock;
 pub mod count;
 mod dispatch;
+mod ending;
 pub mod engine;
 pub mod error;
 mod house;
