@@ -17,8 +17,11 @@ impl Engine {
     /// The session does not exist or is in use elsewhere.
     pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
         // Nothing of it may be under way while it goes.
+        self.shared().late.end(session);
         if let Some(Place::AtWork(desk)) = self.shared().registry.with(|places| places.remove(session)) {
             desk.stop().await;
+            // Its last turn may have ended meanwhile.
+            self.shared().late.end(session);
         }
         self.shared().store.delete(session).await.map_err(|error| Error::from_store(session, error))
     }
@@ -26,6 +29,8 @@ impl Engine {
     /// Stops: no new input is taken, running turns get a little time, and what is not finished then is left to recovery.
     pub async fn shutdown(&self) {
         self.shared().closing.store(true, Ordering::Release);
+        // Nobody waits for these, and what they cost is not known.
+        self.shared().late.end_all();
         let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
         while !self.shared().registry.at_work().is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -34,6 +39,8 @@ impl Engine {
             self.shared().registry.leave(&session, &desk);
             desk.stop().await;
         }
+        // Turns that ended in that time may have left some more.
+        self.shared().late.end_all();
         self.shared().give_back(Millis(u64::MAX), 0).await;
         // What is still queued there is written; what is still claimed is free once the process ends.
         let _ = self.shared().store.close().await;

@@ -29,6 +29,7 @@ use crate::count::Tokens;
 use crate::error::Error;
 use crate::house::keep_house;
 use crate::hub::{Hub, Subscription};
+use crate::late::LateCalls;
 use crate::limits::MAILBOX_INPUTS_MAX;
 use crate::load::{Trace, find_trace, load_state, read_events, records, state_at};
 use crate::pace::{ModelLimits, Pace};
@@ -112,6 +113,7 @@ pub(crate) struct Shared {
     pub settings: BTreeMap<FlowName, Value>,
     pub pace: Pace,
     pub breaker: Breaker,
+    pub late: LateCalls,
     pub clock: Arc<dyn Clock>,
     pub chance: Chance,
     pub count: Arc<dyn Count + Send + Sync>,
@@ -211,6 +213,7 @@ impl Engine {
             settings: setup.settings,
             pace: Pace::new(setup.model_limits),
             breaker: Breaker::default(),
+            late: LateCalls::default(),
             clock: setup.clock,
             chance: setup.chance,
             count: setup.count,
@@ -403,7 +406,7 @@ impl Engine {
     pub async fn ask(&self, session: &SessionId, message: Message) -> Result<TurnReport, Error> {
         self.not_closing()?;
         let (waiter, report) = oneshot::channel();
-        self.post(session, Job { input: message_input(message), done: None, waiter: Some(waiter) }).await;
+        self.post(session, Job { waiter: Some(waiter), ..Job::quiet(message_input(message)) }).await;
         report.await.map_err(|_| self.stopped(session))?
     }
 
@@ -418,7 +421,7 @@ impl Engine {
     pub(crate) async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
         self.not_closing()?;
         let (done, result) = oneshot::channel();
-        self.post(session, Job { input, done: Some(done), waiter: None }).await;
+        self.post(session, Job { done: Some(done), ..Job::quiet(input) }).await;
         result.await.map_err(|_| self.stopped(session))?
     }
 

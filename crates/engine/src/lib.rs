@@ -15,6 +15,7 @@ pub mod engine;
 pub mod error;
 mod house;
 pub mod hub;
+mod late;
 pub mod limits;
 mod load;
 mod look;
