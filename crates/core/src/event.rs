@@ -109,7 +109,7 @@ pub enum Event {
     },
     /// A call was answered.
     CallAnswered(Box<CallAnswered>),
-    /// A call failed, and what follows.
+    /// A call failed, and what follows. If it had been given up before, nothing does, and it is recorded for what it took.
     CallFailed {
         /// Which.
         call: CallId,

@@ -72,7 +72,7 @@ pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
 pub const WINDOW_TOKENS_MIN: u32 = 1_024;
 /// Past stands of a phase graph kept for rollback; older ones are in the journal.
 pub const PAST_VISITS_MAX: usize = 64;
-/// Calls given up whose late answer is still recognised.
+/// Calls given up whose late answer is still recognised, and so waited for.
 pub const GIVEN_UP_MAX: usize = 64;
 /// Prompts remembered to compare the next one with.
 pub const MARKS_MAX: usize = 512;

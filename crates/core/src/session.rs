@@ -49,8 +49,8 @@ impl State {
 
     /// Folds one event.
     pub fn apply(&mut self, rules: &dyn Rules, event: &Recorded) {
-        // What is made once more beside the timeline is none of the flow's business.
-        let is_aside = self.session.is_recomputed(&event.event);
+        // What is made once more beside the timeline is none of the flow's business, nor is what it gave up and failed since.
+        let is_aside = self.session.is_recomputed(&event.event) || self.session.is_late_failure(&event.event);
         self.session.apply(rules.spec(), event);
         if !is_aside {
             rules.apply(&mut self.flow, event);
@@ -235,6 +235,10 @@ pub struct GivenUp {
     pub account: Option<String>,
     /// Tokens of its prompt.
     pub tokens: u32,
+    /// Whether its turn was stopped by the user, so that nobody waits for its answer. One that comes all the same is
+    /// recorded like any other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 /// How an owed call stands.
@@ -354,6 +358,14 @@ impl Session {
         self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && nobody_waits
     }
 
+    /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody
+    /// stopped it. It is not owed, so no session is kept at work for it.
+    #[must_use]
+    pub fn awaits_late(&self, call: CallId) -> bool {
+        let given_up = self.given_up.iter().find(|given_up| given_up.call == call);
+        self.closed.is_none() && given_up.is_some_and(|given_up| !given_up.stopped)
+    }
+
     /// Whether an event is about a past call that is made once more.
     fn is_recomputed(&self, event: &Event) -> bool {
         let again = |call: &CallId| self.calls.get(call).is_some_and(|open| open.opened.recomputes.is_some());
@@ -366,6 +378,11 @@ impl Session {
             | Event::CallCancelled { call, .. } => again(call),
             _ => false,
         }
+    }
+
+    /// Whether an event says that a call failed after it had been given up.
+    fn is_late_failure(&self, event: &Event) -> bool {
+        matches!(event, Event::CallFailed { call, .. } if !self.calls.contains_key(call))
     }
 
     /// Calls that wait for a person's decision.

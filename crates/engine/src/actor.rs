@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use segue_core::decide::Input;
 use segue_core::flow::Rules;
-use segue_core::ids::{CallId, Epoch, Millis, SessionId, ToolRunId};
+use segue_core::ids::{Epoch, Millis, SessionId, ToolRunId};
 use segue_core::session::Session;
 use segue_store::{Owes, Summary};
 use tokio::sync::mpsc;
 
 use crate::engine::{Recovery, Shared};
 use crate::error::Error;
+use crate::late::{Flight, TryId};
 use crate::limits::{CROWD_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
 use crate::report::Waiters;
-use acts::Flight;
+use acts::ToolFlight;
 pub(crate) use take_up::flow_of;
 use take_up::{Known, take_up};
 use write::Doubt;
@@ -36,8 +37,8 @@ pub(crate) struct Actor {
     /// What came in while something could not be written.
     backlog: VecDeque<Job>,
     waiters: Waiters,
-    calls: BTreeMap<(CallId, u32), Flight>,
-    tools: BTreeMap<ToolRunId, Flight>,
+    calls: BTreeMap<TryId, Flight>,
+    tools: BTreeMap<ToolRunId, ToolFlight>,
     wake: Option<Millis>,
     /// What the store believes is owed, as far as we know.
     owes: Option<Owes>,
@@ -156,7 +157,9 @@ impl Actor {
         if let Ok(job) = self.jobs.try_recv() {
             return Some(job);
         }
-        if (self.session().is_idle() && self.doubt.is_none()) || self.shared.recovery == Recovery::Never {
+        // Nothing is owed by a session that is idle, so a call that it has not parted with is about to come back.
+        let rests = self.session().is_idle() && self.doubt.is_none() && self.calls.is_empty();
+        if rests || self.shared.recovery == Recovery::Never {
             return None;
         }
         let now = self.shared.clock.now();
@@ -175,7 +178,12 @@ impl Actor {
     }
 
     async fn handle(&mut self, job: Job) -> Result<(), Lost> {
-        let Job { input, done, waiter } = job;
+        let Job { input, done, waiter, since } = job;
+        if since.is_some_and(|since| since != self.session().opened) {
+            // Another session of the same name; whoever waits learns that nothing comes of it.
+            return Ok(());
+        }
+        self.is_back(&input);
         let is_tick = matches!(input, Input::Tick);
         let before = self.session().seq;
         // What came from a call or a tool was paid for: it is written down, however long that takes.

@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
@@ -18,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
+use crate::late::{Course, bring};
 use crate::limits::{ANSWER_MS_MAX, TOOL_MS_MAX};
 use crate::registry::Job;
 use crate::tools::ToolRequest;
@@ -28,6 +28,8 @@ const TIMEOUT_MS: u64 = 120_000;
 pub(crate) struct CallErrand {
     pub shared: Arc<Shared>,
     pub session: SessionId,
+    /// When that session was opened: another of its name was opened at another time.
+    pub since: Millis,
     pub flow: FlowName,
     pub role: Option<RoleSpec>,
     pub opened: Arc<CallOpened>,
@@ -36,8 +38,8 @@ pub(crate) struct CallErrand {
     pub prompt: Arc<Prompt>,
     /// What the user said, as far as this call answers it.
     pub words: Vec<Arc<str>>,
-    /// Whether anybody still wants to hear it.
-    pub wanted: Arc<AtomicBool>,
+    /// What the session knows of how far this has come.
+    pub course: Arc<Course>,
     /// What a stand-in for a model is told; a vendor's model never is.
     pub hints: Hints,
     pub back: mpsc::Sender<Job>,
@@ -49,7 +51,8 @@ pub(crate) async fn make_call(errand: CallErrand) {
     if wait_ms > 0 {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     }
-    let permit = errand.shared.pace.admit(&errand.opened.model).await;
+    let permit = errand.shared.admit(&errand.opened.model).await;
+    errand.course.begin();
     let started = Instant::now();
     let outcome = AssertUnwindSafe(admitted(&errand)).catch_unwind().await;
     drop(permit);
@@ -66,6 +69,9 @@ pub(crate) async fn make_call(errand: CallErrand) {
             Input::Failure { call, attempt, failure }
         }
     };
+    if errand.course.end() {
+        return bring(errand.shared, (errand.session, errand.since), (call, attempt), input).await;
+    }
     // A session that ended meanwhile takes the call up again when it is opened.
     let _ = errand.back.send(Job::quiet(input)).await;
 }
@@ -114,7 +120,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure
     let mut heard = heard.map(|blocks| Filter::beside(blocks.clone(), &errand.words));
     let show = |text: String| {
         if !text.is_empty() {
-            errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.wanted);
+            errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.course.heard);
         }
     };
     let growth = match &errand.role {

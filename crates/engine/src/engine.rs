@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use segue_core::body::{Body, BodyId};
 use segue_core::codec;
@@ -30,7 +29,8 @@ use crate::count::Tokens;
 use crate::error::Error;
 use crate::house::keep_house;
 use crate::hub::{Hub, Subscription};
-use crate::limits::{MAILBOX_INPUTS_MAX, SHUTDOWN_MS_MAX};
+use crate::late::LateCalls;
+use crate::limits::MAILBOX_INPUTS_MAX;
 use crate::load::{Trace, find_trace, load_state, read_events, records, state_at};
 use crate::pace::{ModelLimits, Pace};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
@@ -113,6 +113,7 @@ pub(crate) struct Shared {
     pub settings: BTreeMap<FlowName, Value>,
     pub pace: Pace,
     pub breaker: Breaker,
+    pub late: LateCalls,
     pub clock: Arc<dyn Clock>,
     pub chance: Chance,
     pub count: Arc<dyn Count + Send + Sync>,
@@ -212,6 +213,7 @@ impl Engine {
             settings: setup.settings,
             pace: Pace::new(setup.model_limits),
             breaker: Breaker::default(),
+            late: LateCalls::default(),
             clock: setup.clock,
             chance: setup.chance,
             count: setup.count,
@@ -404,7 +406,7 @@ impl Engine {
     pub async fn ask(&self, session: &SessionId, message: Message) -> Result<TurnReport, Error> {
         self.not_closing()?;
         let (waiter, report) = oneshot::channel();
-        self.post(session, Job { input: message_input(message), done: None, waiter: Some(waiter) }).await;
+        self.post(session, Job { waiter: Some(waiter), ..Job::quiet(message_input(message)) }).await;
         report.await.map_err(|_| self.stopped(session))?
     }
 
@@ -419,7 +421,7 @@ impl Engine {
     pub(crate) async fn give(&self, session: &SessionId, input: Input) -> Result<Option<MessageId>, Error> {
         self.not_closing()?;
         let (done, result) = oneshot::channel();
-        self.post(session, Job { input, done: Some(done), waiter: None }).await;
+        self.post(session, Job { done: Some(done), ..Job::quiet(input) }).await;
         result.await.map_err(|_| self.stopped(session))?
     }
 
@@ -516,34 +518,6 @@ impl Engine {
     /// The store cannot be read.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         self.shared.store.list(query).await.map_err(|error| Error::Store(Arc::new(error)))
-    }
-
-    /// Erases a session and all its texts that no other uses.
-    ///
-    /// # Errors
-    /// The session does not exist or is in use elsewhere.
-    pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
-        // Nothing of it may be under way while it goes.
-        if let Some(Place::AtWork(desk)) = self.shared.registry.with(|places| places.remove(session)) {
-            desk.stop().await;
-        }
-        self.shared.store.delete(session).await.map_err(|error| Error::from_store(session, error))
-    }
-
-    /// Stops: no new input is taken, running turns get a little time, and what is not finished then is left to recovery.
-    pub async fn shutdown(&self) {
-        self.shared.closing.store(true, Ordering::Release);
-        let deadline = tokio::time::Instant::now() + Duration::from_millis(SHUTDOWN_MS_MAX);
-        while !self.shared.registry.at_work().is_empty() && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        for (session, desk) in self.shared.registry.at_work() {
-            self.shared.registry.leave(&session, &desk);
-            desk.stop().await;
-        }
-        self.shared.give_back(Millis(u64::MAX), 0).await;
-        // What is still queued there is written; what is still claimed is free once the process ends.
-        let _ = self.shared.store.close().await;
     }
 
     fn not_closing(&self) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! How many calls a model gets at once, and how many a minute. Waiting here costs no call its time-out.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 struct Lane {
     permits: Arc<Semaphore>,
+    /// Calls that wait for a permit.
+    waiting: AtomicUsize,
     gap: Option<Duration>,
     free_at: Mutex<Option<Instant>>,
 }
@@ -51,10 +54,19 @@ impl Pace {
         self.limits.get(model)?.silence_ms_max
     }
 
-    /// Waits until the model may be called. The call is over when the permit is dropped.
-    pub async fn admit(&self, model: &ModelName) -> Option<OwnedSemaphorePermit> {
+    /// Waits until the model may be called, having said that it `must_wait` if it must. The call is over when the permit is
+    /// dropped.
+    pub async fn admit(&self, model: &ModelName, must_wait: impl FnOnce()) -> Option<OwnedSemaphorePermit> {
         let lane = self.lane(model);
-        let permit = lane.permits.clone().acquire_owned().await.ok();
+        // None is free as long as somebody waits, so nobody is overtaken.
+        let permit = match lane.permits.clone().try_acquire_owned() {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                let _waiting = lane.wait();
+                must_wait();
+                lane.permits.clone().acquire_owned().await.ok()
+            }
+        };
         if let Some(gap) = lane.gap {
             let turn = {
                 let mut free_at = lane.free_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,6 +79,11 @@ impl Pace {
         permit
     }
 
+    /// Whether a call waits for its model to be free.
+    pub fn is_awaited(&self, model: &ModelName) -> bool {
+        self.lane(model).waiting.load(Ordering::Acquire) > 0
+    }
+
     fn lane(&self, model: &ModelName) -> Arc<Lane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.get(model) {
@@ -75,9 +92,25 @@ impl Pace {
         let limits = self.limits.get(model).copied().unwrap_or_default();
         let gap = limits.calls_per_minute_max.map(|calls| Duration::from_secs(60) / calls.max(1));
         let permits = Arc::new(Semaphore::new(limits.calls_max.max(1)));
-        let lane = Arc::new(Lane { permits, gap, free_at: Mutex::default() });
+        let lane = Arc::new(Lane { permits, waiting: AtomicUsize::new(0), gap, free_at: Mutex::default() });
         lanes.insert(model.clone(), lane.clone());
         lane
+    }
+}
+
+impl Lane {
+    fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiting(self)
+    }
+}
+
+/// Somebody waits, until this is dropped.
+struct Waiting<'l>(&'l Lane);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -93,11 +126,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_more_calls_run_at_once_than_the_model_bears() {
         let pace = pace(1, None);
-        let first = pace.admit(&"m".into()).await;
-        let second = tokio::time::timeout(Duration::from_secs(1), pace.admit(&"m".into())).await;
+        let mut told = 0;
+        let first = pace.admit(&"m".into(), || unreachable!("it is free")).await;
+        let second = tokio::time::timeout(Duration::from_secs(1), pace.admit(&"m".into(), || told += 1)).await;
         assert!(second.is_err(), "the second waits");
+        assert_eq!((told, pace.is_awaited(&"m".into())), (1, false), "it said so, and waits no longer");
         drop(first);
-        assert!(pace.admit(&"m".into()).await.is_some());
+        assert!(pace.admit(&"m".into(), || unreachable!("it is free again")).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -105,7 +140,7 @@ mod tests {
         let pace = pace(10, Some(60));
         let start = Instant::now();
         for _ in 0..3 {
-            pace.admit(&"m".into()).await;
+            pace.admit(&"m".into(), || ()).await;
         }
         assert_eq!(start.elapsed(), Duration::from_secs(2));
     }

@@ -19,12 +19,14 @@ pub(crate) struct Job {
     pub input: Input,
     pub done: Option<oneshot::Sender<Result<Option<MessageId>, Error>>>,
     pub waiter: Option<Answered>,
+    /// When the session was opened that is meant, where another may have taken its name meanwhile.
+    pub since: Option<Millis>,
 }
 
 impl Job {
     /// An input that nobody waits for.
     pub fn quiet(input: Input) -> Self {
-        Self { input, done: None, waiter: None }
+        Self { input, done: None, waiter: None, since: None }
     }
 
     /// Whether nobody waits for it.

@@ -268,7 +268,7 @@ fn note(event: &Event, calls: &mut BTreeMap<CallId, CallRow>) {
         }),
         Event::CallFailed { call, failure, next, .. } => change(call, &|row| {
             row.lost.failed(failure.spent);
-            if *next == Next::GiveUp {
+            if *next == Next::GiveUp && row.end == CallEnd::Open {
                 row.end = CallEnd::Failed(failure.to_string());
             }
         }),

@@ -14,6 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::caller::Caller;
+use crate::chronicle::Chronicle;
 use crate::extract::Held;
 use crate::limits::LINE_TEXT_CHARS_MAX;
 
@@ -84,7 +85,25 @@ impl Teller {
         let ids: Vec<BodyId> = needed.into_inner().into_iter().collect();
         let found = self.held.app.engine.texts(&self.held.session, &ids).await?;
         let found: BTreeMap<BodyId, Arc<str>> = ids.into_iter().zip(found).collect();
-        Ok(events.iter().map(|recorded| self.view(recorded, &found)).collect())
+        let turns = self.turns_of_late(events).await?;
+        Ok(events.iter().map(|recorded| self.view(recorded, &found, &turns)).collect())
+    }
+
+    /// The turns of calls that may have ended after theirs: they belong there, whatever turn runs by then.
+    async fn turns_of_late(&self, events: &[Recorded]) -> Result<BTreeMap<CallId, Option<TurnId>>, Error> {
+        let calls = events.iter().filter_map(|recorded| match &recorded.event {
+            Event::CallAnsweredLate { call, .. } | Event::CallFailed { call, .. } => Some(*call),
+            _ => None,
+        });
+        let calls: BTreeSet<CallId> = calls.collect();
+        if calls.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let Held { app, session, .. } = &self.held;
+        let look = |chronicle: &Chronicle| {
+            calls.into_iter().filter_map(|call| Some((call, chronicle.calls.get(&call)?.turn))).collect()
+        };
+        app.chronicles.look(&app.engine, session, None, look).await
     }
 
     fn wanted(&self, event: &Event) -> Vec<BodyId> {
@@ -96,12 +115,18 @@ impl Teller {
         }
     }
 
-    fn view(&mut self, recorded: &Recorded, found: &BTreeMap<BodyId, Arc<str>>) -> EventView {
+    fn view(
+        &mut self,
+        recorded: &Recorded,
+        found: &BTreeMap<BodyId, Arc<str>>,
+        turns: &BTreeMap<CallId, Option<TurnId>>,
+    ) -> EventView {
         let event = &recorded.event;
         if let Event::TurnStarted { turn, .. } = event {
             self.turn = Some(*turn);
         }
-        let turn = turn_of(event, self.turn);
+        let of_call = call_of(event).and_then(|call| turns.get(&call).copied());
+        let turn = of_call.unwrap_or_else(|| turn_of(event, self.turn));
         if let Event::TurnEnded { .. } = event {
             self.turn = None;
         }

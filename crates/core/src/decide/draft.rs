@@ -98,6 +98,11 @@ impl<'a> Draft<'a> {
             | Event::CallUnknown { call: id, .. }
             | Event::CallResolved { call: id, .. }
             | Event::CallCancelled { call: id, .. } => about_call(call(id)),
+            // It belongs to the turn it was made in, whatever turn runs by now.
+            Event::CallAnsweredLate { call: id, .. } => {
+                let given_up = session.given_up.iter().find(|given_up| given_up.call == *id);
+                about_turn(given_up.and_then(|given_up| given_up.turn))
+            }
             Event::ToolOpened(opened) => about_tool(Some(opened.clone())),
             Event::ToolAnswered { run, .. } => about_tool(session.tools.get(run).cloned()),
             Event::TurnStarted { turn, .. } => about_turn(Some(*turn)),
@@ -146,8 +151,10 @@ impl<'a> Draft<'a> {
                 self.follow(&event.event, &about);
                 self.unanswered.extend(tool_opened(&event.event));
                 // A summary is the rules' own errand, and what is made once more nobody's: no flow has to tell them from the
-                // calls it wished.
-                if about.call.as_ref().is_none_or(|call| call.compacts.is_none() && call.recomputes.is_none()) {
+                // calls it wished. Nor is it told that what it gave up long ago has failed.
+                let is_late_failure = matches!(event.event, Event::CallFailed { .. }) && about.call.is_none();
+                let is_flows = |call: &Arc<CallOpened>| call.compacts.is_none() && call.recomputes.is_none();
+                if about.call.as_ref().is_none_or(is_flows) && !is_late_failure {
                     let next = self.rules.react(self.sight(&about), &event);
                     steps.extend(next.into_iter().map(|step| (about.turn, step)));
                 }

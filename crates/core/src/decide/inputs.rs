@@ -249,6 +249,12 @@ impl Draft<'_> {
 
     fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
         cut_to(&mut failure.message, FAILURE_BYTES_MAX);
+        let is_given_up = self.session().given_up.iter().any(|given_up| given_up.call == call);
+        if is_given_up && failure.spent.is_some() {
+            // Nobody waited for it, and what it took has to be paid.
+            self.record(Event::CallFailed { call, attempt, failure, next: Next::GiveUp });
+            return Ok(());
+        }
         let open = self.owed(call, attempt)?.clone();
         let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
         let asked_ms = failure.retry_after_ms.unwrap_or(0);

@@ -22,7 +22,7 @@ pub enum Step {
         /// The call it came from.
         call: Option<CallId>,
     },
-    /// End the turn that runs.
+    /// End the turn that runs. What is still owed for it is given up.
     EndTurn(Outcome),
     /// Propose a phase.
     Propose {
@@ -115,7 +115,8 @@ pub enum Step {
         /// Why.
         reason: String,
     },
-    /// Stop a call.
+    /// Give up a call: the flow goes on without it. An answer that comes all the same is recorded and paid for, and the flow
+    /// has nothing to do with it.
     Cancel {
         /// Which.
         call: CallId,

@@ -155,6 +155,10 @@ impl Session {
     fn turn_ended(&mut self, turn: TurnId, outcome: &Outcome) {
         let ended = self.turn.take();
         self.failed = ended.filter(|_| matches!(outcome, Outcome::Failed { .. }));
+        if matches!(outcome, Outcome::Cancelled | Outcome::Interrupted) {
+            let of_turn = self.given_up.iter_mut().filter(|given_up| given_up.turn == Some(turn));
+            of_turn.for_each(|given_up| given_up.stopped = true);
+        }
         let rounds: Vec<CallId> =
             self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
         rounds.into_iter().for_each(|call| self.end_round(call));
@@ -295,7 +299,9 @@ impl Session {
     }
 
     fn call_missed(&mut self, call: CallId, next: Next, how: Missed) {
-        let Some(open) = self.calls.get_mut(&call) else { return };
+        let Some(open) = self.calls.get_mut(&call) else {
+            return self.failed_late(call, how);
+        };
         match how {
             Missed::Failed(spent) => self.ledger.failed(account(open), spent),
             Missed::Unknown => self.ledger.unknown(account(open)),
@@ -336,17 +342,27 @@ impl Session {
             model: opened.model.clone(),
             account: account.clone(),
             tokens: opened.receipt.tokens,
+            stopped: false,
         });
         keep_newest(&mut self.given_up, GIVEN_UP_MAX);
         self.close_call(call);
     }
 
     fn answered_late(&mut self, call: CallId, usage: Usage, cost_microusd: Option<u64>) {
-        let Some(place) = self.given_up.iter().position(|given_up| given_up.call == call) else { return };
-        let Some(given_up) = self.given_up.remove(place) else { return };
-        let GivenUp { turn, role, model, account, .. } = &given_up;
-        let account = Account { role, model, phase: account.as_deref(), turn: *turn };
-        self.ledger.answered_late(account, usage, cost_microusd);
+        let Some(given_up) = self.take_given_up(call) else { return };
+        self.ledger.answered_late(given_up.account(), usage, cost_microusd);
+    }
+
+    /// A call that was given up brought no answer either, and took something all the same.
+    fn failed_late(&mut self, call: CallId, how: Missed) {
+        let Missed::Failed(spent) = how else { return };
+        let Some(given_up) = self.take_given_up(call) else { return };
+        self.ledger.failed(given_up.account(), spent);
+    }
+
+    fn take_given_up(&mut self, call: CallId) -> Option<GivenUp> {
+        let place = self.given_up.iter().position(|given_up| given_up.call == call)?;
+        self.given_up.remove(place)
     }
 
     fn close_call(&mut self, call: CallId) {
@@ -459,6 +475,13 @@ impl Session {
             self.phases.insert(key.clone(), stand);
         }
         self.phases.get_mut(key)
+    }
+}
+
+impl GivenUp {
+    fn account(&self) -> Account<'_> {
+        let Self { turn, role, model, account, .. } = self;
+        Account { role, model, phase: account.as_deref(), turn: *turn }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Calls that fail, are tried again, are given up, and answers that come when nobody waits any more.
 
-use segue_core::decide::{Input, Refusal};
-use segue_core::event::{Event, Next};
-use segue_core::flow::Retries;
+use segue_core::decide::{Command, Input, Refusal};
+use segue_core::event::{Busy, CallWish, Event, Next};
+use segue_core::flow::{Retries, Step};
 use segue_core::ids::CallId;
 use segue_core::limits::RETRY_AFTER_MS_MAX;
-use segue_core::prompt::{Failure, FailureKind, Reply};
+use segue_core::prompt::{Failure, FailureKind, Reply, Spent};
+use segue_core::scope::Scope;
 use segue_core::session::{Act, CallStatus};
 use segue_testkit::{Puppet, Stage};
 
@@ -132,11 +133,65 @@ fn an_answer_after_giving_up_is_kept_and_paid_for_and_changes_nothing_else() {
 #[test]
 fn the_answer_to_a_cancelled_call_is_kept_and_paid_for_too() {
     let mut stage = chat();
-    stage.say("hi").command(segue_core::decide::Command::Cancel).give(answer(1, 1, "never mind"));
+    stage.say("hi").command(Command::Cancel).give(answer(1, 1, "never mind"));
     let late = events(&stage, |event| match event {
         Event::CallAnsweredLate { call, .. } => Some(*call),
         _ => None,
     });
     assert_eq!(late, [CallId(1)]);
     assert_eq!(stage.session().ledger.turn.late, 1, "on the account of the turn it was made in");
+}
+
+#[test]
+fn a_failure_after_giving_up_is_recorded_for_what_it_took_and_the_flow_is_not_told() {
+    let mut stage = chat();
+    stage.say("hi").command(Command::Cancel).say("again");
+    let spent = Spent { usage: None, cost_microusd: Some(7) };
+    let took = |spent| Failure { spent, ..Failure::new(FailureKind::Network, "cut off") };
+    let late = |spent| Input::Failure { call: CallId(1), attempt: 1, failure: took(spent) };
+    assert!(stage.try_give(late(None)).is_err(), "one that took nothing is nobody's business");
+    stage.give(late(Some(spent)));
+    assert!(stage.session().turn.is_some(), "the turn that runs has nothing to do with it");
+    let ledger = &stage.session().ledger;
+    assert_eq!((ledger.total.failed, ledger.total.cost_microusd, ledger.turn.failed), (1, 7, 0));
+    assert!(stage.try_give(late(Some(spent))).is_err(), "it comes once");
+    stage.give(answer(2, 1, "yes"));
+    assert_eq!(stage.said(), "yes");
+}
+
+#[test]
+fn a_late_answer_is_awaited_where_the_flow_went_on_and_not_where_the_user_stopped_it() {
+    let went_on = |stage: &mut Stage| {
+        stage.say("hi").give(answer(1, 1, "enough"));
+    };
+    let mut stage = Stage::open(two_are_asked());
+    went_on(&mut stage);
+    assert!(stage.session().is_idle() && stage.session().awaits_late(CallId(2)));
+    assert!(!stage.session().awaits_late(CallId(1)), "that one was answered");
+    stage.say("next").command(Command::Cancel);
+    assert!(!stage.session().awaits_late(CallId(3)) && !stage.session().awaits_late(CallId(4)));
+    assert!(stage.session().awaits_late(CallId(2)), "it was of another turn");
+    stage.give(answer(2, 1, "late"));
+    assert!(!stage.session().awaits_late(CallId(2)), "it came");
+
+    let mut stage = Stage::open(two_are_asked());
+    went_on(&mut stage);
+    stage.command(Command::Close);
+    assert!(!stage.session().awaits_late(CallId(2)), "nothing is waited for in a closed session");
+
+    let mut stage = Stage::open(two_are_asked());
+    stage.say("hi");
+    let interrupts = Input::Message { text: "no".into(), key: None, busy: Some(Busy::Interrupt), images: Vec::new() };
+    stage.give(interrupts);
+    assert!(!stage.session().awaits_late(CallId(1)) && !stage.session().awaits_late(CallId(2)));
+}
+
+/// Each turn asks two, and the first answer ends it.
+fn two_are_asked() -> Puppet {
+    let speakers = |count| CallWish { sample: count, ..CallWish::new("speaker", "reply") };
+    let role = Puppet::role("speaker", Scope::model());
+    Puppet::new(Puppet::spec_of(role), move |view, event| match &event.event {
+        Event::TurnStarted { .. } => vec![Step::Call(speakers(0)), Step::Call(speakers(1))],
+        _ => Puppet::chats(view, event),
+    })
 }

@@ -1,10 +1,10 @@
-//! What is owed is started, what is no longer owed is stopped.
+//! What is owed is started, what is no longer owed is stopped or let go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use segue_core::body::BodyId;
+use segue_core::decide::Input;
 use segue_core::event::CallOpened;
 use segue_core::flow::{About, Lookup, Sight, Texts};
 use segue_core::ids::{CallId, Millis, ToolRunId};
@@ -17,11 +17,12 @@ use super::{Actor, Lost};
 use crate::dispatch::{CallErrand, make_call, run_tool};
 use crate::engine::Recovery;
 use crate::error::Error;
+use crate::late::{Course, Flight, TryId};
 use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::tools::ToolRequest;
 
 impl Actor {
-    /// Starts what is owed and not under way; stops what is under way and no longer owed.
+    /// Starts what is owed and not under way; parts with what is under way and no longer owed.
     pub(super) async fn dispatch(&mut self) -> Result<(), Lost> {
         if self.shared.recovery == Recovery::Never {
             return Ok(());
@@ -39,19 +40,41 @@ impl Actor {
                 Act::Wake { at } => self.wake = Some(*at),
             }
         }
-        let wanted = |id: &(CallId, u32)| {
+        let wanted = |id: &TryId| {
             owed.iter().any(|act| matches!(act, Act::Call { call, attempt, .. } if (*call, *attempt) == *id))
         };
-        let under_way = self.calls.len();
-        self.calls.retain(|id, _| wanted(id));
-        if self.calls.len() < under_way {
-            self.shared.hub.keep_words(&self.session, &wanted);
-        }
+        self.part_with_others(&wanted);
         self.tools.retain(|run, _| owed.contains(&Act::Tool { run: *run }));
         for (call, attempt, not_before) in due {
             self.make_call(call, attempt, not_before).await?;
         }
         Ok(())
+    }
+
+    /// Parts with calls that are no longer wanted. Those that the flow went on without go on by themselves, unless somebody waits
+    /// for their model; all others end here.
+    fn part_with_others(&mut self, wanted: &dyn Fn(&TryId) -> bool) {
+        let others: Vec<TryId> = self.calls.keys().filter(|id| !wanted(id)).copied().collect();
+        for id in &others {
+            let Some(flight) = self.calls.remove(id) else { continue };
+            let is_awaited = self.session().awaits_late(id.0) && !self.shared.pace.is_awaited(&flight.model);
+            if let Some(flight) = self.shared.late.take(&self.session, *id, flight, is_awaited) {
+                self.calls.insert(*id, flight);
+            }
+        }
+        if !others.is_empty() {
+            self.shared.hub.keep_words(&self.session, wanted);
+        }
+        self.shared.late.keep(&self.session, |call| self.session().awaits_late(call));
+    }
+
+    /// Notes that what came of a call has arrived.
+    pub(super) fn is_back(&mut self, input: &Input) {
+        if let Input::Answer { call, attempt, .. } | Input::Failure { call, attempt, .. } = input
+            && let Some(flight) = self.calls.get_mut(&(*call, *attempt))
+        {
+            flight.is_back = true;
+        }
     }
 
     /// What the flow tells a stand-in about a call.
@@ -78,10 +101,11 @@ impl Actor {
         let Ok(prompt) = filled else { return Ok(()) };
         let hints = self.hints(&plan.opened, &prompt);
         let words = plan.opened.receipt.words().filter_map(|text| self.resident.shelf.find(text.body)).collect();
-        let wanted = Arc::new(AtomicBool::new(true));
+        let course = Course::new();
         let errand = CallErrand {
             shared: self.shared.clone(),
             session: self.session.clone(),
+            since: self.session().opened,
             flow: self.rules.spec().name.clone(),
             role: self.rules.spec().roles.get(&plan.opened.role).cloned(),
             opened: plan.opened.clone(),
@@ -90,10 +114,11 @@ impl Actor {
             prompt: Arc::new(prompt),
             words,
             hints,
-            wanted: wanted.clone(),
+            course: course.clone(),
             back: self.desk.jobs.clone(),
         };
-        let flight = Flight { task: tokio::spawn(make_call(errand)), wanted };
+        let model = plan.opened.model.clone();
+        let flight = Flight { task: tokio::spawn(make_call(errand)), course, model, is_back: false };
         self.calls.insert((call, attempt), flight);
         Ok(())
     }
@@ -118,7 +143,7 @@ impl Actor {
         let (since, settings) = (self.session().opened, self.session().settings.clone());
         let request = ToolRequest { session: self.session.clone(), since, settings, opened };
         let task = tokio::spawn(run_tool(self.shared.clone(), request, self.desk.jobs.clone()));
-        self.tools.insert(run, Flight { task, wanted: Arc::new(AtomicBool::new(true)) });
+        self.tools.insert(run, ToolFlight(task));
     }
 
     /// Waits while the store takes or gives nothing. Whoever asks for something meanwhile is told why it cannot be done;
@@ -135,15 +160,11 @@ impl Actor {
     }
 }
 
-/// A task that ends when nobody wants it any more.
-pub(super) struct Flight {
-    task: JoinHandle<()>,
-    wanted: Arc<AtomicBool>,
-}
+/// The task of a tool, which ends when nobody wants it any more.
+pub(super) struct ToolFlight(JoinHandle<()>);
 
-impl Drop for Flight {
+impl Drop for ToolFlight {
     fn drop(&mut self) {
-        self.wanted.store(false, Ordering::Release);
-        self.task.abort();
+        self.0.abort();
     }
 }

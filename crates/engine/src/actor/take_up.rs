@@ -16,7 +16,7 @@ use crate::shelf::Shelf;
 /// Where a state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// This process kept it: nothing of it is under way anywhere.
+    /// This process kept it: nothing that it owes is under way anywhere.
     FromMemory,
     /// The store: what it owes may have been under way when another process let go of it.
     FromStore,

@@ -195,6 +195,7 @@ impl Actor {
                     | Event::SessionRenamed { .. }
                     | Event::SessionClosed { .. }
                     | Event::TurnEnded { .. }
+                    | Event::CallAnsweredLate { .. }
                     | Event::MessageReceived(_)
                     | Event::PhaseEntered(_)
             )

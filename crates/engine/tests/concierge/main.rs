@@ -5,6 +5,7 @@ mod checkpoints;
 mod conversation;
 mod deaths;
 mod failures;
+mod late;
 mod once_more;
 mod play;
 mod settings;

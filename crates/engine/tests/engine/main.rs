@@ -7,6 +7,7 @@ mod calls;
 mod disk;
 mod faults;
 mod lab;
+mod late;
 mod listening;
 mod pace;
 mod repeating;

@@ -21,7 +21,7 @@ use crate::flows::tuned;
 use crate::memory;
 use crate::plan::Plan;
 use crate::store::now;
-use crate::world::{Fate, Heard, Notes, Ran, Sent, Streamed, World};
+use crate::world::{Fate, Given, Heard, Notes, Ran, Sent, Streamed, World};
 
 /// A session as it stands on the disk.
 pub struct Journal {
@@ -94,6 +94,7 @@ pub fn check(world: &World, plan: &Plan) {
         }
         the_ledger_is_the_sum(journal);
         nothing_is_done_twice(journal, &notes, 4 * plan.trouble.ms_max);
+        answers_are_recorded(journal, &notes);
         memory::is_respected(journal, &notes.streams);
         what_was_accepted_is_there(journal, &notes.sent);
         for heard in notes.heard.iter().filter(|heard| heard.session == journal.session) {
@@ -226,9 +227,67 @@ fn the_ledger_is_the_sum(journal: &Journal) {
 /// How a call stands before an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stands {
-    Open { attempt: u32, held: bool },
+    Open {
+        attempt: u32,
+        held: bool,
+    },
+    /// Nothing can follow.
     Closed,
+    /// It failed for good; an answer may still come.
+    GivenUp,
+    /// The same, for one that was cancelled then.
     Cancelled(Millis),
+}
+
+/// How long it takes at most until what came is recorded: as long as a session waits for a disk that fails.
+const RECORDED_MS_MAX: u64 = 6_000;
+
+/// An answer that came is recorded, whoever still waited for it.
+fn answers_are_recorded(journal: &Journal, notes: &Notes) {
+    let recorded: BTreeSet<(CallId, Option<u32>)> =
+        journal.events.iter().filter_map(|event| end(&event.event)).collect();
+    let in_time = |given: &&Given| {
+        let until = notes.untroubled.get(&given.life);
+        until.is_some_and(|until| given.at.after(RECORDED_MS_MAX) <= *until)
+    };
+    let own = notes.answers.iter().filter(|given| given.session == journal.session);
+    for Given { call, attempt, at, .. } in own.filter(in_time) {
+        let is_there = recorded.contains(&(*call, Some(*attempt))) || recorded.contains(&(*call, None));
+        assert!(is_there, "{call} (try {attempt}) was answered at {} and that is lost", at.0);
+    }
+}
+
+/// How many answers are recorded of calls whose turn had ended without them.
+pub fn late_answers(world: &World, plan: &Plan) -> usize {
+    journals(world, plan).iter().map(|journal| late_in(&journal.events)).sum()
+}
+
+fn late_in(events: &[Recorded]) -> usize {
+    let (mut turns, mut ended, mut late) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for recorded in events {
+        match &recorded.event {
+            Event::CallOpened(opened) => {
+                turns.insert(opened.call, opened.turn);
+            }
+            Event::TurnEnded { turn, outcome: Outcome::Done | Outcome::Failed { .. } } => {
+                ended.insert(Some(*turn));
+            }
+            Event::CallAnsweredLate { call, .. } => late += usize::from(ended.contains(&turns[call])),
+            _ => {}
+        }
+    }
+    late
+}
+
+/// The try that an event makes an end of with what came of it; a late one does not say which it was.
+fn end(event: &Event) -> Option<(CallId, Option<u32>)> {
+    match event {
+        Event::CallAnswered(answered) => Some((answered.call, Some(answered.attempt))),
+        // A model may end an answer that cannot be used.
+        Event::CallFailed { call, attempt, .. } => Some((*call, Some(*attempt))),
+        Event::CallAnsweredLate { call, .. } => Some((*call, None)),
+        _ => None,
+    }
 }
 
 fn nothing_is_done_twice(journal: &Journal, notes: &Notes, grace_ms: u64) {
@@ -293,11 +352,19 @@ fn follow(
     begun: &BTreeSet<(CallId, u32)>,
 ) {
     let mut missed = |call: &CallId, next: &Next| {
-        let Some(Stands::Open { attempt, .. }) = calls.get(call).copied() else { panic!("{call} was not open") };
+        let attempt = match (calls.get(call), next) {
+            (Some(Stands::Open { attempt, .. }), _) => *attempt,
+            // What it took is recorded, and nothing more comes of it.
+            (Some(Stands::Cancelled(_)), Next::GiveUp) => {
+                calls.insert(*call, Stands::Closed);
+                return;
+            }
+            (stands, _) => panic!("{call} fails and is {stands:?}"),
+        };
         let stands = match next {
             Next::Retry { .. } => Stands::Open { attempt: attempt + 1, held: false },
             Next::Ask => Stands::Open { attempt, held: true },
-            Next::GiveUp => Stands::Closed,
+            Next::GiveUp => Stands::GivenUp,
         };
         calls.insert(*call, stands);
     };
@@ -319,6 +386,13 @@ fn follow(
         | Event::CallResolved { call, next } => missed(call, next),
         Event::CallCancelled { call, .. } => {
             calls.insert(*call, Stands::Cancelled(recorded.at));
+        }
+        Event::CallAnsweredLate { call, .. } => {
+            let stood = calls.insert(*call, Stands::Closed);
+            assert!(
+                matches!(stood, Some(Stands::Cancelled(_) | Stands::GivenUp)),
+                "{call} is answered late, once, and was {stood:?}"
+            );
         }
         Event::ToolOpened(opened) => {
             tools.insert(opened.run, true);

@@ -85,6 +85,13 @@ fn disturb(mishaps: &[Mishap]) {
 }
 
 #[test]
+fn some_answers_come_when_their_turn_has_ended() {
+    let runs = (0..300).map(Plan::random);
+    let late: usize = runs.map(|plan| check::late_answers(&play(&plan), &plan)).sum();
+    assert!(late >= 10, "only {late}: what is claimed of them is hardly tried");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_journals() {
     for seed in 0..150 {
         let plan = Plan::random(seed);

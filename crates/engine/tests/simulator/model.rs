@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::deeds::head;
 use crate::dice::Dice;
-use crate::world::{Streamed, World};
+use crate::world::{Given, Streamed, World};
 
 /// How a model behaves.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,10 @@ impl SimModel {
     fn moves(&self, dice: &mut Dice, call: &CallFacts) -> Vec<Move> {
         let pause = |dice: &mut Dice| dice.below(self.temper.ms_max + 1);
         let mut moves: Vec<Move> = Vec::new();
+        // Some experts take so long that a turn may well end without them.
+        if call.role == "expert" && dice.percent(10) {
+            moves.push((dice.below(3_000), Some(Ok(Chunk::Reasoning("hm, ".to_owned())))));
+        }
         if dice.percent(20) {
             moves.push((pause(dice), Some(Ok(Chunk::Reasoning("hm ".to_owned())))));
         }
@@ -229,7 +233,13 @@ impl Model for SimModel {
             std::panic::resume_unwind(Box::new("the adapter breaks down"));
         }
         let moves = self.moves(&mut dice, &call).into_iter();
-        stream::unfold(moves, |mut moves| async move {
+        let (world, clock) = (self.world.clone(), self.clock);
+        let given = move || {
+            let mut notes = world.notes();
+            let (session, life, at) = (call.session.clone(), notes.life, clock.now());
+            notes.answers.push(Given { session, call: call.call, attempt: call.attempt, at, life });
+        };
+        stream::unfold((moves, given), |(mut moves, given)| async move {
             let (ms, chunk) = moves.next()?;
             if ms == u64::MAX {
                 std::future::pending::<()>().await;
@@ -237,7 +247,11 @@ impl Model for SimModel {
             if ms > 0 {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
             }
-            Some((chunk?, moves))
+            let chunk = chunk?;
+            if matches!(chunk, Ok(Chunk::Finish(_))) {
+                given();
+            }
+            Some((chunk, (moves, given)))
         })
         .boxed()
     }

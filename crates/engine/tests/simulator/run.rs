@@ -53,6 +53,7 @@ fn live(world: &Arc<World>, plan: &Plan, life: &Life, number: u64, is_last: bool
     let mut dice = Dice::new(plan.seed.wrapping_add(number << 40));
     {
         let mut notes = world.notes();
+        notes.life = number;
         notes.pending.clear();
         notes.heard.iter_mut().for_each(|heard| heard.listens = false);
     }
@@ -126,6 +127,12 @@ async fn spend(hand: &Hand, stores: &[Arc<SimStore>], plan: &Plan, life: &Life, 
         }
         open_sessions(hand, plan).await;
         come_to_rest(hand).await;
+    }
+    // What is held up by a failing disk or by a rival is recorded in the end only if there is time enough.
+    if is_last || (hand.rival.is_none() && plan.trouble.is_slow_at_most()) {
+        let mut notes = hand.world.notes();
+        let life = notes.life;
+        notes.untroubled.insert(life, hand.first.now());
     }
     if is_last || life.end == End::Shutdown {
         hand.first.shutdown().await;

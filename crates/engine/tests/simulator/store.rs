@@ -42,6 +42,13 @@ pub struct Trouble {
     pub ms_max: u64,
 }
 
+impl Trouble {
+    /// Whether nothing fails, however long it takes.
+    pub fn is_slow_at_most(&self) -> bool {
+        self.appends.is_empty() && self.others_percent == 0
+    }
+}
+
 /// One process' store.
 #[derive(Debug)]
 pub struct SimStore {

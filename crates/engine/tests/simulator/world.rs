@@ -1,6 +1,6 @@
 //! What outlives a process: the disk, and the notes of an observer who sees everything and forgets nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use segue_core::event::Recorded;
@@ -29,6 +29,12 @@ pub struct Notes {
     /// What was sent, whatever came of it.
     pub sent: Vec<Sent>,
     pub streams: Vec<Streamed>,
+    /// Answers that models gave to their end.
+    pub answers: Vec<Given>,
+    /// The life that is lived.
+    pub life: u64,
+    /// Lives in which nothing kept anything from being recorded, and until when.
+    pub untroubled: BTreeMap<u64, Millis>,
     pub runs: Vec<Ran>,
     pub heard: Vec<Heard>,
     /// Errors that should not have been.
@@ -68,6 +74,17 @@ pub struct Streamed {
     pub head: Seq,
     pub at: Millis,
     pub prompt: std::sync::Arc<Prompt>,
+}
+
+/// An answer that a model gave to its end.
+#[derive(Debug, Clone)]
+pub struct Given {
+    pub session: SessionId,
+    pub call: CallId,
+    pub attempt: u32,
+    pub at: Millis,
+    /// In which life.
+    pub life: u64,
 }
 
 /// A tool that was run.

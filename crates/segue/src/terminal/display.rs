@@ -271,6 +271,8 @@ fn line(before: &Session, recorded: &Recorded) -> Option<String> {
         None => call.to_string(),
     };
     Some(match &recorded.event {
+        // One that was given up before is nobody's concern any more.
+        Event::CallFailed { call, .. } if before.given_up.iter().any(|given_up| given_up.call == *call) => return None,
         Event::CallFailed { call, attempt, failure, next } => {
             let label = label(call);
             match next {

@@ -308,8 +308,10 @@ impl Chronicle {
     }
 
     fn given_up(&mut self, call: CallId, next: Next, place: Place, why: String) {
+        // What was cancelled stays so: that it failed later is one of its tries.
         if next == Next::GiveUp
             && let Some(note) = self.calls.get_mut(&call)
+            && note.end.is_none()
         {
             note.end = Some(CallEnd::Failed { place, why });
         }

@@ -83,6 +83,16 @@ impl Lab {
         change: impl FnOnce(&mut Options),
     ) -> Self {
         let engine = engine(Arc::new(MemoryStore::open(disk)), scenario).await;
+        Self::of(engine, disk, folder, change).await
+    }
+
+    /// A server of an engine.
+    pub async fn of(
+        engine: Engine,
+        disk: &MemoryDisk,
+        folder: Arc<TempDir>,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let mut options = Options::new(folder.path().to_owned());
         options.address.set_port(0);
         change(&mut options);

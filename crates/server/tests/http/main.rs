@@ -6,6 +6,7 @@ mod door;
 mod doors;
 mod keys;
 mod lab;
+mod late;
 mod limits;
 mod messages;
 mod sessions;

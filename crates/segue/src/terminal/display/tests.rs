@@ -149,6 +149,22 @@ fn what_happens_while_somebody_speaks_is_told_afterwards() {
 }
 
 #[test]
+fn the_failure_of_a_call_that_was_given_up_is_not_told() {
+    let mut scene = Scene::live();
+    let given_up = segue_core::session::GivenUp {
+        call: CallId(1),
+        turn: None,
+        role: "guide".into(),
+        model: "any".into(),
+        account: None,
+        tokens: 0,
+        stopped: false,
+    };
+    scene.session.given_up.push_back(given_up);
+    scene.failed(1, Next::GiveUp).shows("").failed(2, Next::GiveUp).shows("c2: rate limit: slow down");
+}
+
+#[test]
 fn a_turn_that_did_not_end_well_says_so() {
     let mut scene = Scene::live();
     scene.words(1, "Half").event(Event::CallCancelled { call: CallId(1), reason: "stopped".to_owned() });

@@ -1,0 +1,92 @@
+//! An answer that comes after its turn is told where it belongs.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use segue_core::event::Event;
+use segue_core::ids::{Seq, SessionId, TurnId};
+use segue_engine::{Engine, Message, Opening, Setup, Update};
+use segue_models::{Chunk, ChunkStream, Description, Finish, Kind, Model, Models, Rehearsal, Request};
+use segue_store::memory::{MemoryDisk, MemoryStore};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::lab::Lab;
+
+/// Answers when it is told to: the expert always, the concierge from the second turn on.
+#[derive(Debug, Default)]
+struct Held {
+    expert: Arc<Notify>,
+    concierge: Arc<Notify>,
+}
+
+impl Model for Held {
+    fn stream(&self, request: Request) -> ChunkStream {
+        let gate = match request.call.role.as_str() {
+            "expert" => Some(self.expert.clone()),
+            _ if request.call.turn > Some(TurnId(1)) => Some(self.concierge.clone()),
+            _ => None,
+        };
+        let said = async move {
+            if let Some(gate) = gate {
+                gate.notified().await;
+            }
+            futures_util::stream::iter([Ok(Chunk::Text("At last.".to_owned())), Ok(Chunk::Finish(Finish::default()))])
+        };
+        futures_util::stream::once(said).flatten().boxed()
+    }
+
+    fn describe(&self) -> Description {
+        Description { kind: Kind::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
+    }
+}
+
+async fn happens(engine: &Engine, session: &SessionId, happened: impl Fn(&Event) -> bool) {
+    let mut listener = engine.subscribe(session, Seq(0)).await.expect("it is there");
+    loop {
+        match listener.next().await.expect("it goes on") {
+            Update::Event(event) if happened(&event.event) => return,
+            Update::Event(_) | Update::Words { .. } => {}
+        }
+    }
+}
+
+fn find<'v>(values: &'v Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &'v Value {
+    let values = values[name].as_array().expect("a list");
+    values.iter().find(|value| wanted(value)).unwrap_or_else(|| panic!("it is not in {values:?}"))
+}
+
+#[tokio::test]
+async fn a_late_answer_is_told_in_the_turn_it_was_asked_in_though_another_runs() {
+    let (disk, held) = (MemoryDisk::new(), Arc::new(Held::default()));
+    let models = Models::new().with("held", held.clone()).with("rehearsal", Arc::new(Rehearsal::instant()));
+    let store = Arc::new(MemoryStore::open(&disk));
+    let engine = Engine::start(Setup::new(store, segue_flows::all(), models, "rehearsal")).await.expect("it starts");
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let lab = Lab::of(engine.clone(), &disk, folder, |_| {}).await;
+    let experts = json!([{"model": "rehearsal", "samples": 2}, "held"]);
+    let settings = json!({"experts": experts, "quorum": 2, "concierge": "held"});
+    let opening = Opening { session: Some("s".into()), settings, ..Opening::default() };
+    let session = engine.open(&"concierge".into(), opening).await.expect("it opens");
+
+    assert_eq!(lab.say("s", "rent or buy?").await["outcome"]["is"], "done");
+    engine.send(&session, Message::from("I stay for long.")).await.expect("accepted");
+    held.expert.notify_one();
+    happens(&engine, &session, |event| matches!(event, Event::CallAnsweredLate { .. })).await;
+    held.concierge.notify_one();
+    happens(&engine, &session, |event| matches!(event, Event::TurnEnded { turn: TurnId(2), .. })).await;
+
+    let events = lab.get("/v1/sessions/s/events?texts=all").await.expect(200);
+    let late = find(&events, "events", |event| event["is"] == "call_answered_late");
+    assert_eq!(late["turn"], "t1");
+    assert!(late["texts"].to_string().contains("At last."));
+    let began = find(&events, "events", |event| event["is"] == "turn_started" && event["turn"] == "t2");
+    assert!(began["seq"].as_u64() < late["seq"].as_u64(), "another turn ran then");
+    let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
+    let spent = |turn: &str| find(&turns, "turns", |view| view["turn"] == turn)["spent"]["late"].clone();
+    assert_eq!((spent("t1"), spent("t2")), (json!(1), json!(0)));
+    let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
+    let call = find(&calls, "calls", |call| call["call"] == late["call"]);
+    assert_eq!((&call["status"], &call["turn"]), (&json!("late"), &json!("t1")));
+    lab.stop().await;
+}
