@@ -49,8 +49,8 @@ impl Breaker {
             fare.on_trial = true;
             return Ok(leave(true));
         }
-        // While somebody finds out, others come back when that is likely to be known.
-        let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).max(PROVIDER_REST_MS_MIN / 5);
+        // While somebody finds out, others come back when that is likely to be known. Each time costs them a try, so it is not soon.
+        let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).max(PROVIDER_REST_MS_MIN);
         let seconds = rest_ms.div_ceil(1_000);
         let message = format!(
             "{provider} failed {} times in a row and is left alone for {seconds} s; the last time: {}",
@@ -61,6 +61,14 @@ impl Breaker {
 }
 
 impl Leave {
+    /// The provider has begun to answer, so it is there, however long the rest takes.
+    pub fn answers(&mut self) {
+        if std::mem::take(&mut self.is_trial) {
+            let mut providers = self.breaker.providers.lock().unwrap_or_else(PoisonError::into_inner);
+            providers.insert(self.provider.clone(), Fare::default());
+        }
+    }
+
     /// The call is over.
     pub fn ended<T>(mut self, outcome: &Result<T, Failure>) {
         let trouble = match outcome {
@@ -158,6 +166,18 @@ mod tests {
             fails(&breaker, FailureKind::Overload).is_ok() && breaker.leave("acme").is_ok(),
             "and all is forgotten"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_word_of_a_trial_lets_everybody_in() {
+        let breaker = open();
+        tokio::time::advance(Duration::from_millis(PROVIDER_REST_MS_MIN)).await;
+        let mut trial = breaker.leave("acme").expect("the first to come");
+        assert!(breaker.leave("acme").is_err(), "it has not answered yet");
+        trial.answers();
+        assert!(breaker.leave("acme").is_ok(), "it is there, though its answer is not whole");
+        trial.ended::<()>(&Err(Failure::new(FailureKind::Network, "broke off")));
+        assert!(breaker.leave("acme").is_ok(), "one failure is only one");
     }
 
     #[tokio::test(start_paused = true)]

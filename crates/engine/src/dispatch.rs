@@ -93,14 +93,15 @@ fn priced(errand: &CallErrand, mut failure: Failure) -> Failure {
 /// Makes the call, unless its provider is left alone.
 async fn admitted(errand: &CallErrand) -> Result<Reply, Failure> {
     let model = errand.shared.models.get(&errand.opened.model)?;
-    let Some(provider) = model.provider() else { return answer(errand, &*model).await };
-    let leave = errand.shared.breaker.leave(provider)?;
-    let outcome = answer(errand, &*model).await;
+    let Some(provider) = model.provider() else { return answer(errand, &*model, || {}).await };
+    let mut leave = errand.shared.breaker.leave(provider)?;
+    let outcome = answer(errand, &*model, || leave.answers()).await;
     leave.ended(&outcome);
     outcome
 }
 
-async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure> {
+/// Makes the call; `begun` hears of every chunk.
+async fn answer(errand: &CallErrand, model: &dyn Model, mut begun: impl FnMut()) -> Result<Reply, Failure> {
     let opened = &errand.opened;
     let facts = CallFacts {
         session: errand.session.clone(),
@@ -132,6 +133,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model) -> Result<Reply, Failure
     let silence_ms = errand.shared.pace.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(errand.role.as_ref().map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);
     let reading = collect(unless_silent(stream, silence_ms), |chunk| {
+        begun();
         if let (Chunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {
             show(filter.push(text));
         }

@@ -68,7 +68,7 @@ pub struct Known {
     /// Whether it can call tools.
     pub tools: Option<bool>,
     /// Whether its cache can be marked.
-    pub marks: bool,
+    pub marks: Option<bool>,
 }
 
 /// A model that somebody wants.
@@ -185,11 +185,15 @@ impl Catalog {
         self.models.iter().filter(move |known| known.provider == provider)
     }
 
-    /// What is known of a model.
+    /// What is known of a model: what was said last, and where that is silent what was said before; then what is said of it
+    /// under a name without a date.
     #[must_use]
-    pub fn known(&self, provider: &str, model: &str) -> Option<&Known> {
+    pub fn known(&self, provider: &str, model: &str) -> Option<Known> {
         let of_provider = || self.models.iter().filter(|known| known.provider == provider);
-        of_provider().find(|known| known.name == model).or_else(|| of_provider().find(|known| known.is_also(model)))
+        let named = of_provider().filter(|known| known.name == model);
+        let mut all = named.chain(of_provider().filter(|known| known.is_also(model)));
+        let first = all.next()?.clone();
+        Some(all.fold(first, |known, next| known.or(Some(next))))
     }
 
     /// How a wanted model is reached. `env` looks a variable of the environment up.
@@ -216,7 +220,7 @@ impl Catalog {
         let named = Some(&wanted.model).filter(|model| !model.is_empty()).or(provider.default.as_ref());
         let model = named.ok_or_else(|| CannotReach::NoModel { provider: owned() })?.clone();
         let entry = self.known(&wanted.provider, &model);
-        let known = wanted.known.clone().or(entry).or(Some(&provider.assumed));
+        let known = wanted.known.clone().or(entry.as_ref()).or(Some(&provider.assumed));
         let window = match (wanted.known.window_tokens, entry.and_then(|entry| entry.window_tokens)) {
             (None, None) => WindowIs::Assumed,
             (Some(_), _) | (None, Some(_)) => WindowIs::Known,
@@ -269,7 +273,7 @@ impl Known {
             dialect: self.dialect.or(other.dialect),
             images: self.images.or(other.images),
             tools: self.tools.or(other.tools),
-            marks: self.marks || other.marks,
+            marks: self.marks.or(other.marks),
         }
     }
 }
@@ -289,7 +293,7 @@ fn skills(known: &Known, window_tokens: u32) -> Skills {
         thinking: known.thinking.unwrap_or(Thinking::Unknown),
         thought_tokens_min: known.thought_tokens_min.unwrap_or(0),
         dialect: known.dialect.unwrap_or_default(),
-        marks: known.marks,
+        marks: known.marks.unwrap_or(false),
     }
 }
 
@@ -314,7 +318,11 @@ fn access(wanted: &Wanted, keys: &[String], env: &dyn Fn(&str) -> Option<String>
 /// The name and the password in an address, as a header wants them.
 fn login(url: &str) -> Option<Secret> {
     let (userinfo, _) = authority(url).rsplit_once('@')?;
-    Some(Secret::new(&base64(&percent_decoded(userinfo))))
+    let decoded = percent_decoded(userinfo);
+    let plain = String::from_utf8_lossy(&decoded).into_owned();
+    let password = |login: &str| login.split_once(':').map(|(_, password)| password.to_owned());
+    let forms = [password(userinfo), password(&plain), Some(userinfo.to_owned()), Some(plain.clone())];
+    Some(Secret::new(&base64(&decoded)).also(forms.into_iter().flatten()))
 }
 
 /// Whether an address holds a name or a password.

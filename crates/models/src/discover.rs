@@ -81,18 +81,32 @@ fn talks(model: &Value) -> bool {
 /// An address from what `OLLAMA_HOST` may hold: a host, a host and a port, or a whole address. A server told to listen everywhere is
 /// found here.
 fn ollama_place(host: Option<&str>) -> String {
-    let host = host.map(str::trim).filter(|host| !host.is_empty()).unwrap_or("localhost");
-    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let given = host.map(str::trim).filter(|host| !host.is_empty()).unwrap_or("localhost");
+    let (scheme, rest) = given.split_once("://").unwrap_or(("http", given));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     // A name and a password go into a header.
-    let authority = rest.split('/').next().unwrap_or_default();
-    let rest = authority.rfind('@').map_or(rest, |place| &rest[place + 1..]);
-    let rest = rest.trim_end_matches('/').replace("0.0.0.0", "localhost");
-    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    if has_port || scheme == "https" {
-        format!("{scheme}://{rest}")
-    } else {
-        format!("{scheme}://{rest}:{OLLAMA_PORT}")
-    }
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    // More than one colon is an address of the sixth version, which has a port only behind its bracket.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, Some(port))
+        }
+        _ => (authority, None),
+    };
+    let host = match host {
+        "" | "0.0.0.0" | "[::]" | "::" => "localhost".to_owned(),
+        host if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+        host => host.to_owned(),
+    };
+    let port = match port {
+        Some(port) => format!(":{port}"),
+        // A scheme that was written down says the port too, as it does for Ollama itself.
+        None if given.contains("://") => String::new(),
+        None => format!(":{OLLAMA_PORT}"),
+    };
+    let path = path.trim_matches('/');
+    let slash = if path.is_empty() { "" } else { "/" };
+    format!("{scheme}://{host}{port}{slash}{path}")
 }
 
 /// What a server tells about a model.
@@ -160,7 +174,7 @@ async fn told_by_ollama(transport: &dyn Transport, connection: &Connection) -> T
 async fn window_tokens(transport: &dyn Transport, connection: &Connection) -> Option<u32> {
     let root = connection.base_url.strip_suffix("/v1").unwrap_or(&connection.base_url);
     if connection.wire == Wire::Chat
-        && let Ok(props) = get(transport, Request::get(format!("{root}/props"))).await
+        && let Ok(props) = get(transport, with_key(connection, Request::get(format!("{root}/props")))).await
         && let Some(tokens) = props.pointer("/default_generation_settings/n_ctx").and_then(number)
     {
         return Some(tokens);
@@ -212,10 +226,12 @@ fn name_of(row: &Value) -> Option<&str> {
 }
 
 async fn get(transport: &dyn Transport, request: Request) -> Result<Value, Failure> {
+    let key = request.key.clone();
     let response = transport.send(request).await?;
     if !response.is_ok() {
         let status = response.status;
         let body = beginning(response.body, REFUSAL_BYTES_MAX).await;
+        let body = key.map_or_else(|| body.clone(), |header| header.key.strip(&body));
         let kind = if matches!(status, 401 | 403) { FailureKind::BadKey } else { FailureKind::Overload };
         let body: String = body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
         return Err(Failure::new(kind, format!("{body} ({status})")));
@@ -240,6 +256,13 @@ mod tests {
             (Some("https://models.example.com"), "https://models.example.com"),
             (Some("http://me:p@ss@box:8000/"), "http://box:8000"),
             (Some("me:secret@box"), "http://box:11434"),
+            (Some("http://127.0.0.1:18081/ollama"), "http://127.0.0.1:18081/ollama"),
+            (Some("http://box/ollama/"), "http://box/ollama"),
+            (Some("http://box"), "http://box"),
+            (Some(":18081"), "http://localhost:18081"),
+            (Some("::1"), "http://[::1]:11434"),
+            (Some("[::1]:8000"), "http://[::1]:8000"),
+            (Some("[::]:8000"), "http://localhost:8000"),
         ] {
             assert_eq!(ollama_place(host), expected, "{host:?}");
         }

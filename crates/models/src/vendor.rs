@@ -53,6 +53,22 @@ struct Refuses {
     schemas: AtomicBool,
     /// It is not asked for figures, and may give them all the same.
     stream_options: AtomicBool,
+    /// It is neither told how hard to think nor asked for its thoughts.
+    thoughts: AtomicBool,
+    /// It is not asked for its thoughts in short.
+    summaries: AtomicBool,
+}
+
+impl Refuses {
+    /// What it may still be asked for.
+    fn asks(&self) -> wire::Asks {
+        let may = |refused: &AtomicBool| !refused.load(Ordering::Relaxed);
+        wire::Asks {
+            figures: may(&self.stream_options),
+            thoughts: may(&self.thoughts),
+            summaries: may(&self.summaries),
+        }
+    }
 }
 
 /// How a model is reached, and what is known of it. Written down, it is without its key.
@@ -116,7 +132,7 @@ impl Access {
 
 impl Connection {
     fn refuser(&self) -> Refuser<'_> {
-        Refuser { provider: &self.provider, model: &self.model, key_env: self.key.env() }
+        Refuser { provider: &self.provider, model: &self.model, key_env: self.key.env(), key: self.key.key() }
     }
 
     /// Host and port, for people and for telling servers apart.
@@ -129,10 +145,13 @@ impl Connection {
 
     /// The failure without the key: vendors quote what they do not like.
     pub(crate) fn clean(&self, mut failure: Failure) -> Failure {
-        if let Some(key) = self.key.key() {
-            failure.message = key.strip(&failure.message);
-        }
+        failure.message = self.strip(&failure.message);
         failure
+    }
+
+    /// A text without the key. Goes before anything that cuts the text, which could leave most of a key behind.
+    pub(crate) fn strip(&self, text: &str) -> String {
+        self.key.key().map_or_else(|| text.to_owned(), |key| key.strip(text))
     }
 
     /// Why the model need not even be asked, if so.

@@ -99,7 +99,7 @@ struct ModelRow {
     images: Option<bool>,
     tools: Option<bool>,
     #[serde(default)]
-    marks: bool,
+    marks: Option<bool>,
 }
 
 impl ModelRow {

@@ -39,10 +39,10 @@ fn what_comes_with_the_program_is_sound() {
 #[test]
 fn dated_versions_are_known_and_other_models_are_not() {
     let catalog = Catalog::built_in();
-    let known = |model: &str| catalog.known("openai", model).map(|known| known.name.as_str());
-    assert_eq!(known("gpt-5"), Some("gpt-5"));
-    assert_eq!(known("gpt-5-2025-08-07"), Some("gpt-5"));
-    assert_eq!(known("gpt-5-mini-2025-08-07"), Some("gpt-5-mini"));
+    let known = |model: &str| catalog.known("openai", model).map(|known| known.name);
+    assert_eq!(known("gpt-5").as_deref(), Some("gpt-5"));
+    assert_eq!(known("gpt-5-2025-08-07").as_deref(), Some("gpt-5"));
+    assert_eq!(known("gpt-5-mini-2025-08-07").as_deref(), Some("gpt-5-mini"));
     for unknown in ["gpt-5-pro", "gpt-5-", "gpt-5x", "gpt", "claude-opus-5"] {
         assert_eq!(known(unknown), None, "{unknown}");
     }
@@ -106,6 +106,14 @@ fn a_users_file_goes_before_ours_and_is_read_strictly() {
     let catalog = Catalog::built_in().with(Catalog::parse(users).expect("it parses"));
     let known = catalog.known("openai", "gpt-5").expect("known");
     assert_eq!((known.window_tokens, known.price), (Some(9000), Some(Price::plain(1_000_000, 2_500_000, 1_000_000))));
+    let built_in = Catalog::built_in().known("openai", "gpt-5").expect("known");
+    assert_eq!(
+        (known.thinking, known.output_tokens_max),
+        (built_in.thinking, built_in.output_tokens_max),
+        "the rest stays"
+    );
+    let dated = catalog.known("openai", "gpt-5-2025-08-07").expect("known by its name without a date");
+    assert_eq!((dated.window_tokens, dated.thinking), (Some(9000), built_in.thinking));
     assert!(catalog.find(&wanted("mine", "any"), &|_| None).is_ok());
     assert!(catalog.known("openai", "gpt-4o").is_some());
     for (text, complaint) in [

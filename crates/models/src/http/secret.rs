@@ -10,34 +10,44 @@ const STAND_IN: &str = "[key]";
 
 /// A key. It cannot be printed, compared or written down.
 #[derive(Clone)]
-pub struct Secret(Arc<str>);
+pub struct Secret {
+    text: Arc<str>,
+    /// Other forms of it that would give it away, the longest first.
+    forms: Arc<[String]>,
+}
 
 impl Secret {
     /// Keeps `text` secret, without the blanks around it that shells and files leave there.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self(text.trim().into())
+        Self { text: text.trim().into(), forms: Arc::default() }
+    }
+
+    /// The same, with other forms of it that are as secret.
+    pub(crate) fn also(self, forms: impl IntoIterator<Item = String>) -> Self {
+        let mut forms: Vec<String> = forms.into_iter().collect();
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        Self { forms: forms.into(), ..self }
     }
 
     /// The text itself, for the header it belongs in.
     pub(crate) fn reveal(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Whether there is nothing in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.text.is_empty()
     }
 
     /// `text` without the secret: vendors like to quote the key they refuse.
     #[must_use]
     pub fn strip(&self, text: &str) -> String {
         // A key of three letters would turn every other word into a stand-in, and protects nothing.
-        if self.0.len() < SECRET_BYTES_MIN || !text.contains(&*self.0) {
-            return text.to_owned();
-        }
-        text.replace(&*self.0, STAND_IN)
+        let forms = std::iter::once(&*self.text).chain(self.forms.iter().map(String::as_str));
+        let forms = forms.filter(|form| form.len() >= SECRET_BYTES_MIN);
+        forms.fold(text.to_owned(), |text, form| if text.contains(form) { text.replace(form, STAND_IN) } else { text })
     }
 }
 
@@ -57,6 +67,13 @@ mod tests {
         assert_eq!(format!("{key:?}"), "[key]");
         assert_eq!(key.reveal(), "sk-12345678");
         assert_eq!(key.strip("no such key: sk-12345678."), "no such key: [key].");
+    }
+
+    #[test]
+    fn every_form_of_a_secret_is_taken_out() {
+        let login = Secret::new("bWU6aHVudGVyMg==").also(["hunter22".to_owned(), "me:hunter22".to_owned()]);
+        assert_eq!(login.reveal(), "bWU6aHVudGVyMg==");
+        assert_eq!(login.strip("bWU6aHVudGVyMg== me:hunter22 or hunter22"), "[key] [key] or [key]");
     }
 
     #[test]

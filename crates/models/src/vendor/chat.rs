@@ -23,7 +23,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         Limit::MaxCompletionTokens => "max_completion_tokens",
     };
     let mut body = json!({ "model": connection.model, "stream": true, most: asked.output_tokens() });
-    if asked.asks_figures && !connection.skills.dialect.counts_unasked {
+    if asked.asks.figures && !connection.skills.dialect.counts_unasked {
         body["stream_options"] = json!({ "include_usage": true });
     }
     let system = asked.openai_system("text", &mut body);

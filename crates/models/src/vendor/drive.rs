@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{Failure, FailureKind, Stop, Usage};
+use segue_core::prompt::{Failure, FailureKind, Output, Stop, Usage};
 
 use super::names::Names;
 use super::sse::{Decoder, Event};
-use super::wire::{Asked, Reader, malformed};
+use super::wire::{Asked, Asks, Reader, malformed};
 use super::{Connection, Json, Vendor, Wire, failure, schema};
 use crate::http::{Body, Response, beginning, whole};
 use crate::limits::{REFUSAL_BYTES_MAX, RESPONSE_BYTES_MAX};
@@ -110,15 +110,22 @@ impl Drive {
         let refuses = self.vendor.refuses.clone();
         let mut json = self.json();
         loop {
-            let asks_figures = !refuses.stream_options.load(Ordering::Relaxed);
-            let response = self.send(names, json, asks_figures).await?;
+            let asks = refuses.asks();
+            let response = self.send(names, json, asks).await?;
             if response.is_ok() {
                 return Ok(response);
             }
             let failure = refusal(&self.vendor.connection, response).await;
-            if asks_figures && is_about_figures(&failure) {
+            let has_schema = matches!(self.request.prompt.output, Output::Json(_));
+            if asks.figures && is_about(&failure, &["stream_options"]) {
                 refuses.stream_options.store(true, Ordering::Relaxed);
-            } else if json == Json::Schema && is_about_schema(&failure) {
+            } else if asks.summaries && is_about(&failure, &["reasoning.summary", "reasoning summar"]) {
+                refuses.summaries.store(true, Ordering::Relaxed);
+            } else if asks.thoughts
+                && is_about(&failure, &["encrypted content", "encrypted_content", "reasoning.effort"])
+            {
+                refuses.thoughts.store(true, Ordering::Relaxed);
+            } else if has_schema && json == Json::Schema && is_about(&failure, &SCHEMA_WORDS) {
                 // The model may still do it if it is told.
                 refuses.schemas.store(true, Ordering::Relaxed);
                 json = Json::Told;
@@ -137,15 +144,15 @@ impl Drive {
     /// How the model is held to its schema in this call.
     fn json(&self) -> Json {
         let json = self.vendor.json();
-        let segue_core::prompt::Output::Json(wanted) = &self.request.prompt.output else { return json };
+        let Output::Json(wanted) = &self.request.prompt.output else { return json };
         let cannot = self.vendor.connection.wire == Wire::Anthropic && schema::for_anthropic(wanted).is_none();
         if cannot { Json::Told } else { json }
     }
 
-    fn send(&self, names: &Names, json: Json, asks_figures: bool) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn send(&self, names: &Names, json: Json, asks: Asks) -> BoxFuture<'static, Result<Response, Failure>> {
         let Request { prompt, prompt_tokens, growth, .. } = &self.request;
         let (connection, prompt_tokens, growth) = (&*self.vendor.connection, *prompt_tokens, *growth);
-        let asked = Asked { connection, prompt, prompt_tokens, growth, names, json, asks_figures };
+        let asked = Asked { connection, prompt, prompt_tokens, growth, names, json, asks };
         self.vendor.transport.send(asked.request())
     }
 
@@ -240,22 +247,12 @@ async fn refusal(connection: &Connection, response: Response) -> Failure {
     failure::of_status(connection.refuser(), status, &headers, &body)
 }
 
-/// Whether a refusal speaks of the wish for figures.
-fn is_about_figures(failure: &Failure) -> bool {
-    failure.kind == FailureKind::BadRequest && failure.message.to_lowercase().contains("stream_options")
-}
+/// What refusals of the form that an answer was to have speak of.
+const SCHEMA_WORDS: [&str; 7] =
+    ["schema", "response_format", "response format", "output_config", "output format", "response mime", "text.format"];
 
-/// Whether a refusal speaks of the form the answer was to have.
-fn is_about_schema(failure: &Failure) -> bool {
-    const WORDS: [&str; 7] = [
-        "schema",
-        "response_format",
-        "response format",
-        "output_config",
-        "output format",
-        "response mime",
-        "text.format",
-    ];
+/// Whether a refusal speaks of something that was asked for.
+fn is_about(failure: &Failure, words: &[&str]) -> bool {
     let message = failure.message.to_lowercase();
-    failure.kind == FailureKind::BadRequest && WORDS.iter().any(|word| message.contains(word))
+    failure.kind == FailureKind::BadRequest && words.iter().any(|word| message.contains(word))
 }

@@ -1,10 +1,12 @@
 //! What a vendor's refusal means: one of our kinds of failure, in words a user can read. Vendors agree on little beyond the
 //! status code, so the code of the error comes first, then its words, then the status.
 
+use segue_core::limits::RETRY_AFTER_MS_MAX;
 use segue_core::prompt::{Failure, FailureKind};
 use serde_json::Value;
 
 use super::retry_after::retry_after_ms;
+use crate::http::Secret;
 use crate::limits::FAILURE_CHARS_MAX;
 
 /// What is known of whoever refused.
@@ -16,10 +18,12 @@ pub(crate) struct Refuser<'r> {
     pub model: &'r str,
     /// Where the key is taken from.
     pub key_env: Option<&'r str>,
+    /// The key, which is not to be quoted.
+    pub key: Option<&'r Secret>,
 }
 
 /// Words in the code or type of an error, and what they mean. The first that is found counts.
-const CODES: [(&str, FailureKind); 26] = [
+const CODES: [(&str, FailureKind); 27] = [
     ("context_length", FailureKind::ContextTooLong),
     ("exceed_context", FailureKind::ContextTooLong),
     ("request_too_large", FailureKind::ContextTooLong),
@@ -32,6 +36,7 @@ const CODES: [(&str, FailureKind); 26] = [
     ("permission_denied", FailureKind::BadKey),
     ("permission_error", FailureKind::BadKey),
     ("model_not_found", FailureKind::NoSuchModel),
+    ("invalid_model", FailureKind::NoSuchModel),
     ("content_filter", FailureKind::Refused),
     ("content_policy", FailureKind::Refused),
     ("moderation", FailureKind::Refused),
@@ -49,9 +54,8 @@ const CODES: [(&str, FailureKind); 26] = [
 ];
 
 /// Words in the message of an error that the request is to blame for.
-const MESSAGES: [(&str, FailureKind); 20] = [
+const MESSAGES: [(&str, FailureKind); 23] = [
     ("maximum prompt length", FailureKind::ContextTooLong),
-    ("must be <=", FailureKind::ContextTooLong),
     ("exceeds the context", FailureKind::ContextTooLong),
     ("request too large", FailureKind::ContextTooLong),
     ("maximum context length", FailureKind::ContextTooLong),
@@ -67,6 +71,10 @@ const MESSAGES: [(&str, FailureKind); 20] = [
     ("invalid api key", FailureKind::BadKey),
     ("model not found", FailureKind::NoSuchModel),
     ("no such model", FailureKind::NoSuchModel),
+    ("not a valid model", FailureKind::NoSuchModel),
+    ("invalid model", FailureKind::NoSuchModel),
+    ("model not exist", FailureKind::NoSuchModel),
+    ("no endpoints found", FailureKind::NoSuchModel),
     ("content management policy", FailureKind::Refused),
     ("flagged", FailureKind::Refused),
     ("credit balance", FailureKind::BadKey),
@@ -77,6 +85,10 @@ pub(crate) fn of_status(refuser: Refuser<'_>, status: u16, headers: &[(String, S
     let body: Value = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
     let mut failure = of_error(refuser, Some(status), &body);
     failure.retry_after_ms = retry_after_ms(headers, &body);
+    if let Some(ms) = failure.retry_after_ms.filter(|ms| *ms > RETRY_AFTER_MS_MAX) {
+        // Nobody waits that long, so it is said.
+        failure.message.push_str(&format!("; it asks to wait {} minutes", ms.div_ceil(60_000)));
+    }
     failure
 }
 
@@ -120,7 +132,12 @@ fn message(error: &Value) -> String {
 
 fn kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
     let by_code = || CODES.iter().find(|(word, _)| codes.contains(word)).map(|(_, kind)| *kind);
-    let by_message = || MESSAGES.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
+    // Many numbers must not be greater than others; only that of tokens is about the prompt.
+    let is_bound = message.contains("must be <=") && message.contains("tokens");
+    let by_message = || {
+        let found = MESSAGES.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
+        found.or(is_bound.then_some(FailureKind::ContextTooLong))
+    };
     let names_model = message.contains("model");
     match status {
         // These two speak for themselves, whatever else the body calls itself.
@@ -129,10 +146,12 @@ fn kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
             let is_too_long = message.contains("request too large").then_some(FailureKind::ContextTooLong);
             by_code().filter(|kind| *kind == FailureKind::BadKey).or(is_too_long).unwrap_or(FailureKind::RateLimit)
         }
-        Some(413) => FailureKind::ContextTooLong,
+        // A server in between that takes no more bytes knows nothing of tokens, and a shorter past would not help an image.
+        Some(413) => by_code().or_else(by_message).filter(|kind| !kind.is_passing()).unwrap_or(FailureKind::BadRequest),
         Some(401 | 402) => FailureKind::BadKey,
         Some(403) => {
-            by_code().filter(|kind| *kind == FailureKind::Refused).or_else(by_message).unwrap_or(FailureKind::BadKey)
+            let speaks = |kind: &FailureKind| matches!(kind, FailureKind::Refused | FailureKind::NoSuchModel);
+            by_code().filter(speaks).or_else(by_message).unwrap_or(FailureKind::BadKey)
         }
         Some(404) if names_model => FailureKind::NoSuchModel,
         Some(404 | 405) => FailureKind::BadRequest,
@@ -149,12 +168,19 @@ fn kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
             by_message().filter(|kind| *kind == FailureKind::ContextTooLong).unwrap_or(FailureKind::Overload)
         }
         Some(_) => FailureKind::BadRequest,
-        None => by_code().or_else(by_message).unwrap_or(FailureKind::Overload),
+        // In a stream: what is wrong with the request stays wrong, anything else may pass.
+        None => by_code().or_else(by_message).unwrap_or(if codes.contains("invalid_") {
+            FailureKind::BadRequest
+        } else {
+            FailureKind::Overload
+        }),
     }
 }
 
 fn words(refuser: Refuser<'_>, status: Option<u16>, kind: FailureKind, message: &str) -> String {
-    let Refuser { provider, model, key_env } = refuser;
+    let Refuser { provider, model, key_env, key } = refuser;
+    // Before it is cut, which could leave most of the key behind.
+    let message = key.map_or_else(|| message.to_owned(), |key| key.strip(message));
     let said: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
     let said: String = said.chars().filter(|c| !c.is_control()).take(FAILURE_CHARS_MAX).collect();
     let code = status.map(|status| format!(" ({status})")).unwrap_or_default();
@@ -169,6 +195,7 @@ fn words(refuser: Refuser<'_>, status: Option<u16>, kind: FailureKind, message: 
             }
         }
         (FailureKind::NoSuchModel, _) if !words.contains(model) => words.push_str(&format!("; asked for `{model}`")),
+        (FailureKind::BadRequest, Some(413)) => words.push_str("; the request is too large to send"),
         (FailureKind::BadRequest, Some(404 | 405)) => words.push_str("; is the `base_url` right?"),
         (FailureKind::BadRequest, Some(300..400)) => words.push_str("; it points elsewhere, so set `base_url` to that"),
         _ => {}
@@ -180,7 +207,7 @@ fn words(refuser: Refuser<'_>, status: Option<u16>, kind: FailureKind, message: 
 mod tests {
     use super::*;
 
-    const REFUSER: Refuser<'_> = Refuser { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY") };
+    const REFUSER: Refuser<'_> = Refuser { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY"), key: None };
 
     fn kind_of(status: u16, body: &str) -> FailureKind {
         of_status(REFUSER, status, &[], body).kind
@@ -297,6 +324,16 @@ mod tests {
                 ContextTooLong,
             ),
             (400, r#"{"error":"the input length exceeds the context length"}"#, ContextTooLong),
+            (400, r#"{"error":{"message":"foo/bar is not a valid model ID","code":400}}"#, NoSuchModel),
+            (
+                400,
+                r#"{"object":"error","message":"Invalid model: m","type":"invalid_model","code":"1500"}"#,
+                NoSuchModel,
+            ),
+            (400, r#"{"error":{"message":"Model Not Exist","type":"invalid_request_error"}}"#, NoSuchModel),
+            (403, r#"{"error":{"message":"Project does not have access","code":"model_not_found"}}"#, NoSuchModel),
+            (413, "<html><h1>413 Request Entity Too Large</h1></html>", BadRequest),
+            (400, r#"{"error":{"message":"`top_logprobs` must be <= 20","type":"invalid_request_error"}}"#, BadRequest),
             (404, "<html>404</html>", BadRequest),
             (302, "", BadRequest),
             (408, "", Timeout),
@@ -319,6 +356,10 @@ mod tests {
             FailureKind::ContextTooLong
         );
         assert_eq!(kind(r#"{"error":{"message":"something"}}"#), FailureKind::Overload);
+        assert_eq!(
+            kind(r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: too odd"}}"#),
+            FailureKind::BadRequest
+        );
     }
 
     #[test]
@@ -335,8 +376,22 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_taken_out_before_the_words_are_cut() {
+        let key = Secret::new(&"k".repeat(2 * FAILURE_CHARS_MAX));
+        let refuser = Refuser { key: Some(&key), ..REFUSER };
+        let body = format!(r#"{{"error":{{"message":"no such key: {}"}}}}"#, key.reveal());
+        assert_eq!(
+            of_status(refuser, 401, &[], &body).message,
+            "acme: no such key: [key] (401); the key is taken from ACME_API_KEY"
+        );
+    }
+
+    #[test]
     fn a_wish_for_patience_is_kept() {
         let headers = [("retry-after".to_owned(), "3".to_owned())];
         assert_eq!(of_status(REFUSER, 429, &headers, "{}").retry_after_ms, Some(3_000));
+        let headers = [("retry-after".to_owned(), "86400".to_owned())];
+        let refused = of_status(REFUSER, 429, &headers, r#"{"error":"quota"}"#);
+        assert_eq!(refused.message, "acme: quota (429); it asks to wait 1440 minutes");
     }
 }

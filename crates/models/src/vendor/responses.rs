@@ -22,7 +22,8 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         "max_output_tokens": asked.output_tokens(),
     });
     // Nothing is stored there, so thoughts must travel with us; a model that has none refuses to give them.
-    if matches!(connection.skills.thinking, Thinking::Budget | Thinking::Levels) {
+    let thinks = matches!(connection.skills.thinking, Thinking::Budget | Thinking::Levels) && asked.asks.thoughts;
+    if thinks {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
     let system = asked.openai_system("input_text", &mut body);
@@ -49,9 +50,12 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     if let Some(temperature) = connection.temperature() {
         body["temperature"] = json!(temperature);
     }
-    if let Some(effort) = connection.manner.effort {
-        let effort = effort.word_for(connection.skills.thinking);
-        body["reasoning"] = json!({ "effort": effort, "summary": "auto" });
+    let thinking = connection.skills.thinking;
+    if let Some(effort) = connection.manner.effort.filter(|_| thinking != Thinking::None && asked.asks.thoughts) {
+        body["reasoning"] = json!({ "effort": effort.word_for(thinking) });
+        if asked.asks.summaries {
+            body["reasoning"]["summary"] = json!("auto");
+        }
     }
     body
 }

@@ -58,8 +58,18 @@ pub(super) struct Asked<'a> {
     pub names: &'a Names,
     /// How the model is held to its schema, if there is one.
     pub json: Json,
-    /// Whether the vendor is asked for figures where it wants to be.
-    pub asks_figures: bool,
+    pub asks: Asks,
+}
+
+/// What a vendor is asked for beside the answer, unless it has refused that once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asks {
+    /// Figures, where it wants to be asked for them.
+    pub figures: bool,
+    /// To think so hard, and its thoughts, sealed.
+    pub thoughts: bool,
+    /// What it thought, in short.
+    pub summaries: bool,
 }
 
 impl Asked<'_> {
@@ -225,7 +235,7 @@ impl Desk {
     /// The JSON of an event.
     pub fn json(&self, event: &Event) -> Result<Value, Failure> {
         serde_json::from_str(&event.data).map_err(|_| {
-            let start: String = event.data.chars().take(QUOTED_CHARS_MAX).collect();
+            let start: String = self.connection.strip(&event.data).chars().take(QUOTED_CHARS_MAX).collect();
             malformed(format!("{}: an event of the stream is no JSON: {start:?}", self.connection.provider))
         })
     }

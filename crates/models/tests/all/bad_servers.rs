@@ -284,3 +284,22 @@ async fn an_answer_of_megabytes_that_is_told_once_more_at_its_end_is_taken() {
     let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
     assert_eq!(reply.text.len(), 3 << 20);
 }
+
+#[tokio::test]
+async fn a_refusal_that_speaks_of_some_schema_does_not_cost_a_plain_call_its_schemas() {
+    let refusal = answer(400, "application/json", r#"{"error":{"message":"Invalid schema for function 'look'"}}"#);
+    let server = Server::new(vec![refusal]).await;
+    let failure = ask("hi").of(&server.vendor(Wire::Chat)).await.expect_err("refused");
+    assert_eq!(failure.kind, FailureKind::BadRequest);
+    assert_eq!(server.seen().len(), 1, "nothing is sent again that was not about the answer's form");
+}
+
+#[tokio::test]
+async fn an_event_that_quotes_a_long_key_gives_away_nothing_of_it() {
+    let key = "sk-".to_owned() + &"x".repeat(160);
+    let server = Server::new(vec![stream(&[&format!("data: not JSON, but {key}\n\n")])]).await;
+    let mut connection = server.connection(Wire::Chat);
+    connection.key = Access::Key { env: "ACME_API_KEY".into(), key: Some(Secret::new(&key)) };
+    let failure = ask("hi").of(&of(connection)).await.expect_err("no JSON");
+    assert!(failure.message.contains("not JSON, but [key]") && !failure.message.contains("xxx"), "{failure}");
+}

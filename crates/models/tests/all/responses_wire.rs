@@ -141,3 +141,45 @@ async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
     assert_eq!(key(0), key(1), "one conversation, one key");
     assert_ne!(key(0), key(3));
 }
+
+#[tokio::test]
+async fn thoughts_that_a_model_does_not_give_are_not_asked_for_again() {
+    let refused = |message: &str| {
+        answer(
+            400,
+            "application/json",
+            &json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string(),
+        )
+    };
+    for (message, has_reasoning) in [
+        ("Encrypted content is not supported with this model.", false),
+        ("Unsupported parameter: 'reasoning.effort' is not supported with this model.", false),
+        ("Your organization must be verified to generate reasoning summaries.", true),
+    ] {
+        let server = Server::new(vec![refused(message), events(&HELLO), events(&HELLO)]).await;
+        let mut connection = server.connection(Wire::Responses);
+        connection.skills.thinking = Thinking::Levels;
+        connection.manner = Manner { effort: Some(Effort::High), ..Manner::default() };
+        let vendor = of(connection);
+        for _ in 0..2 {
+            assert_eq!(ask("hi").of(&vendor).await.expect("an answer").text, "Hello", "{message}");
+        }
+        let seen = server.seen();
+        assert_eq!(seen.len(), 3, "once more, and never again: {message}");
+        for request in &seen[1..] {
+            let thinks = json!({ "effort": "high" });
+            assert_eq!(request.body.get("reasoning"), has_reasoning.then_some(&thinks), "{message}");
+            assert_eq!(request.body.get("include").is_some(), has_reasoning, "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_think_is_not_told_how_hard() {
+    let server = Server::new(vec![events(&HELLO)]).await;
+    let mut connection = server.connection(Wire::Responses);
+    connection.skills.thinking = Thinking::None;
+    connection.manner = Manner { effort: Some(Effort::Low), ..Manner::default() };
+    ask("hi").of(&of(connection)).await.expect("an answer");
+    assert_eq!(server.only().body.get("reasoning"), None);
+}

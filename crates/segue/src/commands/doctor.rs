@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use segue_core::ids::{CallId, ModelName};
 use segue_core::prompt::{Message, Output, Prompt, Speaker};
 use segue_domains::{Records, Remote};
+use segue_models::catalog::Catalog;
 use segue_models::{CallFacts, Growth, Kind, ModelCard, Request, collect};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Owes, Store};
@@ -246,10 +247,23 @@ fn look_around(config: &Config, findings: &mut Findings) {
     } else if config.default_model.value == REHEARSAL {
         let keys = config.catalog.providers().into_iter().filter_map(|(_, provider)| provider.keys.first());
         let keys: Vec<&str> = keys.map(String::as_str).take(3).collect();
-        let detail =
-            format!("no model: set a key such as {}, start Ollama, or name a model in segue.toml", keys.join(", "));
+        let detail = match unnamed(&config.catalog, &crate::cast::env) {
+            Some((provider, key)) => {
+                format!("{key} is set, and {provider} serves many models: say which, such as `--model {provider}/NAME`")
+            }
+            None => {
+                format!("no model: set a key such as {}, start Ollama, or name a model in segue.toml", keys.join(", "))
+            }
+        };
         findings.add("found", Status::Notable, detail);
     }
+}
+
+/// A provider whose key is set and of which nobody said which model is meant.
+fn unnamed(catalog: &Catalog, env: &dyn Fn(&str) -> Option<String>) -> Option<(String, String)> {
+    let is_set = |name: &&String| env(name).is_some_and(|key| !key.trim().is_empty());
+    let many = catalog.providers().into_iter().filter(|(_, provider)| provider.default.is_none());
+    many.filter_map(|(name, provider)| Some((name.to_owned(), provider.keys.iter().find(is_set)?.clone()))).next()
 }
 
 /// A model in a line, and whether it can be used.

@@ -150,7 +150,8 @@ async fn served(global: &Global, config: &Config, name: &str) -> anyhow::Result<
     ]);
     for name in names {
         let known = config.catalog.known(provider, &name);
-        let window = known.and_then(|known| known.window_tokens).map(|tokens| amount::count(u64::from(tokens)));
+        let window =
+            known.as_ref().and_then(|known| known.window_tokens).map(|tokens| amount::count(u64::from(tokens)));
         let card = known.map(|known| ModelCard { window_tokens: 0, price: known.price });
         let [input, _, output] = prices(card);
         table.row([format!("{provider}/{name}"), window.unwrap_or_else(|| "?".to_owned()), input, output]);
