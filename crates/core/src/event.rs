@@ -27,6 +27,21 @@ use crate::scope::Slot;
 
 pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next, Recomputes};
 
+impl Event {
+    /// Whether nothing is owed for a call any more after this.
+    #[must_use]
+    pub fn ends_call(&self, wanted: CallId) -> bool {
+        match self {
+            Self::CallAnswered(answered) => answered.call == wanted,
+            Self::CallCancelled { call, .. }
+            | Self::CallFailed { call, next: Next::GiveUp, .. }
+            | Self::CallUnknown { call, next: Next::GiveUp, .. }
+            | Self::CallResolved { call, next: Next::GiveUp } => *call == wanted,
+            _ => false,
+        }
+    }
+}
+
 /// An event with its place and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {

@@ -504,6 +504,13 @@ impl Engine {
         Ok((rules, state))
     }
 
+    /// Why what a session has to record cannot be written now, if so: no room on disk, as a rule. It is kept and offered again
+    /// until the store takes it, so nothing is lost; but somebody may want to know.
+    #[must_use]
+    pub fn trouble(&self, session: &SessionId) -> Option<Error> {
+        self.shared.hub.trouble(session)
+    }
+
     /// Texts of a session, in the order asked for.
     ///
     /// # Errors

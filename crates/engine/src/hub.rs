@@ -62,6 +62,8 @@ struct Channel {
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
+    /// Why sessions wait for their store.
+    troubles: Mutex<BTreeMap<SessionId, Error>>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +118,20 @@ impl Hub {
                 channel.words.retain(|call, (attempt, _)| wanted(&(*call, *attempt)));
             }
         });
+    }
+
+    /// Says why what a session has to record cannot be written now, or that it can again.
+    pub fn set_trouble(&self, session: &SessionId, trouble: Option<Error>) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble {
+            Some(error) => troubles.insert(session.clone(), error),
+            None => troubles.remove(session),
+        };
+    }
+
+    /// Why what a session has to record cannot be written now, if so.
+    pub fn trouble(&self, session: &SessionId) -> Option<Error> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
     }
 
     /// A session goes to rest: no call is being answered, and a channel nobody listens to is not needed.

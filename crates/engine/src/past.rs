@@ -15,7 +15,8 @@ use crate::report::TurnReport;
 use crate::shelf::Shelf;
 
 impl Engine {
-    /// The exact prompt of any call, rebuilt from the journal.
+    /// The exact prompt of any call, rebuilt from the journal: of its last try, if its thread was shortened or another model
+    /// stepped in between two.
     ///
     /// # Errors
     /// There is no such call, or the session cannot be read.
@@ -24,14 +25,14 @@ impl Engine {
         let mut state = State::fresh(&*rules);
         loop {
             let events = read_events(&*self.shared().store, session, state.session.seq, READ_EVENTS_MAX).await?;
-            if events.is_empty() {
+            let is_open = state.session.calls.contains_key(&call);
+            if events.is_empty() && !is_open {
                 return Err(Error::NoSuchCall { session: session.clone(), call });
             }
-            for event in &events {
-                state.apply(&*rules, event);
-                if matches!(&event.event, Event::CallOpened(opened) if opened.call == call) {
-                    return self.shared().fill(session, &state, call).await;
-                }
+            let end = events.iter().position(|event| event.event.ends_call(call));
+            events.iter().take(end.unwrap_or(events.len())).for_each(|event| state.apply(&*rules, event));
+            if end.is_some() || events.is_empty() {
+                return self.shared().fill(session, &state, call).await;
             }
         }
     }
@@ -49,31 +50,32 @@ impl Shared {
         plan.fill(&shelf).map_err(|_| no_call())
     }
 
-    /// What the turn of an old message came to.
+    /// What the turn of an old message came to: the last of them, if one that failed was tried again.
     pub async fn past_report(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
         let rules = self.rules(flow_of(self, session).await?.as_ref())?;
         let mut state = State::fresh(&*rules);
-        let mut said = Vec::new();
-        let mut turn = None;
+        let (mut running, mut report, mut said) = (None, None, Vec::new());
         loop {
             let events = read_events(&*self.store, session, state.session.seq, READ_EVENTS_MAX).await?;
             if events.is_empty() {
-                return Err(Error::Stopped(session.clone()));
+                break;
             }
             for event in &events {
                 state.apply(&*rules, event);
                 match &event.event {
-                    Event::TurnStarted { turn: id, messages, .. } if messages.contains(&message) => turn = Some(*id),
-                    Event::Said(words) if turn.is_some() => said.push(words.text.body),
-                    Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
-                        let texts = self.store.bodies(session, &said).await;
-                        let texts = texts.map_err(|error| Error::from_store(session, error))?;
-                        return Ok(TurnReport {
+                    Event::TurnStarted { turn, messages, .. } if messages.contains(&message) => {
+                        running = Some(*turn);
+                        said.clear();
+                    }
+                    Event::Said(words) if running.is_some() => said.push(words.text.body),
+                    Event::TurnEnded { turn, outcome } if running == Some(*turn) => {
+                        running = None;
+                        report = Some(TurnReport {
                             message,
                             seq: event.seq,
-                            turn: *id,
+                            turn: *turn,
                             outcome: outcome.clone(),
-                            said: texts.iter().map(ToString::to_string).collect(),
+                            said: Vec::new(),
                             phase: state.session.phase_label(),
                             spent: state.session.ledger.turn,
                         });
@@ -82,5 +84,8 @@ impl Shared {
                 }
             }
         }
+        let report = report.ok_or_else(|| Error::Stopped(session.clone()))?;
+        let texts = self.store.bodies(session, &said).await.map_err(|error| Error::from_store(session, error))?;
+        Ok(TurnReport { said: texts.iter().map(ToString::to_string).collect(), ..report })
     }
 }

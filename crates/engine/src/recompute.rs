@@ -61,6 +61,8 @@ struct PastCall {
     /// The state right before it was opened.
     before: State,
     opening: Recorded,
+    /// What happened until it ended.
+    since: Vec<Recorded>,
     answer: Option<Box<CallAnswered>>,
 }
 
@@ -189,22 +191,26 @@ impl Engine {
     ) -> Result<Option<PastCall>, Error> {
         let mut before = State::fresh(&**rules);
         let mut opening: Option<Recorded> = None;
+        let mut since = Vec::new();
         let mut after = Seq(0);
         loop {
             let events = self.events(session, after, READ_EVENTS_MAX).await?;
             let Some(last) = events.last().map(|event| event.seq) else {
-                return Ok(opening.map(|opening| PastCall { before, opening, answer: None }));
+                return Ok(opening.map(|opening| PastCall { before, opening, since, answer: None }));
             };
             after = last;
             for event in events {
                 match (&event.event, &opening) {
                     (Event::CallOpened(opened), None) if opened.call == call => opening = Some(event),
                     (_, None) => before.apply(&**rules, &event),
-                    (Event::CallAnswered(answered), Some(_)) if answered.call == call => {
-                        let answer = Some(answered.clone());
-                        return Ok(opening.map(|opening| PastCall { before, opening, answer }));
+                    (ending, Some(_)) if ending.ends_call(call) => {
+                        let answer = match event.event {
+                            Event::CallAnswered(answered) => Some(answered),
+                            _ => None,
+                        };
+                        return Ok(opening.map(|opening| PastCall { before, opening, since, answer }));
                     }
-                    (_, Some(_)) => {}
+                    (_, Some(_)) => since.push(event),
                 }
             }
         }
@@ -219,7 +225,7 @@ impl Engine {
     ) -> Result<Option<Recomputation>, Error> {
         let mut shelf = Shelf::default();
         loop {
-            let wanted = match frozen(rules, &past.before, &past.opening, change, &shelf) {
+            let wanted = match frozen(rules, &past.before, &past.opening, &past.since, change, &shelf) {
                 Ok(again) => return Ok(Some(again)),
                 Err(wanted) => wanted,
             };

@@ -57,6 +57,8 @@ pub struct Config {
     pub casts: Vec<Cast>,
     /// Which model steps in for whom.
     pub fallbacks: Vec<Cast>,
+    /// The flows that the file has a table of.
+    pub named_flows: Vec<Setting<FlowName>>,
     /// How new sessions of a flow are set, in the file's order.
     pub settings: Vec<FlowSetting>,
     /// Where records are kept, if the file says so.
@@ -204,6 +206,7 @@ impl Config {
             catalog_file: None,
             casts: Vec::new(),
             fallbacks: Vec::new(),
+            named_flows: Vec::new(),
             settings: Vec::new(),
             records: None,
             domains: Vec::new(),

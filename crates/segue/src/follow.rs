@@ -13,6 +13,7 @@ use segue_core::prompt::{Stop, Usage};
 use segue_core::session::Session;
 use segue_engine::{Engine, Subscription, Update};
 
+use crate::limits::EVENTS_AT_ONCE;
 use crate::print;
 use crate::progress::{Rounds, line};
 use crate::terminal::now;
@@ -109,6 +110,8 @@ pub struct Follower<'e> {
     rounds: Rounds,
     started: Millis,
     frame: usize,
+    /// Whether it was said that nothing can be written.
+    has_complained: bool,
 }
 
 impl<'e> Follower<'e> {
@@ -126,6 +129,7 @@ impl<'e> Follower<'e> {
             rounds: Rounds::default(),
             started: now(),
             frame: 0,
+            has_complained: false,
         })
     }
 
@@ -150,14 +154,39 @@ impl<'e> Follower<'e> {
                             self.hear(said.call, said.text.body).await?;
                         }
                         Event::TurnEnded { turn, outcome } if Some(*turn) == ours => {
-                            return self.turned(*turn, outcome.clone());
+                            if !self.is_tried_again(message).await? {
+                                return self.turned(*turn, outcome.clone());
+                            }
+                            self.said.clear();
                         }
-                        Event::CallUnknown { call, next: Next::Ask, .. } => return Ok(End::Held(*call)),
+                        Event::CallUnknown { call, next: Next::Ask, .. } if self.is_held(*call).await? => {
+                            return Ok(End::Held(*call));
+                        }
                         _ => {}
                     }
                 }
             }
         }
+    }
+
+    /// Whether a later turn, which the journal has already, answers the same message: one that failed was tried again.
+    async fn is_tried_again(&self, message: MessageId) -> anyhow::Result<bool> {
+        let mut after = self.updates.seen();
+        loop {
+            let events = self.engine.events(self.session, after, EVENTS_AT_ONCE).await?;
+            let Some(last) = events.last() else { return Ok(false) };
+            after = last.seq;
+            let answers = |event: &Recorded| matches!(&event.event, Event::TurnStarted { messages, .. } if messages.contains(&message));
+            if events.iter().any(answers) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether a person must still decide about a call.
+    async fn is_held(&self, call: CallId) -> anyhow::Result<bool> {
+        let (_, state) = self.engine.state(self.session).await?;
+        Ok(state.session.held().any(|(held, _)| *held == call))
     }
 
     /// Until nothing is owed at once; everything said is heard.
@@ -206,6 +235,11 @@ impl<'e> Follower<'e> {
                     return Ok(None);
                 }
                 () = tokio::time::sleep(TICK) => {
+                    if let Some(trouble) = self.engine.trouble(self.session).filter(|_| !self.has_complained) {
+                        self.has_complained = true;
+                        self.progress.clear();
+                        print::note(&cannot_write(&trouble));
+                    }
                     if self.progress.is_on() && !self.voice.is_speaking() {
                         let (_, state) = self.engine.state(self.session).await?;
                         self.frame = self.frame.wrapping_add(1);
@@ -248,6 +282,11 @@ impl<'e> Follower<'e> {
         }
         note(&event.event, &mut self.calls);
     }
+}
+
+/// What is said to somebody who waits while nothing can be written.
+pub fn cannot_write(trouble: &segue_engine::Error) -> String {
+    format!("what came cannot be written: {trouble}; it is kept and tried again, and Ctrl-C gives it up")
 }
 
 fn note(event: &Event, calls: &mut BTreeMap<CallId, CallRow>) {

@@ -50,3 +50,5 @@ pub const REMOTE_TEXTS_MAX: usize = 200;
 pub const RECONNECT_MS: u64 = 500;
 /// Tries to reach a server again before that is told.
 pub const RECONNECTS_MAX: usize = 60;
+/// Events read from a journal at a time.
+pub const EVENTS_AT_ONCE: usize = 1_024;

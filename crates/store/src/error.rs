@@ -104,8 +104,8 @@ pub enum Error {
         /// What was to be done.
         what: String,
     },
-    /// The machine failed us; whether a write took effect is open.
-    #[error("input or output failed while {what}: {detail}; look at the disk, then claim the session again")]
+    /// The machine failed us; whether a write took effect is open: the session has to be claimed again.
+    #[error("input or output failed while {what}: {detail}; look at the disk and at who may write there")]
     Io {
         /// What was to be done.
         what: String,

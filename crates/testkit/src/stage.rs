@@ -367,7 +367,8 @@ impl Stage {
         let is_it = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
         let place = self.journal.iter().position(|recorded| is_it(&recorded.event)).expect("it was opened");
         let before = State::fold(&*self.rules, &self.journal[..place]);
-        let again = frozen(&*self.rules, &before, &self.journal[place], change, &self.shelf);
+        let again =
+            frozen(&*self.rules, &before, &self.journal[place], &self.journal[place + 1..], change, &self.shelf);
         self.give(Input::Recompute(Box::new(again.expect("every text is at hand"))));
         self.state.session.last.call
     }

@@ -218,7 +218,7 @@ impl Draft<'_> {
         let seal = reply.seal.filter(|seal| seal.len() <= SEAL_BYTES_MAX);
         let seal = seal.map(|seal| self.store_body(seal.into(), BodyKind::Inner));
         let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
-        let (usage, counted_by) = used(reply.usage, opened.receipt.tokens, said);
+        let (usage, counted_by) = used(reply.usage, self.session().sent_tokens(&opened), said);
         self.record(Event::CallAnswered(Box::new(CallAnswered {
             call,
             attempt,

@@ -39,7 +39,8 @@ pub struct Recomputation {
     pub model: ModelName,
 }
 
-/// The prompt of a past call with a change made to it. `before` is the state right before the call was opened.
+/// The prompt of a past call with a change made to it. `before` is the state right before the call was opened; `since` are the
+/// events after that, up to the call's end or further, since its thread may have been shortened between two tries.
 ///
 /// # Errors
 /// Names texts that must be at hand first; none if `opening` opens no call.
@@ -47,16 +48,18 @@ pub fn frozen(
     rules: &dyn Rules,
     before: &State,
     opening: &Recorded,
+    since: &[Recorded],
     change: &Change,
     texts: &dyn Lookup,
 ) -> Result<Recomputation, Vec<BodyId>> {
     let Event::CallOpened(opened) = &opening.event else { return Err(Vec::new()) };
     let mut after = before.clone();
     after.apply(rules, opening);
+    since.iter().take_while(|event| !event.event.ends_call(opened.call)).for_each(|event| after.apply(rules, event));
     let plan = after.session.plan(opened.call).ok_or_else(Vec::new)?;
-    let model = change.model.clone().unwrap_or_else(|| opened.model.clone());
+    let model = change.model.clone().unwrap_or_else(|| plan.opened.model.clone());
     let mut again = Recomputation {
-        opened: opened.clone(),
+        opened: plan.opened.clone(),
         messages: plan.messages(),
         changed: Vec::new(),
         bodies: Vec::new(),

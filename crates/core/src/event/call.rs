@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::body::{BodyId, Text};
 use crate::context::Receipt;
 use crate::ids::{AgentName, AskName, CallId, FragmentName, Millis, ModelName, PhaseName, RoleName, ThreadId, TurnId};
+use crate::limits::WINDOW_RESERVE_TOKENS;
 use crate::prompt::{Stop, ToolCall, Usage};
 use crate::session::PlannedMessage;
 
@@ -122,6 +123,15 @@ pub struct CallWish {
     /// The flow's own note, given back with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub note: Value,
+}
+
+impl CallOpened {
+    /// Whether its prompt leaves room for an answer in the window that was planned for. Without it, it is not sent.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let taken = self.receipt.tokens.saturating_add(self.reply_tokens_max).saturating_add(WINDOW_RESERVE_TOKENS);
+        taken <= self.receipt.window
+    }
 }
 
 impl CallWish {

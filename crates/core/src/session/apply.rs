@@ -319,7 +319,9 @@ impl Session {
 
     /// A model that says a prompt is too long is believed, whatever its card says.
     fn learn_window(&mut self, call: CallId, kind: FailureKind) {
-        let Some(open) = self.calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong) else { return };
+        let refused = self.calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
+        // What we did not send for want of room no model has refused.
+        let Some(open) = refused.filter(|open| open.opened.has_room()) else { return };
         let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
         let known = self.narrow.entry(model).or_insert(tokens);
         *known = (*known).min(tokens);

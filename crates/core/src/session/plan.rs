@@ -60,6 +60,14 @@ impl PlannedMessage {
 }
 
 impl Session {
+    /// Tokens of what an owed call is sent: those of its receipt, unless its thread was shortened since it was opened.
+    #[must_use]
+    pub fn sent_tokens(&self, opened: &CallOpened) -> u32 {
+        let receipt = &opened.receipt;
+        let thread = self.threads.get(&receipt.thread.thread()).filter(|_| receipt.carried.entries > 0);
+        thread.map_or(receipt.tokens, |thread| receipt.tokens.saturating_sub(receipt.carried.tokens) + thread.tokens)
+    }
+
     /// What an owed call is to be sent.
     #[must_use]
     pub fn plan(&self, call: CallId) -> Option<Plan> {

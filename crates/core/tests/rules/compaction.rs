@@ -215,7 +215,9 @@ fn a_prompt_that_can_never_fit_fails_and_says_why() {
         failures[0].message,
         "the prompt has 2010 tokens, which leaves no room for an answer in a window of 2000"
     );
+    assert!(stage.session().narrow.is_empty(), "no model has refused anything");
     stage.say("short again").answer("speaker", "yes");
+    stage.say(&words(WINDOW as usize / 2)).answer("speaker", "that fits as it did before");
     assert!(stage.session().is_idle(), "the session goes on");
 }
 

@@ -71,7 +71,8 @@ fn a_turn_does_not_wait_for_it_and_a_closed_session_does_not_make_it() {
     let place = place.expect("it was opened");
     let rules = Puppet::chat(Puppet::speaker());
     let before = State::fold(&rules, &stage.journal()[..place]);
-    let again = frozen(&rules, &before, &stage.journal()[place], &Change::default(), stage.shelf()).expect("at hand");
+    let again =
+        frozen(&rules, &before, &stage.journal()[place], &[], &Change::default(), stage.shelf()).expect("at hand");
     stage.command(Command::Close);
     assert!(stage.session().is_idle(), "closing ends it");
     let refused = stage.try_give(Input::Recompute(Box::new(again)));

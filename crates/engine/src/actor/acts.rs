@@ -150,6 +150,7 @@ impl Actor {
     /// what was paid for waits.
     pub(super) async fn hold_out(&mut self, wait_ms: u64, error: &Error) {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+        self.shared.hub.set_trouble(&self.session, Some(error.clone()));
         while let Ok(Some(job)) = tokio::time::timeout_at(deadline, self.jobs.recv()).await {
             if job.is_quiet() {
                 self.backlog.push_back(job);
@@ -157,6 +158,7 @@ impl Actor {
                 job.fail(error);
             }
         }
+        self.shared.hub.set_trouble(&self.session, None);
     }
 }
 

@@ -38,8 +38,10 @@ async fn an_answer_that_finds_no_room_is_kept_until_there_is() {
     let refused = engine.send(&session, "are you there?".into()).await.expect_err("no room");
     assert_eq!(refused.code(), "disk-full");
     assert!(started.elapsed() < Duration::from_millis(10), "nobody is kept waiting for room");
+    assert_eq!(engine.trouble(&session).expect("whoever looks is told").code(), "disk-full");
     let report = asked.await.expect("it lives").expect("it is answered");
     assert_eq!((report.said, report.spent.answered), (vec!["worth its price".to_owned()], 1));
+    assert!(engine.trouble(&session).is_none());
     calls.none().await;
 }
 

@@ -1,7 +1,9 @@
 //! The same message again.
 
 use segue_core::decide::Command;
+use segue_core::event::Outcome;
 use segue_core::ids::SessionId;
+use segue_core::prompt::FailureKind;
 use segue_engine::{Engine, Error, Message, TurnReport};
 use segue_store::memory::MemoryDisk;
 
@@ -87,4 +89,20 @@ async fn one_who_asks_again_at_the_moment_a_phase_runs_out_is_answered() {
     let again = tokio::time::timeout(std::time::Duration::from_millis(100), engine.ask(&session, keyed("hello")));
     assert_eq!(again.await.expect("at once").expect("it was answered").said, ["yes"]);
     assert_eq!(state(&engine, &session).await.session.phase_label(), "cold");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_after_a_failed_turn_was_tried_again_gets_what_that_came_to() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    let first = ask(&engine, &session);
+    calls.next().await.fail(FailureKind::BadKey);
+    let first = first.await.expect("it lives").expect("it is over");
+    assert!(matches!(first.outcome, Outcome::Failed { .. }), "{first:?}");
+    engine.command(&session, Command::Retry).await.expect("there is one to try again");
+    calls.next().await.answer("yes");
+    pass(10).await;
+    turn(&engine, &mut calls, &session, "something else", "no").await;
+    let again = engine.ask(&session, keyed("hello")).await.expect("it was answered");
+    assert_eq!((again.outcome, again.said), (Outcome::Done, vec!["yes".to_owned()]));
 }

@@ -15,7 +15,7 @@ use segue_models::{Chunk, ChunkStream, Description, Growth, Model, ModelCard, Mo
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_testkit::Puppet;
 
-use crate::lab::{Calls, ask, chat, chat_of, engine_of, events, open, open_as, pass, setup, speaker};
+use crate::lab::{Calls, ask, chat, chat_of, engine_of, events, open, open_as, pass, setup, speaker, turn};
 
 /// A model that somebody serves.
 #[derive(Debug)]
@@ -244,3 +244,34 @@ async fn a_server_that_stalls_on_its_socket_is_given_up_before_and_within_its_an
 
 /// The beginning of an answer.
 const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_was_shortened_between_two_tries_is_rebuilt_as_it_was_sent_at_last() {
+    let mut role = speaker();
+    role.compaction.tokens_max = 60;
+    let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
+    let session = open(&engine).await;
+    for place in 0..10 {
+        turn(&engine, &mut calls, &session, &format!("question {place} {}", "word ".repeat(90)), "an answer").await;
+    }
+    let asked = ask(&engine, &session, "and now?");
+    let refused = calls.next().await;
+    let long = refused.prompt.clone();
+    refused.fail(FailureKind::ContextTooLong);
+    let taken = calls.next().await;
+    let (call, short) = (taken.facts.call, taken.prompt.clone());
+    assert!(short.messages.len() < long.messages.len());
+    assert_eq!(engine.prompt(&session, call).await.expect("it is open"), *short);
+    taken.answer("now");
+    asked.await.expect("it lives").expect("it is answered");
+    turn(&engine, &mut calls, &session, "go on", "yes").await;
+    assert_eq!(engine.prompt(&session, call).await.expect("it is over"), *short);
+    let events = events(&engine, &session).await;
+    let of_call = |event: &Event| match event {
+        Event::CallOpened(opened) if opened.call == call => Some(opened.receipt.tokens),
+        Event::CallAnswered(answered) if answered.call == call => Some(answered.usage.input),
+        _ => None,
+    };
+    let [opened, answered] = events.iter().filter_map(of_call).collect::<Vec<_>>()[..] else { panic!("both") };
+    assert!(answered < opened, "what was sent is counted: {answered} of {opened}");
+}

@@ -116,7 +116,10 @@ fn read_message() -> anyhow::Result<String> {
         print::note("reading the message until Ctrl-D");
     }
     let mut bytes = Vec::new();
-    stdin.lock().take(STDIN_BYTES_MAX).read_to_end(&mut bytes).context("cannot read standard input")?;
+    stdin.lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        bail!("there are more than {STDIN_BYTES_MAX} bytes on standard input, far more than any message may have");
+    }
     let mut text = String::from_utf8(bytes).context("the message on standard input is no UTF-8 text")?;
     let end = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text).len());
     text.truncate(end.unwrap_or(text.len()));

@@ -89,6 +89,7 @@ pub fn parse(file: &Path, text: &str, look: &dyn Fn(&Path) -> Result<String, Str
         for named in flows.names() {
             let flow = flows.named_table(&named)?;
             let name = FlowName::from(named.name.as_str());
+            config.named_flows.push(Setting { value: name.clone(), origin: flows.origin(named.start) });
             if let Some(roles) = flow.table(ROLES)? {
                 casts(&roles, Some(&name), &mut config)?;
             }
@@ -355,6 +356,15 @@ pub fn check(config: &Config, flows: &[Arc<dyn Rules>]) -> Result<(), Error> {
             config.flow.origin,
             format!("`session.flow`: there is no flow `{name}`{}", hint(name, flow_names())),
         );
+    }
+    for named in &config.named_flows {
+        if !specs.iter().any(|spec| spec.name == named.value) {
+            let name = named.value.as_str();
+            return wrong(
+                named.origin,
+                format!("`flows.{name}`: there is no flow `{name}`{}", hint(name, flow_names())),
+            );
+        }
     }
     for cast in config.casts.iter().chain(&config.fallbacks) {
         let origin = cast.model.origin;

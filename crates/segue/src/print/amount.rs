@@ -91,6 +91,26 @@ pub fn time_of_day(at: Millis) -> String {
     shown(at, "%H:%M:%S")
 }
 
+/// A line with the moments in it, which journals hold as numbers, told as clocks show them.
+pub fn timely(line: &str) -> String {
+    const DIGITS: usize = 13;
+    let mut told = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(place) = rest.find(" at ") {
+        let (before, after) = rest.split_at(place + " at ".len());
+        told.push_str(before);
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        rest = match after[..digits].parse() {
+            Ok(ms) if digits == DIGITS => {
+                told.push_str(&time_of_day(Millis(ms)));
+                &after[digits..]
+            }
+            _ => after,
+        };
+    }
+    told + rest
+}
+
 fn shown(at: Millis, form: &str) -> String {
     let stamp = i64::try_from(at.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     match stamp {
@@ -129,6 +149,13 @@ mod tests {
         assert_eq!(tally(&sum), "2 calls · 1,500 in, 3 out · ?");
         (sum.cost_microusd, sum.unknown) = (1_200, 1);
         assert_eq!(tally(&sum), "2 calls · 1 of unknown end, maybe billed · 1,500 in, 3 out · $0.0012 and more");
+    }
+
+    #[test]
+    fn moments_in_a_line_are_told_as_clocks_show_them() {
+        let told = timely("c1 try 1 failed at once; again at 1794770795382; look at 12 and at 17947707953821");
+        assert!(told.starts_with("c1 try 1 failed at once; again at ") && !told.contains("1794770795382;"), "{told}");
+        assert!(told.ends_with("; look at 12 and at 17947707953821"), "{told}");
     }
 
     #[test]

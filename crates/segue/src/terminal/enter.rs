@@ -17,6 +17,7 @@ use super::partner::Partner;
 use super::recap::{Recalled, recap, tail};
 use super::screen::{Screen, Seen};
 use crate::commands::REHEARSAL_NOTE;
+use crate::lookup;
 use crate::settings;
 use crate::suggest::listed;
 
@@ -69,7 +70,8 @@ pub struct Entered {
 /// It is in use elsewhere, cannot be read, or is of another flow than the one named.
 pub async fn enter(partner: Partner<'_>, arguments: &Arguments) -> anyhow::Result<Entered> {
     let engine = partner.engine();
-    if let Some(session) = &arguments.session {
+    if let Some(given) = &arguments.session {
+        let session = &lookup::exact(engine, given.as_str()).await?.unwrap_or_else(|| given.clone());
         match engine.state(session).await {
             Ok(_) if !arguments.set.is_empty() => bail!("{}", settings::settled_already(session)),
             Ok((rules, state)) => return take_up(partner, session, rules, state, arguments).await,

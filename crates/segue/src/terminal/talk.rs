@@ -26,6 +26,8 @@ use super::screen::{Screen, Seen};
 use super::signals::{Farewells, Interrupts};
 use super::slash::{self, Wish};
 use crate::Quiet;
+use crate::follow::cannot_write;
+use crate::limits::EVENTS_AT_ONCE;
 use crate::progress::{self, Rounds, call_label};
 
 const PROMPT: &str = "> ";
@@ -55,6 +57,8 @@ pub struct Talk<'e> {
     /// For whoever looks at the exit code.
     went: Went,
     frame: usize,
+    /// Whether it was said that nothing can be written.
+    has_complained: bool,
 }
 
 /// How far to follow.
@@ -144,6 +148,7 @@ impl<'e> Talk<'e> {
             images: Vec::new(),
             went: Went::Well,
             frame: 0,
+            has_complained: false,
         })
     }
 
@@ -360,6 +365,13 @@ impl<'e> Talk<'e> {
 
     fn spin(&mut self, from: Millis) -> io::Result<()> {
         self.display.settle(&mut self.screen)?;
+        match self.engine.trouble(&self.session) {
+            Some(trouble) if !self.has_complained => {
+                self.has_complained = true;
+                self.screen.note(&cannot_write(&trouble))?;
+            }
+            _ => {}
+        }
         if !self.display.is_speaking() {
             self.frame = self.frame.wrapping_add(1);
             self.screen.spin(&progress::line(&self.state.session, &self.rounds, from, now(), self.frame));
@@ -442,8 +454,6 @@ impl<'e> Talk<'e> {
         Ok(texts.into_iter().next().unwrap_or_else(|| "".into()))
     }
 }
-
-const EVENTS_AT_ONCE: usize = 1_024;
 
 /// The time, as the journal writes it.
 #[must_use]

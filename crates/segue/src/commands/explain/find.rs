@@ -11,6 +11,7 @@ use segue_engine::Engine;
 
 use crate::journal::Journal;
 use crate::lookup;
+use crate::print::amount::timely;
 
 /// When and where something was recorded.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,8 @@ pub struct Found {
     /// Tries that brought no answer, in words.
     pub tries: Vec<String>,
     pub answered: Option<Box<CallAnswered>>,
+    /// Whether nothing is owed for it any more.
+    is_over: bool,
 }
 
 /// Reads the journal for a call.
@@ -48,10 +51,17 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
             break;
         }
         for event in events {
+            if let Some(found) = found.as_mut().filter(|_| event.event.ends_call(wanted)) {
+                found.is_over = true;
+            }
             match &event.event {
                 Event::CallOpened(opened) => {
                     calls.push(opened.call.0);
-                    let previous = latest.insert(opened.role.clone(), opened.call);
+                    // What was made once more stands beside the conversation, and nothing follows on it.
+                    let previous = match opened.recomputes {
+                        Some(_) => latest.get(&opened.role).copied(),
+                        None => latest.insert(opened.role.clone(), opened.call),
+                    };
                     let thread = opened.receipt.thread.thread();
                     if opened.call == wanted {
                         found = Some(Found {
@@ -61,6 +71,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
                             previous,
                             tries: Vec::new(),
                             answered: None,
+                            is_over: false,
                         });
                     }
                     if let ThreadUse::Opened { thread, .. } = opened.receipt.thread {
@@ -68,6 +79,10 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
                     }
                 }
                 Event::ThreadCompacted(compacted) => {
+                    let is_its = |found: &&mut Found| found.opened.1.receipt.thread.thread() == compacted.thread;
+                    if let Some(found) = found.as_mut().filter(is_its).filter(|found| !found.is_over) {
+                        found.tries.push(timely(&event.event.line(&|_| String::new())));
+                    }
                     *folded.entry(compacted.thread).or_default() += compacted.folded;
                 }
                 Event::CallAnswered(answered) if answered.call == wanted => {
@@ -84,7 +99,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
                     if *call == wanted =>
                 {
                     if let Some(found) = &mut found {
-                        found.tries.push(event.event.line(&|_| String::new()));
+                        found.tries.push(timely(&event.event.line(&|_| String::new())));
                     }
                 }
                 _ => {}

@@ -121,7 +121,7 @@ impl Timeline {
     }
 
     fn plain(&self, event: &Recorded, words: &Words) -> String {
-        one_line(&event.event.line(&|text| words.short(text)))
+        one_line(&amount::timely(&event.event.line(&|text| words.short(text))))
     }
 
     fn speech(&self, name: &str, text: Text, words: &Words, out: &mut String) {
