@@ -7,7 +7,7 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Fork, Owes};
+use segue_store::{Fork, Owes, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -103,11 +103,17 @@ impl Engine {
         let at = at.unwrap_or(state.session.seq);
         // That it is a branch is still to be recorded, by whoever takes it up first.
         let summary = summary_of(&state.session, Owes::Now);
-        let fork = Fork { from: from.clone(), at, to: to.clone(), summary };
+        let fork = Fork { from: from.clone(), at, to: to.clone(), summary, names: named };
         self.store().fork(fork).await.map_err(|error| Error::from_store(from, error))?;
         self.wake(&to).await?;
         Ok(to)
     }
+}
+
+/// The texts that a record names; none if it cannot be read, and then nobody asks for them.
+fn named(record: &Record) -> Vec<BodyId> {
+    let event = codec::decode(record.seq, record.at, &record.bytes);
+    event.map(|event| event.event.bodies().into_iter().map(|(id, _)| id).collect()).unwrap_or_default()
 }
 
 struct Parsed {

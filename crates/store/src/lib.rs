@@ -241,7 +241,7 @@ pub struct Row {
 }
 
 /// Where to branch off, and what the branch is called.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Fork {
     /// The session to branch from.
     pub from: SessionId,
@@ -251,6 +251,8 @@ pub struct Fork {
     pub to: SessionId,
     /// The new session's row: what it owes at `at` is the caller's to know.
     pub summary: Summary,
+    /// The bodies a record names. Asked where `at` is in the middle of a commit: what only the rest of it names stays behind.
+    pub names: fn(&Record) -> Vec<BodyId>,
 }
 
 /// What a check found.

@@ -124,6 +124,8 @@ struct Session {
     epoch: Epoch,
     holder: Option<u64>,
     records: Vec<Record>,
+    /// The last record of each commit.
+    ends: BTreeSet<Seq>,
     /// Which bodies it may read, and since which record.
     uses: BTreeMap<BodyId, Seq>,
     /// Which bodies were said with which record, in order.
@@ -202,6 +204,7 @@ impl Disk {
             session.note(body, first);
         }
         session.records.extend(commit.records);
+        session.ends.insert(session.head());
         if commit.summary.is_some() {
             session.summary = commit.summary;
         }
@@ -346,11 +349,19 @@ impl Store for MemoryStore {
             return Err(Error::PastHead { session: fork.from, at: fork.at, head });
         }
         disk.refuse_if_taken(&fork.to, self.node)?;
-        let records = parent.records.iter().take_while(|record| record.seq <= fork.at).cloned().collect();
-        let uses = parent.uses.iter().filter(|(_, since)| **since <= fork.at).map(|(id, since)| (*id, *since));
-        let said = parent.said.iter().filter(|(since, _)| *since <= fork.at).copied();
+        let records: Vec<Record> = parent.records.iter().take_while(|record| record.seq <= fork.at).cloned().collect();
+        // Where the commit begins that is cut, if one is.
+        let cut = (!parent.ends.contains(&fork.at))
+            .then(|| parent.ends.range(..fork.at).next_back().map_or(Seq(1), |end| end.next()));
+        let named: BTreeSet<BodyId> =
+            records.iter().filter(|record| cut.is_some_and(|cut| record.seq >= cut)).flat_map(fork.names).collect();
+        let stays =
+            |id: &BodyId, since: Seq| since <= fork.at && (cut.is_none_or(|cut| since < cut) || named.contains(id));
+        let uses = parent.uses.iter().filter(|(id, since)| stays(id, **since)).map(|(id, since)| (*id, *since));
+        let said = parent.said.iter().filter(|(since, id)| stays(id, *since)).copied();
+        let ends = parent.ends.range(..fork.at).copied().chain([fork.at]).collect();
         let (uses, said, summary) = (uses.collect(), said.collect(), Some(fork.summary));
-        let child = Session { records, uses, said, summary, ..Session::default() };
+        let child = Session { records, ends, uses, said, summary, ..Session::default() };
         disk.sessions.insert(fork.to.clone(), child);
         disk.reign(&fork.to, None).map(|_| ())
     }

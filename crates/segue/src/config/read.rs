@@ -357,15 +357,6 @@ pub fn check(config: &Config, flows: &[Arc<dyn Rules>]) -> Result<(), Error> {
             format!("`session.flow`: there is no flow `{name}`{}", hint(name, flow_names())),
         );
     }
-    for named in &config.named_flows {
-        if !specs.iter().any(|spec| spec.name == named.value) {
-            let name = named.value.as_str();
-            return wrong(
-                named.origin,
-                format!("`flows.{name}`: there is no flow `{name}`{}", hint(name, flow_names())),
-            );
-        }
-    }
     for cast in config.casts.iter().chain(&config.fallbacks) {
         let origin = cast.model.origin;
         if let Some(flow) = cast.flow.as_ref().filter(|flow| !specs.iter().any(|spec| spec.name == **flow)) {
@@ -385,7 +376,15 @@ pub fn check(config: &Config, flows: &[Arc<dyn Rules>]) -> Result<(), Error> {
             return wrong(origin, format!("there is no phase `{phase}`{}", hint(phase, phases.iter().copied())));
         }
     }
-    check_settings(config, &specs).or_else(|(origin, message)| wrong(origin, message))
+    check_settings(config, &specs).or_else(|(origin, message)| wrong(origin, message))?;
+    // A table without a key says nothing, and is a mistake all the same.
+    match config.named_flows.iter().find(|named| !specs.iter().any(|spec| spec.name == named.value)) {
+        Some(named) => {
+            let name = named.value.as_str();
+            wrong(named.origin, format!("there is no flow `{name}`{}", hint(name, flow_names())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether every setting fits its flow, and the models it names are there.

@@ -222,6 +222,7 @@ fn flows_roles_and_phases_must_be_there() {
     );
     assert_eq!(error("[roles]\nasistant = \"rehearsal\""), "2: there is no role `asistant`; did you mean `assistant`?");
     assert!(error("[flows.xyz.roles]\nx = \"rehearsal\"").starts_with("2: there is no flow `xyz`; there are `"));
+    assert_eq!(error("[flows.concerge]"), "1: there is no flow `concerge`; did you mean `concierge`?");
     assert_eq!(
         error("[flows.chat.roles]\nassistant = { phases = { starter = \"rehearsal\" } }"),
         "2: there is no phase `starter`; there are none"

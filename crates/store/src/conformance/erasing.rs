@@ -78,6 +78,9 @@ pub async fn a_fork_outlives_its_origin(place: &impl Place) {
         assert_eq!(&*texts[0], "from a");
         assert_eq!(all(&store, &name("c")).await, [record(&name("a"), 1)]);
     }
+    let later = Error::NoSuchBody { session: name("c"), body: BodyId::of("only in a, later") };
+    assert_eq!(store.bodies(&name("c"), &[BodyId::of("only in a, later")]).await, Err(later));
+    assert_eq!(place.body_count(), 1, "what only the records after the cut named went with the last that had them");
     store.delete(&name("c")).await.expect("deleted");
     assert_eq!(place.body_count(), 0, "the last one turns off the light");
 }
@@ -177,5 +180,10 @@ async fn all_of(store: &dyn Store, session: &str) -> Result<Vec<Record>, Error> 
 }
 
 fn fork(from: &str, at: u64, to: &str) -> Fork {
-    Fork { from: name(from), at: Seq(at), to: name(to), summary: summary(to, 1) }
+    Fork { from: name(from), at: Seq(at), to: name(to), summary: summary(to, 1), names: named }
+}
+
+/// What the records of these claims name: a first one an early text, whatever else its commit brought.
+fn named(_: &Record) -> Vec<BodyId> {
+    ["from a", "in the middle"].map(BodyId::of).to_vec()
 }

@@ -8,7 +8,7 @@ use segue_core::ids::{Seq, SessionId};
 use super::fault::Trouble;
 use super::node::Node;
 use super::pack;
-use super::write::{clear_name, next_epoch, refuse_if_held, standing};
+use super::write::{clear_name, hash_of, next_epoch, refuse_if_held, standing};
 use crate::{Error, Fork};
 
 /// Copies the rows of the journal up to `fork.at`; the last one is cut where needed.
@@ -32,20 +32,35 @@ pub(super) fn fork(db: &Connection, fork: &Fork, node: &Node) -> Result<(), Trou
             commit_at(db, parent.key, first)?.ok_or_else(|| damaged(format!("record {first} is missing")))?;
         let mut records = pack::unseal_records(&fork.from, first, &data).map_err(damaged)?;
         last = records.last().map(|record| record.seq).ok_or_else(|| damaged(format!("an empty commit at {first}")))?;
+        let mut brought = pack::take_bodies(bodies.as_deref().unwrap_or_default()).map_err(damaged)?;
         let data = if last > fork.at {
             records.retain(|record| record.seq <= fork.at);
+            let named: BTreeSet<i64> = records.iter().flat_map(fork.names).map(hash_of).collect();
+            brought = only_named(db, brought, &named)?;
             pack::seal_records(&fork.to, first, &records)
         } else {
             pack::reseal_records(&fork.from, &fork.to, first, &data).map_err(damaged)?
         };
         db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![child, first.0, bodies, data])?;
-        for (body, _) in pack::take_bodies(bodies.as_deref().unwrap_or_default()).map_err(damaged)? {
+            .execute(params![child, first.0, (!brought.is_empty()).then(|| pack::put_bodies(&brought)), data])?;
+        for (body, _) in brought {
             db.prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
                 .execute([child, body])?;
         }
     }
     Ok(())
+}
+
+/// Those of the texts that a commit brought which the records left of it name.
+fn only_named(db: &Connection, brought: Vec<(i64, bool)>, named: &BTreeSet<i64>) -> Result<Vec<(i64, bool)>, Trouble> {
+    let mut hash = db.prepare_cached("SELECT hash FROM bodies WHERE id = ?1")?;
+    let mut kept = Vec::new();
+    for (body, said) in brought {
+        if named.contains(&hash.query_row([body], |row| row.get(0))?) {
+            kept.push((body, said));
+        }
+    }
+    Ok(kept)
 }
 
 /// Removes every row of a session. A text others use passes to one of them.

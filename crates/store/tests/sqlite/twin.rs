@@ -60,7 +60,13 @@ async fn ask(store: &dyn Store, noise: &mut Noise) -> String {
         3 => show("release", store.release(&session, claim.epoch).await),
         4 => show("wild append", store.append(due(&session, claim, noise)).await),
         5 => {
-            let fork = Fork { from: session, at: claim.head, to: pick(noise), summary: summary("forked", 3) };
+            let fork = Fork {
+                from: session,
+                at: claim.head,
+                to: pick(noise),
+                summary: summary("forked", 3),
+                names: |_| Vec::new(),
+            };
             show("fork", store.fork(fork).await)
         }
         6 if noise.below(3) == 0 => show("delete", store.delete(&session).await),
