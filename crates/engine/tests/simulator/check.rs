@@ -79,8 +79,11 @@ pub fn transcript(world: &World, plan: &Plan) -> String {
 /// Checks everything. Panics where something does not hold, with the journal it does not hold for.
 pub fn check(world: &World, plan: &Plan) {
     let notes = world.notes();
-    assert!(notes.wrong.is_empty(), "{:#?}", notes.wrong);
     let journals = journals(world, plan);
+    if !notes.wrong.is_empty() {
+        let _shown: Vec<Shown<'_>> = journals.iter().map(Shown).collect();
+        panic!("{:#?}", notes.wrong);
+    }
     for journal in &journals {
         let _shown = Shown(journal);
         // Core's own promises are checked after every input in its own tests; they take their time.
