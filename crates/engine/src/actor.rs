@@ -13,7 +13,7 @@ use segue_core::flow::Rules;
 use segue_core::ids::{Epoch, Millis, SessionId, ToolRunId};
 use segue_core::session::Session;
 use segue_store::{Owes, Summary};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::engine::{Recovery, Shared};
 use crate::error::Error;
@@ -44,6 +44,9 @@ pub(crate) struct Actor {
     owes: Option<Owes>,
     /// A commit of which nobody knows whether it took effect.
     doubt: Option<Doubt>,
+    /// Whether all that was decided is known to have been recorded or not, and acted upon. No call begins before that: it may
+    /// have been cancelled.
+    settled: watch::Sender<bool>,
 }
 
 /// Why an actor ends other than by going to rest.
@@ -91,6 +94,7 @@ async fn begin(
                 wake: None,
                 owes: None,
                 doubt: None,
+                settled: watch::Sender::new(true),
             };
             actor.run(known).await;
         }

@@ -46,7 +46,7 @@ impl Engine {
     /// Takes up what an earlier process, or another that died, left undone. What another process holds is left alone.
     pub(crate) async fn take_up_owing(&self) -> Result<(), segue_store::Error> {
         for (session, owes) in self.shared().store.owing().await? {
-            if self.shared().registry.knows(&session) {
+            if self.shared().registry.holds(&session) {
                 continue;
             }
             match owes {

@@ -139,9 +139,14 @@ impl Registry {
         })
     }
 
-    /// Whether a session is in memory.
-    pub fn knows(&self, session: &SessionId) -> bool {
-        self.with(|places| places.contains_key(session))
+    /// Whether a session is this process's: at work here, or at rest and not given back. One that was given back may be in
+    /// memory, and others may have written it since.
+    pub fn holds(&self, session: &SessionId) -> bool {
+        self.with(|places| match places.get(session) {
+            Some(Place::AtWork(_)) => true,
+            Some(Place::AtRest(resident, _)) => resident.claim.is_some(),
+            None => false,
+        })
     }
 
     fn alarms(&self) -> MutexGuard<'_, Alarms> {

@@ -173,6 +173,7 @@ impl Actor {
         if decision.events.is_empty() {
             return Ok(());
         }
+        self.settled.send_replace(false);
         let owes = owes(&decision.state.session, self.rules.spec());
         let commit = Commit {
             session: self.session.clone(),

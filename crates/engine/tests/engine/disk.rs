@@ -1,13 +1,17 @@
 //! Disks that are full, fail, or fail to say whether they did.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use segue_core::decide::Command;
 use segue_core::event::Outcome;
+use segue_core::ids::SessionId;
+use segue_core::prompt::{Failure, FailureKind};
 use segue_engine::{Engine, Opening};
 use segue_store::memory::{Fault, MemoryDisk, MemoryStore};
 
-use crate::lab::{Flaky, ask, chat, engine, events, open, pass, setup, state, turn};
+use crate::lab::{Calls, Flaky, Trouble, ask, chat, engine, events, open, outcomes, pass, setup, state, turn};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_finds_no_room_is_refused_and_welcome_later() {
@@ -96,6 +100,56 @@ async fn nobody_knows_for_a_while_whether_it_was_written_and_then_they_do() {
     pass(10).await;
     let state = state(&engine, &session).await;
     assert_eq!((state.session.last.message.0, state.session.last.turn.0, state.session.is_idle()), (1, 1, true));
+}
+
+/// A session whose call is to be tried again in two seconds.
+async fn between_tries(disk: &MemoryDisk) -> (Engine, Calls, SessionId, Arc<Trouble>) {
+    let (store, trouble) = Flaky::open(disk);
+    let (base, mut calls) = setup(store, chat());
+    let engine = Engine::start(base).await.expect("it starts");
+    let session = open(&engine).await;
+    engine.send(&session, "hello".into()).await.expect("accepted");
+    let retry_after_ms = Some(2_000);
+    calls.next().await.fail_with(Failure { retry_after_ms, ..Failure::new(FailureKind::RateLimit, "later") });
+    pass(100).await;
+    (engine, calls, session, trouble)
+}
+
+/// The same, when somebody stops the turn and nobody knows whether that was written.
+async fn stopped_perhaps(fault: Fault) -> (Engine, Calls, SessionId) {
+    let disk = MemoryDisk::new();
+    let (engine, calls, session, trouble) = between_tries(&disk).await;
+    disk.inject(fault);
+    trouble.claims_fail.store(1, Ordering::Relaxed);
+    let error = engine.command(&session, Command::Cancel).await.expect_err("it is not known");
+    assert!(error.is_passing(), "{error}");
+    (engine, calls, session)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_perhaps_cancelled_is_not_made() {
+    let (engine, mut calls, session) = stopped_perhaps(Fault::AfterCommit).await;
+    calls.none().await;
+    assert_eq!(outcomes(&engine, &session).await, [Outcome::Cancelled]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_perhaps_cancelled_is_made_once_it_is_known_that_it_was_not() {
+    let (engine, mut calls, session) = stopped_perhaps(Fault::BeforeCommit).await;
+    let again = calls.next().await;
+    assert_eq!(again.facts.attempt, 2);
+    again.answer("yes");
+    pass(10).await;
+    assert_eq!(outcomes(&engine, &session).await, [Outcome::Done]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_not_made_while_its_cancellation_is_being_written() {
+    let (engine, mut calls, session, trouble) = between_tries(&MemoryDisk::new()).await;
+    trouble.told_after_ms.store(3_000, Ordering::Relaxed);
+    engine.command(&session, Command::Cancel).await.expect("it is stopped");
+    calls.none().await;
+    assert_eq!(outcomes(&engine, &session).await, [Outcome::Cancelled]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,6 +220,8 @@ pub struct Trouble {
     /// How many of the next claims, and of the next readings of texts, fail.
     pub claims_fail: AtomicU64,
     pub texts_fail: AtomicU64,
+    /// How long it takes until somebody is told that something was written.
+    pub told_after_ms: AtomicU64,
 }
 
 impl Flaky {
@@ -253,7 +255,9 @@ impl Store for Flaky {
     }
 
     async fn append(&self, commit: Commit) -> Answer<Seq> {
-        self.inner.append(commit).await
+        let written = self.inner.append(commit).await;
+        pass(self.trouble.told_after_ms.load(Ordering::Relaxed)).await;
+        written
     }
 
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Answer<Vec<Record>> {

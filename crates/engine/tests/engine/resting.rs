@@ -96,6 +96,24 @@ async fn what_a_dead_process_left_undone_is_taken_up_by_one_that_lives() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_process_left_undone_is_taken_up_where_the_session_was_known_before() {
+    let disk = MemoryDisk::new();
+    let (here, mut calls_here) = engine(&disk).await;
+    let (other, mut calls_other) = engine(&disk).await;
+    let session = open(&here).await;
+    turn(&here, &mut calls_here, &session, "one", "to one").await;
+    pass(2_000).await;
+    other.send(&session, "two".into()).await.expect("it was given back");
+    let _unanswered = calls_other.next().await;
+    other.shutdown().await;
+    let taken_up = calls_here.next().await;
+    assert_eq!((taken_up.facts.attempt, taken_up.last()), (2, "two".to_owned()));
+    taken_up.answer("to two");
+    pass(10).await;
+    assert!(state(&here, &session).await.session.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_long_session_opens_from_its_snapshot_as_it_was() {
     let disk = MemoryDisk::new();
     let (one, mut calls) = engine(&disk).await;

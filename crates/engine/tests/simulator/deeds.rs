@@ -230,23 +230,29 @@ fn hear(heard: &mut Heard, words: &mut BTreeMap<CallId, (u32, String)>, update: 
             }
             assert_eq!(at, so_far.len(), "the words of {call} come without gap and without repetition");
             so_far.push_str(&text);
-            let is_over = heard.events.iter().any(|event| ends(&event.event, call));
-            assert!(!is_over, "words of {call} come after its end");
+            let is_over = heard.events.iter().any(|event| ends(&event.event, (call, attempt)));
+            assert!(!is_over, "words of {call} (try {attempt}) come after its end");
         }
         Update::Event(event) => {
             if let Event::CallAnswered(answered) = &event.event {
                 let (attempt, text) = words.remove(&answered.call).unwrap_or_default();
                 heard.words.push((answered.call, attempt, text));
             }
+            // What a try said that came to nothing is taken back, whatever the next one says.
+            words.retain(|call, (attempt, _)| !ends(&event.event, (*call, *attempt)));
             heard.events.push(*event);
         }
     }
 }
 
-fn ends(event: &Event, ended: CallId) -> bool {
+/// Whether nothing more comes of a try.
+fn ends(event: &Event, (ended, attempt): (CallId, u32)) -> bool {
     match event {
         Event::CallAnswered(answered) => answered.call == ended,
         Event::CallCancelled { call, .. } => *call == ended,
+        Event::CallFailed { call, attempt: last, .. } | Event::CallUnknown { call, attempt: last, .. } => {
+            *call == ended && attempt <= *last
+        }
         _ => false,
     }
 }

@@ -1,6 +1,7 @@
 //! The whole engine, with a clock, a store, models and tools that do as the dice fall, and processes that die.
 //!
-//! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` plays one seed; `SEGUE_SEEDS=100000` plays so many.
+//! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` plays one seed; `SEGUE_SEEDS=100000` plays so many,
+//! and `SEGUE_SEEDS=2000..4000` those.
 
 mod check;
 mod deeds;
@@ -14,6 +15,7 @@ mod store;
 mod tool;
 mod world;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use check::{check, transcript};
@@ -28,8 +30,20 @@ const SEEDS: u64 = 2_000;
 /// Faults after which it is enough.
 const FAULTS_MAX: usize = 10;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|value| value.parse().ok())
+/// The seeds that are asked for, or those of an ordinary run.
+fn seeds() -> Range<u64> {
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("`{text}` is no number of a seed"));
+    if let Ok(seed) = std::env::var("SEGUE_SEED") {
+        let seed = number(&seed);
+        return seed..seed + 1;
+    }
+    match std::env::var("SEGUE_SEEDS") {
+        Ok(seeds) => match seeds.split_once("..") {
+            Some((first, end)) => number(first)..number(end),
+            None => 0..number(&seeds),
+        },
+        Err(_) => 0..SEEDS,
+    }
 }
 
 /// Plays a plan and checks what came of it. What is wrong with it, if anything.
@@ -42,11 +56,7 @@ fn fault(plan: &Plan) -> Option<String> {
 
 #[test]
 fn whatever_happens_nothing_is_lost_and_nothing_is_done_twice() {
-    let seeds = match number("SEGUE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEGUE_SEEDS").unwrap_or(SEEDS),
-    };
-    let faults = seeds.filter_map(|seed| Some((seed, fault(&Plan::random(seed))?)));
+    let faults = seeds().filter_map(|seed| Some((seed, fault(&Plan::random(seed))?)));
     let faults: Vec<String> = faults
         .take(FAULTS_MAX)
         .map(|(seed, fault)| {

@@ -219,13 +219,12 @@ impl Model for SimModel {
     fn stream(&self, request: Request) -> ChunkStream {
         let Request { prompt, call, .. } = request;
         let mut dice = self.dice.lock().expect("nobody panics here").apart();
-        let (head, at) = (head(&self.world.disk, &call.session), self.clock.now());
+        let head = head(&self.world.disk, &call.session);
         self.world.notes().streams.push(Streamed {
             session: call.session.clone(),
             call: call.call,
             attempt: call.attempt,
             head,
-            at,
             prompt,
         });
         if dice.percent(self.temper.wrong_percent / 4) {

@@ -160,42 +160,55 @@ async fn open_sessions(hand: &Hand, plan: &Plan) {
 
 /// Waits until nobody owes anybody anything.
 async fn come_to_rest(hand: &Hand) {
+    let mut restless = Vec::new();
     for _ in 0..LOOKS_MAX {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-        if all_rest(hand).await && hand.world.notes().pending.is_empty() {
+        restless = unrest(hand).await;
+        if restless.is_empty() && hand.world.notes().pending.is_empty() {
             // Claims are given back.
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
             return;
         }
     }
     let pending = hand.world.notes().pending.clone();
-    hand.world.notes().wrong.push(format!("it never comes to rest; deeds {pending:?} wait"));
+    hand.world.notes().wrong.push(format!("it never comes to rest: {restless:?}; deeds {pending:?} wait"));
 }
 
-async fn all_rest(hand: &Hand) -> bool {
+/// What keeps the world from its rest.
+async fn unrest(hand: &Hand) -> Vec<String> {
     let page = hand.first.list(&Query::newest(usize::MAX)).await.expect("the disk can be read");
-    let mut all_rest = true;
+    let mut restless = Vec::new();
     for row in page.rows {
+        let (session, head) = (&row.session, row.head);
         if row.summary.owes == Owes::Now {
-            all_rest = false;
-            resolve(hand, &row.session).await;
+            restless.push(format!("{session} owes something"));
+            resolve(hand, session).await;
         }
         // Even the slowest listener hears the last of it.
         let notes = hand.world.notes();
-        let mut listeners = notes.heard.iter().filter(|heard| heard.listens && heard.session == row.session);
-        all_rest &= listeners.all(|heard| heard.reached() == row.head);
+        let listeners = notes.heard.iter().filter(|heard| heard.listens && heard.session == *session);
+        let behind = listeners.filter(|heard| heard.reached() != head);
+        restless.extend(behind.map(|heard| format!("a listener of {session} heard {} of {head}", heard.reached())));
     }
-    all_rest
+    restless
 }
 
-/// Decides about calls whose end is not known.
+/// Decides about calls whose end is not known, looking again after each: one that is given up may end the turn of others.
 async fn resolve(hand: &Hand, session: &SessionId) {
-    let Ok((_, state)) = hand.first.state(session).await else { return };
-    let held: Vec<CallId> = state.session.held().map(|(call, _)| *call).collect();
-    for call in held {
+    while let Some(call) = held(hand, session).await {
         let how = if call.0 % 2 == 0 { Resolution::Retry } else { Resolution::Fail };
-        if let Err(error) = hand.first.command(session, Command::Resolve { call, how }).await {
+        let resolved = hand.first.command(session, Command::Resolve { call, how }).await;
+        if let Err(error) = resolved
+            && held(hand, session).await == Some(call)
+        {
             hand.world.notes().wrong.push(format!("{call} of {session} cannot be resolved: {error}"));
+            return;
         }
     }
+}
+
+/// The first call that waits for a person's decision.
+async fn held(hand: &Hand, session: &SessionId) -> Option<CallId> {
+    let (_, state) = hand.first.state(session).await.ok()?;
+    state.session.held().next().map(|(call, _)| *call)
 }

@@ -72,7 +72,6 @@ pub struct Streamed {
     pub attempt: u32,
     /// How much was recorded when it began.
     pub head: Seq,
-    pub at: Millis,
     pub prompt: std::sync::Arc<Prompt>,
 }
 
