@@ -289,24 +289,23 @@ impl Reader {
     }
 
     fn finish(&mut self, out: &mut Vec<Chunk>) {
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
-        let has_calls = !calls.is_empty();
-        if has_calls {
+        let stop = self.stop.unwrap_or(if self.pieces.len() > 0 { Stop::Tools } else { Stop::Done });
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        if calls.iter().any(Option::is_some) {
             out.push(self.seal(&calls));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
-        let stop = self.stop.unwrap_or(if has_calls { Stop::Tools } else { Stop::Done });
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage()));
     }
 
     /// The whole answer, in its order.
-    fn seal(&self, calls: &[ToolCall]) -> Chunk {
+    fn seal(&self, calls: &[Option<ToolCall>]) -> Chunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
             Block::Thought(thought) => Some(thought.whole()),
             // A text of blanks only is refused.
             Block::Words(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
-            Block::Call => calls.next().map(|call| tool_use(&self.desk.names, call)),
+            Block::Call => calls.next()?.as_ref().map(|call| tool_use(&self.desk.names, call)),
         });
         seal::sealed(SEAL, &self.desk.connection, blocks.collect())
     }

@@ -178,14 +178,14 @@ impl Reader {
         self.is_over = true;
         self.think.finish(out);
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
         out.extend(self.seal(&calls));
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 
     /// What the server wants to see again with these calls.
-    fn seal(&mut self, calls: &[ToolCall]) -> Option<Chunk> {
+    fn seal(&mut self, calls: &[Option<ToolCall>]) -> Option<Chunk> {
         let mut content = Map::new();
         match self.desk.connection.skills.dialect.thoughts_back {
             // It misses them even where there were none.
@@ -199,12 +199,12 @@ impl Reader {
         }
         let extras: Map<String, Value> = std::mem::take(&mut self.extras)
             .into_iter()
-            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.id.clone(), extra)))
+            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.as_ref()?.id.clone(), extra)))
             .collect();
         if !extras.is_empty() {
             content.insert("calls".to_owned(), json!(extras));
         }
-        let is_wanted = !calls.is_empty() && !content.is_empty();
+        let is_wanted = calls.iter().any(Option::is_some) && !content.is_empty();
         is_wanted.then(|| seal::sealed(SEAL, &self.desk.connection, json!(content)))
     }
 

@@ -219,7 +219,7 @@ impl Drive {
             }
             Stop::Length => {
                 let message = format!(
-                    "`{model}` had no room left to answer, since all of it went into thoughts; `effort` or `window_tokens` gives it more"
+                    "`{model}` had no room left to answer: thoughts, or a tool call that was cut off, took all of it; `effort` or `window_tokens` gives it more"
                 );
                 Some(Failure::new(FailureKind::Unusable, message))
             }

@@ -174,17 +174,17 @@ impl Reader {
     pub fn end(&mut self, out: &mut Vec<Chunk>) {
         let Some(stop) = self.stop.take() else { return };
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
-        let signed = calls
-            .iter()
-            .enumerate()
-            .filter_map(|(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))));
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        let signed =
+            calls.iter().enumerate().filter_map(|(place, call)| Some((place, call.as_ref()?))).filter_map(
+                |(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))),
+            );
         let signed: Map<String, Value> = signed.collect();
-        if !calls.is_empty() && (!signed.is_empty() || !self.ids.is_empty()) {
+        if calls.iter().any(Option::is_some) && (!signed.is_empty() || !self.ids.is_empty()) {
             let content = json!({ "signatures": signed, "ids": self.ids });
             out.push(seal::sealed(SEAL, &self.desk.connection, content));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 
@@ -195,7 +195,8 @@ impl Reader {
                 self.signatures.insert(place, signature.to_owned());
             }
             self.ids.extend(text(call, "/id").map(str::to_owned));
-            let arguments = call.get("args").map(ToString::to_string).unwrap_or_default();
+            // It comes whole, and without arguments where there are none.
+            let arguments = call.get("args").map_or_else(|| "{}".to_owned(), ToString::to_string);
             return self.pieces.add(place as u64, text(call, "/id"), text(call, "/name"), &arguments);
         }
         let is_thought = part["thought"].as_bool().unwrap_or(false);

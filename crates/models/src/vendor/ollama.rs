@@ -137,7 +137,12 @@ impl Reader {
             let arguments = call.pointer("/function/arguments");
             let arguments = arguments.map(|given| given.as_str().map_or_else(|| given.to_string(), str::to_owned));
             let place = self.pieces.len() as u64;
-            self.pieces.add(place, text(call, "/id"), text(call, "/function/name"), &arguments.unwrap_or_default())?;
+            self.pieces.add(
+                place,
+                text(call, "/id"),
+                text(call, "/function/name"),
+                arguments.as_deref().unwrap_or("{}"),
+            )?;
         }
         if body["done"].as_bool().unwrap_or(false) {
             self.end(body, out);
@@ -148,17 +153,17 @@ impl Reader {
     fn end(&mut self, body: &Value, out: &mut Vec<Chunk>) {
         self.usage = usage(body);
         self.think.finish(out);
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
         let stop = match text(body, "/done_reason") {
             Some("length") => Stop::Length,
-            _ if !calls.is_empty() => Stop::Tools,
+            _ if self.pieces.len() > 0 => Stop::Tools,
             _ => Stop::Done,
         };
-        if !calls.is_empty() && !self.thoughts.is_empty() {
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        if calls.iter().any(Option::is_some) && !self.thoughts.is_empty() {
             let thoughts = std::mem::take(&mut self.thoughts);
             out.push(seal::sealed(SEAL, &self.desk.connection, json!(thoughts)));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 }

@@ -197,12 +197,13 @@ impl Reader {
             None => Stop::Done,
         };
         self.usage = usage(response);
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let mut calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        calls.retain(Option::is_some);
         let thought = self.items.iter().any(|item| item["type"] == "reasoning");
         if !calls.is_empty() && thought {
             out.push(seal::sealed(SEAL, &self.desk.connection, json!(std::mem::take(&mut self.items))));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 }

@@ -251,6 +251,14 @@ pub(super) fn malformed(message: String) -> Failure {
     Failure::new(FailureKind::Malformed, message)
 }
 
+/// Whether an answer ended before its model was done with it. What is open in it then was not meant so, and nothing of it is mended.
+pub(super) fn is_cut(stop: Stop) -> bool {
+    match stop {
+        Stop::Length | Stop::Filtered => true,
+        Stop::Done | Stop::Tools => false,
+    }
+}
+
 /// The end of an answer.
 pub(super) fn finish(stop: Stop, usage: Option<Usage>) -> Chunk {
     Chunk::Finish(Finish { stop, usage, sent_back: None })

@@ -4,6 +4,7 @@ mod anthropic_wire;
 mod bad_servers;
 mod cassette;
 mod chat_wire;
+mod cut_answers;
 mod discover;
 mod gemini_wire;
 mod ollama_wire;
