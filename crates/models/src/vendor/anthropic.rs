@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::names::Names;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, ended_strangely, finish, text, tokens};
 use super::{Effort, Json, Thinking, schema, seal};
 use crate::model::{Chunk, Growth};
 
@@ -316,6 +316,7 @@ fn stop(reason: &str) -> Stop {
         "max_tokens" | "model_context_window_exceeded" => Stop::Length,
         "tool_use" => Stop::Tools,
         "refusal" => Stop::Filtered,
-        _ => Stop::Done,
+        "end_turn" | "stop_sequence" => Stop::Done,
+        _ => ended_strangely(),
     }
 }

@@ -1,13 +1,13 @@
 //! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
 //! speak them: each a little differently, so the reader takes what it can get.
 
-use segue_core::prompt::{Failure, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
+use segue_core::prompt::{Failure, FailureKind, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
 use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
@@ -65,7 +65,7 @@ fn response_format(schema: &Value) -> Value {
 fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
     let mut messages: Vec<Value> = system.into_iter().collect();
     for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
-        let next = one(asked, message);
+        let Some(next) = one(asked, message) else { continue };
         // Many a model's template insists that user and assistant take turns.
         match messages.last_mut() {
             Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
@@ -86,9 +86,10 @@ fn words(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
-fn one(asked: &Asked<'_>, message: &Message) -> Value {
+/// A message as it is sent, unless the assistant said nothing in it: some servers refuse that.
+fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
     let said = message.text();
-    match message.speaker {
+    Some(match message.speaker {
         Speaker::System | Speaker::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
         Speaker::System | Speaker::User => {
             let words = (!said.is_empty()).then(|| json!({ "type": "text", "text": said }));
@@ -98,6 +99,7 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
                 .map(|image| json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
             json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })
         }
+        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
         Speaker::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
         Speaker::Assistant => {
             let seal = seal::opened(SEAL, asked.connection, message).unwrap_or_default();
@@ -120,7 +122,7 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
             sent
         }
         Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
-    }
+    })
 }
 
 /// An image within an address.
@@ -167,6 +169,11 @@ impl Reader {
             self.stop.get_or_insert(Stop::Done);
             self.end(out);
             return Ok(());
+        }
+        if event.name == "error" {
+            // Whatever it holds, and be it a sentence.
+            let body = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
+            return Err(self.desk.failure(&body));
         }
         let body = self.desk.json(event)?;
         self.read(&body, "/choices/0/delta", out)
@@ -228,7 +235,8 @@ impl Reader {
         }
         if let Some(reason) = text(body, "/choices/0/finish_reason") {
             let refused = self.stop == Some(Stop::Filtered);
-            self.stop = Some(if refused { Stop::Filtered } else { stop(reason) });
+            let reason = stop(reason, &self.desk)?;
+            self.stop = Some(if refused { Stop::Filtered } else { reason });
         }
         Ok(())
     }
@@ -298,12 +306,23 @@ fn add_detail(details: &mut Vec<Value>, more: &Value) {
     }
 }
 
-fn stop(reason: &str) -> Stop {
-    match reason {
-        "length" | "max_tokens" => Stop::Length,
-        "tool_calls" | "function_call" => Stop::Tools,
-        "content_filter" => Stop::Filtered,
-        _ => Stop::Done,
+/// What the many servers call the ends of their answers.
+fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
+    let provider = &desk.connection.provider;
+    match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "end_of_turn" | "stop_sequence" | "complete" | "completed"
+        | "done" => Ok(Stop::Done),
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => Ok(Stop::Tools),
+        "length" | "max_tokens" | "model_length" | "max_length" => Ok(Stop::Length),
+        "content_filter" | "safety" | "refusal" => Ok(Stop::Filtered),
+        "insufficient_system_resource" => {
+            let message = format!("{provider} ran out of room and broke the answer off ({reason})");
+            Err(Failure::new(FailureKind::Overload, message))
+        }
+        "error" | "abort" | "aborted" | "cancelled" => {
+            Err(malformed(format!("{provider} broke the answer off ({reason})")))
+        }
+        _ => Ok(ended_strangely()),
     }
 }
 

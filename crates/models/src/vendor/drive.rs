@@ -223,7 +223,13 @@ impl Drive {
                 );
                 Some(Failure::new(FailureKind::Unusable, message))
             }
-            Stop::Done | Stop::Tools => None,
+            Stop::Done | Stop::Tools => {
+                let message = match self.has_begun {
+                    true => format!("`{model}` thought, and answered nothing"),
+                    false => format!("`{model}` answered nothing"),
+                };
+                Some(Failure::new(FailureKind::Unusable, message))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -212,15 +212,19 @@ fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
         "MAX_TOKENS" => Ok(Stop::Length),
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
             let message = format!("{}: the model made a tool call that cannot be read", desk.connection.provider);
-            Err(super::wire::malformed(message))
+            Err(malformed(message))
         }
         "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "LANGUAGE" => {
             Ok(Stop::Filtered)
         }
-        other => {
-            let message = format!("{} broke the answer off ({other})", desk.connection.provider);
-            Err(super::wire::malformed(message))
+        "OTHER"
+        | "FINISH_REASON_UNSPECIFIED"
+        | "MALFORMED_RESPONSE"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MISSING_THOUGHT_SIGNATURE" => {
+            Err(malformed(format!("{} broke the answer off ({reason})", desk.connection.provider)))
         }
+        _ => Ok(ended_strangely()),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, ended_strangely, finish, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -28,7 +28,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     }
     let system = asked.system().map(|system| json!({ "role": "system", "content": system }));
     let spoken = asked.prompt.messages.iter().enumerate().filter(|(_, message)| message.speaker != Speaker::System);
-    let spoken = spoken.map(|(place, message)| one(asked, &asked.prompt.messages[..place], message));
+    let spoken = spoken.filter_map(|(place, message)| one(asked, &asked.prompt.messages[..place], message));
     let mut body = json!({
         "model": connection.model,
         "stream": true,
@@ -59,9 +59,10 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     body
 }
 
-fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
+/// A message as it is sent, unless the assistant said nothing in it.
+fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Option<Value> {
     let said = message.text();
-    match message.speaker {
+    Some(match message.speaker {
         Speaker::System | Speaker::User => {
             let mut sent = json!({ "role": "user", "content": said });
             if !message.images.is_empty() {
@@ -69,6 +70,7 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
             }
             sent
         }
+        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
         Speaker::Assistant => {
             let mut sent = json!({ "role": "assistant", "content": said });
             if !message.tool_calls.is_empty() {
@@ -85,7 +87,7 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
             let name = call.map(|call| asked.names.sent(&call.name)).unwrap_or_default();
             json!({ "role": "tool", "tool_name": name, "tool_call_id": message.answers, "content": said })
         }
-    }
+    })
 }
 
 fn called(asked: &Asked<'_>, call: &ToolCall) -> Value {
@@ -155,6 +157,7 @@ impl Reader {
         self.think.finish(out);
         let stop = match text(body, "/done_reason") {
             Some("length") => Stop::Length,
+            Some(other) if other != "stop" => ended_strangely(),
             _ if self.pieces.len() > 0 => Stop::Tools,
             _ => Stop::Done,
         };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, ended_strangely, finish, text, tokens};
 use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
 
@@ -191,7 +191,9 @@ impl Reader {
     fn finish(&mut self, response: &Value, out: &mut Vec<Chunk>) {
         let stop = match text(response, "/incomplete_details/reason") {
             Some("content_filter") => Stop::Filtered,
-            Some(_) => Stop::Length,
+            Some("max_output_tokens") => Stop::Length,
+            Some(_) => ended_strangely(),
+            None if text(response, "/status").is_some_and(|status| status != "completed") => ended_strangely(),
             None if self.refused => Stop::Filtered,
             None if self.pieces.len() > 0 => Stop::Tools,
             None => Stop::Done,

@@ -259,6 +259,12 @@ pub(super) fn is_cut(stop: Stop) -> bool {
     }
 }
 
+/// What it means that an answer ended for a reason nobody knows. Good ends have known names, so this is hardly one: what came is shown and
+/// what is whole in it is used, but nothing of it is mended.
+pub(super) fn ended_strangely() -> Stop {
+    Stop::Length
+}
+
 /// The end of an answer.
 pub(super) fn finish(stop: Stop, usage: Option<Usage>) -> Chunk {
     Chunk::Finish(Finish { stop, usage, sent_back: None })

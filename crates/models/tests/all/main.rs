@@ -6,6 +6,7 @@ mod cassette;
 mod chat_wire;
 mod cut_answers;
 mod discover;
+mod ends;
 mod gemini_wire;
 mod ollama_wire;
 mod rehearsal;
