@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, ended_strangely, finish, malformed, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
@@ -104,9 +104,10 @@ fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
         Speaker::Assistant => {
             let seal = seal::opened(SEAL, asked.connection, message).unwrap_or_default();
             let calls = message.tool_calls.iter().map(|call| {
-                let arguments = call.arguments.to_string();
+                let arguments = arguments_back(&call.arguments).to_string();
                 let function = json!({ "name": asked.names.sent(&call.name), "arguments": arguments });
-                let mut sent = json!({ "id": call.id, "type": "function", "function": function });
+                let id = asked.connection.call_id(&call.id);
+                let mut sent = json!({ "id": id, "type": "function", "function": function });
                 if let Some(extra) = seal["calls"].get(&call.id) {
                     sent["extra_content"] = extra.clone();
                 }
@@ -121,7 +122,7 @@ fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
             }
             sent
         }
-        Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
+        Speaker::Tool => json!({ "role": "tool", "tool_call_id": asked.answered_id(message), "content": said }),
     })
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, ended_strangely, finish, malformed, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -110,8 +110,7 @@ fn parts(asked: &Asked<'_>, before: &[Message], message: &Message) -> Vec<Value>
         .map(|image| json!({ "inlineData": { "mimeType": image.media.name(), "data": &*image.data } }));
     let sealed = seal::opened(SEAL, connection, message);
     let calls = message.tool_calls.iter().enumerate().map(|(place, call)| {
-        let arguments =
-            if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+        let arguments = arguments_back(&call.arguments);
         let mut part = json!({ "functionCall": { "name": asked.names.sent(&call.name), "args": arguments } });
         if sealed.as_ref().is_some_and(|sealed| is_named(sealed, &call.id)) {
             part["functionCall"]["id"] = json!(call.id);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, ended_strangely, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -91,8 +91,7 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Option<Value
 }
 
 fn called(asked: &Asked<'_>, call: &ToolCall) -> Value {
-    let arguments =
-        if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+    let arguments = arguments_back(&call.arguments);
     json!({ "id": call.id, "function": { "name": asked.names.sent(&call.name), "arguments": arguments } })
 }
 

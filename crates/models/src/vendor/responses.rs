@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, ended_strangely, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
 use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
 
@@ -72,13 +72,15 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
             let words = (!said.is_empty())
                 .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": said }] }));
             let calls = message.tool_calls.iter().map(|call| {
-                let (name, arguments) = (asked.names.sent(&call.name), call.arguments.to_string());
-                json!({ "type": "function_call", "call_id": call.id, "name": name, "arguments": arguments })
+                let (name, id) = (asked.names.sent(&call.name), asked.connection.call_id(&call.id));
+                let arguments = arguments_back(&call.arguments).to_string();
+                json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
             });
             words.into_iter().chain(calls).collect()
         }
         Speaker::Tool => {
-            vec![json!({ "type": "function_call_output", "call_id": message.answers, "output": said })]
+            let id = asked.answered_id(message);
+            vec![json!({ "type": "function_call_output", "call_id": id, "output": said })]
         }
     }
 }
@@ -87,7 +89,11 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
 fn sealed(asked: &Asked<'_>, message: &Message) -> Option<Vec<Value>> {
     let Value::Array(mut items) = seal::opened(SEAL, asked.connection, message)? else { return None };
     items.retain(|item| item["type"] != "function_call" || seal::is_kept(message, text(item, "/call_id")));
-    let calls = items.iter().filter(|item| item["type"] == "function_call").count();
+    let mut calls = 0;
+    for call in items.iter_mut().filter(|item| item["type"] == "function_call") {
+        calls += 1;
+        call["call_id"] = json!(asked.connection.call_id(text(call, "/call_id").unwrap_or_default()));
+    }
     (calls == message.tool_calls.len()).then_some(items)
 }
 
@@ -167,6 +173,13 @@ impl Reader {
         }
         let Some(items) = body.get("output").and_then(Value::as_array) else { return Err(self.desk.strange()) };
         for item in items {
+            if item["type"] == "reasoning" {
+                let parts = ["summary", "content"].iter().filter_map(|key| item[key].as_array()).flatten();
+                let thoughts = parts.filter_map(|part| text(part, "/text")).collect::<Vec<_>>().join("\n\n");
+                out.extend((!thoughts.is_empty()).then_some(Chunk::Reasoning(thoughts)));
+                self.item(item)?;
+                continue;
+            }
             for part in item["content"].as_array().into_iter().flatten() {
                 self.refused |= part["type"] == "refusal";
                 let words = text(part, "/text").or_else(|| text(part, "/refusal"));

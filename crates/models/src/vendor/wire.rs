@@ -76,6 +76,11 @@ impl Asked<'_> {
         }
     }
 
+    /// The call a message answers, as the vendor is told it.
+    pub fn answered_id(&self, message: &Message) -> Option<String> {
+        message.answers.as_deref().map(|id| self.connection.call_id(id))
+    }
+
     /// What the model is told about the form of its answer, where the vendor has no field for that.
     pub fn told(&self) -> Option<String> {
         let schema = self.schema()?;
@@ -263,6 +268,11 @@ pub(super) fn is_cut(stop: Stop) -> bool {
 /// what is whole in it is used, but nothing of it is mended.
 pub(super) fn ended_strangely() -> Stop {
     Stop::Length
+}
+
+/// The arguments of a call as they go back: vendors take objects only, and models write what they like.
+pub(super) fn arguments_back(arguments: &Value) -> Value {
+    if arguments.is_object() { arguments.clone() } else { json!({ "input": arguments }) }
 }
 
 /// The end of an answer.

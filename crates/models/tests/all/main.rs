@@ -7,6 +7,7 @@ mod chat_wire;
 mod cut_answers;
 mod discover;
 mod ends;
+mod foreign_calls;
 mod gemini_wire;
 mod ollama_wire;
 mod rehearsal;
