@@ -151,10 +151,11 @@ pub(super) struct Reader {
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
+        let opens_thoughts = desk.connection.skills.dialect.opens_thoughts;
         Self {
             desk,
             pieces: Pieces::default(),
-            think: Think::default(),
+            think: Think::opened(opens_thoughts),
             stop: None,
             usage: None,
             thoughts: String::new(),
@@ -245,6 +246,7 @@ impl Reader {
     fn said(&mut self, said: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         for key in ["/reasoning_content", "/reasoning"] {
             if let Some(thought) = text(said, key) {
+                self.think.are_told_apart();
                 out.push(Chunk::Reasoning(thought.to_owned()));
                 self.thoughts.push_str(thought);
                 break;
