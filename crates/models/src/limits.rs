@@ -31,6 +31,14 @@ pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
 pub const FAILURE_CHARS_MAX: usize = 500;
 /// Longest name of a tool that vendors take.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Longest id of a tool call that OpenAI's chat completions take.
+pub const CHAT_CALL_ID_BYTES_MAX: usize = 40;
+/// Longest id of a tool call that OpenAI's responses take.
+pub const RESPONSES_CALL_ID_BYTES_MAX: usize = 64;
+/// Longest id of a tool call that Anthropic is sent.
+pub const ANTHROPIC_CALL_ID_BYTES_MAX: usize = 64;
+/// Length of the id of a tool call, as Mistral wants it.
+pub const MISTRAL_CALL_ID_BYTES: usize = 9;
 /// How deep a schema is looked into when it is made fit for a vendor.
 pub const SCHEMA_DEPTH_MAX: usize = 48;
 /// Longest list of models taken from a server.

@@ -9,6 +9,7 @@ mod chat;
 mod drive;
 mod failure;
 mod gemini;
+mod ids;
 mod names;
 mod ollama;
 mod pieces;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::names::Names;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
 use super::{Effort, Json, Thinking, schema, seal};
 use crate::model::{Chunk, Growth};
 
@@ -65,7 +65,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         (None | Some(Effort::None), _) | (Some(_), Thinking::None) => {}
         (Some(effort), Thinking::Budget | Thinking::Unknown) => {
             let tokens = connection.thought_tokens(effort, asked.output_tokens(), asked.prompt.reply_tokens_max);
-            if let Some(tokens) = tokens {
+            if let Some(tokens) = tokens.filter(|_| may_think(asked)) {
                 body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens });
             }
         }
@@ -120,7 +120,7 @@ fn messages(asked: &Asked<'_>) -> Vec<Value> {
 fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
     let said = message.text();
     if message.speaker == Speaker::Tool {
-        return vec![json!({ "type": "tool_result", "tool_use_id": message.answers, "content": said })];
+        return vec![json!({ "type": "tool_result", "tool_use_id": asked.answered_id(message), "content": said })];
     }
     let images = message.images.iter().map(|image| {
         let source = json!({ "type": "base64", "media_type": image.media.name(), "data": &*image.data });
@@ -131,13 +131,31 @@ fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
     }
     // A text of blanks only is refused.
     let words = (!said.trim().is_empty()).then(|| json!({ "type": "text", "text": said }));
-    let calls = message.tool_calls.iter().map(|call| tool_use(asked.names, call));
+    let calls = message.tool_calls.iter().map(|call| allowed(asked, tool_use(asked.names, call)));
     images.chain(words).chain(calls).collect()
 }
 
 fn tool_use(names: &Names, call: &ToolCall) -> Value {
-    let input = if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+    let input = arguments_back(&call.arguments);
     json!({ "type": "tool_use", "id": call.id, "name": names.sent(&call.name), "input": input })
+}
+
+/// A call with an id that the vendor takes.
+fn allowed(asked: &Asked<'_>, mut call: Value) -> Value {
+    call["id"] = json!(asked.connection.call_id(text(&call, "/id").unwrap_or_default()));
+    call
+}
+
+/// Whether the round that is open, if one is, began with a thought of this model: thinking cannot be switched on in the middle of one.
+fn may_think(asked: &Asked<'_>) -> bool {
+    let open = asked.prompt.messages.iter().rev().take_while(|message| message.speaker != Speaker::User);
+    let mut is_first_thought_through = true;
+    for message in open.filter(|message| !message.tool_calls.is_empty()) {
+        let Some(blocks) = sealed(asked, message, true) else { return false };
+        let is_thought = |block: &Value| matches!(text(block, "/type"), Some("thinking" | "redacted_thinking"));
+        is_first_thought_through = blocks.first().is_some_and(is_thought);
+    }
+    is_first_thought_through
 }
 
 /// What the model thought, said and called, in its own order.
@@ -149,7 +167,9 @@ fn sealed(asked: &Asked<'_>, message: &Message, is_open: bool) -> Option<Vec<Val
         _ => is_open,
     });
     let calls = blocks.iter().filter(|block| block["type"] == "tool_use").count();
-    (calls > 0 && calls == message.tool_calls.len()).then_some(blocks)
+    let is_whole = calls > 0 && calls == message.tool_calls.len();
+    let sent = |block: Value| if block["type"] == "tool_use" { allowed(asked, block) } else { block };
+    is_whole.then(|| blocks.into_iter().map(sent).collect())
 }
 
 /// Reads the stream.
@@ -289,24 +309,23 @@ impl Reader {
     }
 
     fn finish(&mut self, out: &mut Vec<Chunk>) {
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
-        let has_calls = !calls.is_empty();
-        if has_calls {
+        let stop = self.stop.unwrap_or(if self.pieces.len() > 0 { Stop::Tools } else { Stop::Done });
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        if calls.iter().any(Option::is_some) {
             out.push(self.seal(&calls));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
-        let stop = self.stop.unwrap_or(if has_calls { Stop::Tools } else { Stop::Done });
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage()));
     }
 
     /// The whole answer, in its order.
-    fn seal(&self, calls: &[ToolCall]) -> Chunk {
+    fn seal(&self, calls: &[Option<ToolCall>]) -> Chunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
             Block::Thought(thought) => Some(thought.whole()),
             // A text of blanks only is refused.
             Block::Words(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
-            Block::Call => calls.next().map(|call| tool_use(&self.desk.names, call)),
+            Block::Call => calls.next()?.as_ref().map(|call| tool_use(&self.desk.names, call)),
         });
         seal::sealed(SEAL, &self.desk.connection, blocks.collect())
     }
@@ -317,6 +336,7 @@ fn stop(reason: &str) -> Stop {
         "max_tokens" | "model_context_window_exceeded" => Stop::Length,
         "tool_use" => Stop::Tools,
         "refusal" => Stop::Filtered,
-        _ => Stop::Done,
+        "end_turn" | "stop_sequence" => Stop::Done,
+        _ => ended_strangely(),
     }
 }

@@ -1,13 +1,13 @@
 //! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
 //! speak them: each a little differently, so the reader takes what it can get.
 
-use segue_core::prompt::{Failure, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
+use segue_core::prompt::{Failure, FailureKind, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
 use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
@@ -65,7 +65,7 @@ fn response_format(schema: &Value) -> Value {
 fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
     let mut messages: Vec<Value> = system.into_iter().collect();
     for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
-        let next = one(asked, message);
+        let Some(next) = one(asked, message) else { continue };
         // Many a model's template insists that user and assistant take turns.
         match messages.last_mut() {
             Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
@@ -86,9 +86,10 @@ fn words(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
-fn one(asked: &Asked<'_>, message: &Message) -> Value {
+/// A message as it is sent, unless the assistant said nothing in it: some servers refuse that.
+fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
     let said = message.text();
-    match message.speaker {
+    Some(match message.speaker {
         Speaker::System | Speaker::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
         Speaker::System | Speaker::User => {
             let words = (!said.is_empty()).then(|| json!({ "type": "text", "text": said }));
@@ -98,13 +99,15 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
                 .map(|image| json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
             json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })
         }
+        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
         Speaker::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
         Speaker::Assistant => {
             let seal = seal::opened(SEAL, asked.connection, message).unwrap_or_default();
             let calls = message.tool_calls.iter().map(|call| {
-                let arguments = call.arguments.to_string();
+                let arguments = arguments_back(&call.arguments).to_string();
                 let function = json!({ "name": asked.names.sent(&call.name), "arguments": arguments });
-                let mut sent = json!({ "id": call.id, "type": "function", "function": function });
+                let id = asked.connection.call_id(&call.id);
+                let mut sent = json!({ "id": id, "type": "function", "function": function });
                 if let Some(extra) = seal["calls"].get(&call.id) {
                     sent["extra_content"] = extra.clone();
                 }
@@ -119,8 +122,8 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
             }
             sent
         }
-        Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
-    }
+        Speaker::Tool => json!({ "role": "tool", "tool_call_id": asked.answered_id(message), "content": said }),
+    })
 }
 
 /// An image within an address.
@@ -148,10 +151,11 @@ pub(super) struct Reader {
 
 impl Reader {
     pub fn new(desk: Desk) -> Self {
+        let opens_thoughts = desk.connection.skills.dialect.opens_thoughts;
         Self {
             desk,
             pieces: Pieces::default(),
-            think: Think::default(),
+            think: Think::opened(opens_thoughts),
             stop: None,
             usage: None,
             thoughts: String::new(),
@@ -168,6 +172,11 @@ impl Reader {
             self.end(out);
             return Ok(());
         }
+        if event.name == "error" {
+            // Whatever it holds, and be it a sentence.
+            let body = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
+            return Err(self.desk.failure(&body));
+        }
         let body = self.desk.json(event)?;
         self.read(&body, "/choices/0/delta", out)
     }
@@ -178,14 +187,14 @@ impl Reader {
         self.is_over = true;
         self.think.finish(out);
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
         out.extend(self.seal(&calls));
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 
     /// What the server wants to see again with these calls.
-    fn seal(&mut self, calls: &[ToolCall]) -> Option<Chunk> {
+    fn seal(&mut self, calls: &[Option<ToolCall>]) -> Option<Chunk> {
         let mut content = Map::new();
         match self.desk.connection.skills.dialect.thoughts_back {
             // It misses them even where there were none.
@@ -199,12 +208,12 @@ impl Reader {
         }
         let extras: Map<String, Value> = std::mem::take(&mut self.extras)
             .into_iter()
-            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.id.clone(), extra)))
+            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.as_ref()?.id.clone(), extra)))
             .collect();
         if !extras.is_empty() {
             content.insert("calls".to_owned(), json!(extras));
         }
-        let is_wanted = !calls.is_empty() && !content.is_empty();
+        let is_wanted = calls.iter().any(Option::is_some) && !content.is_empty();
         is_wanted.then(|| seal::sealed(SEAL, &self.desk.connection, json!(content)))
     }
 
@@ -228,7 +237,8 @@ impl Reader {
         }
         if let Some(reason) = text(body, "/choices/0/finish_reason") {
             let refused = self.stop == Some(Stop::Filtered);
-            self.stop = Some(if refused { Stop::Filtered } else { stop(reason) });
+            let reason = stop(reason, &self.desk)?;
+            self.stop = Some(if refused { Stop::Filtered } else { reason });
         }
         Ok(())
     }
@@ -236,6 +246,7 @@ impl Reader {
     fn said(&mut self, said: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         for key in ["/reasoning_content", "/reasoning"] {
             if let Some(thought) = text(said, key) {
+                self.think.are_told_apart();
                 out.push(Chunk::Reasoning(thought.to_owned()));
                 self.thoughts.push_str(thought);
                 break;
@@ -298,12 +309,23 @@ fn add_detail(details: &mut Vec<Value>, more: &Value) {
     }
 }
 
-fn stop(reason: &str) -> Stop {
-    match reason {
-        "length" | "max_tokens" => Stop::Length,
-        "tool_calls" | "function_call" => Stop::Tools,
-        "content_filter" => Stop::Filtered,
-        _ => Stop::Done,
+/// What the many servers call the ends of their answers.
+fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
+    let provider = &desk.connection.provider;
+    match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "end_of_turn" | "stop_sequence" | "complete" | "completed"
+        | "done" => Ok(Stop::Done),
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => Ok(Stop::Tools),
+        "length" | "max_tokens" | "model_length" | "max_length" => Ok(Stop::Length),
+        "content_filter" | "safety" | "refusal" => Ok(Stop::Filtered),
+        "insufficient_system_resource" => {
+            let message = format!("{provider} ran out of room and broke the answer off ({reason})");
+            Err(Failure::new(FailureKind::Overload, message))
+        }
+        "error" | "abort" | "aborted" | "cancelled" => {
+            Err(malformed(format!("{provider} broke the answer off ({reason})")))
+        }
+        _ => Ok(ended_strangely()),
     }
 }
 

@@ -226,11 +226,17 @@ impl Drive {
             }
             Stop::Length => {
                 let message = format!(
-                    "`{model}` had no room left to answer, since all of it went into thoughts; `effort` or `window_tokens` gives it more"
+                    "`{model}` had no room left to answer: thoughts, or a tool call that was cut off, took all of it; `effort` or `window_tokens` gives it more"
                 );
                 Some(Failure::new(FailureKind::Unusable, message))
             }
-            Stop::Done | Stop::Tools => None,
+            Stop::Done | Stop::Tools => {
+                let message = match self.has_begun {
+                    true => format!("`{model}` thought, and answered nothing"),
+                    false => format!("`{model}` answered nothing"),
+                };
+                Some(Failure::new(FailureKind::Unusable, message))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -110,8 +110,7 @@ fn parts(asked: &Asked<'_>, before: &[Message], message: &Message) -> Vec<Value>
         .map(|image| json!({ "inlineData": { "mimeType": image.media.name(), "data": &*image.data } }));
     let sealed = seal::opened(SEAL, connection, message);
     let calls = message.tool_calls.iter().enumerate().map(|(place, call)| {
-        let arguments =
-            if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+        let arguments = arguments_back(&call.arguments);
         let mut part = json!({ "functionCall": { "name": asked.names.sent(&call.name), "args": arguments } });
         if sealed.as_ref().is_some_and(|sealed| is_named(sealed, &call.id)) {
             part["functionCall"]["id"] = json!(call.id);
@@ -174,17 +173,17 @@ impl Reader {
     pub fn end(&mut self, out: &mut Vec<Chunk>) {
         let Some(stop) = self.stop.take() else { return };
         let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
-        let signed = calls
-            .iter()
-            .enumerate()
-            .filter_map(|(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))));
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        let signed =
+            calls.iter().enumerate().filter_map(|(place, call)| Some((place, call.as_ref()?))).filter_map(
+                |(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))),
+            );
         let signed: Map<String, Value> = signed.collect();
-        if !calls.is_empty() && (!signed.is_empty() || !self.ids.is_empty()) {
+        if calls.iter().any(Option::is_some) && (!signed.is_empty() || !self.ids.is_empty()) {
             let content = json!({ "signatures": signed, "ids": self.ids });
             out.push(seal::sealed(SEAL, &self.desk.connection, content));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 
@@ -195,7 +194,8 @@ impl Reader {
                 self.signatures.insert(place, signature.to_owned());
             }
             self.ids.extend(text(call, "/id").map(str::to_owned));
-            let arguments = call.get("args").map(ToString::to_string).unwrap_or_default();
+            // It comes whole, and without arguments where there are none.
+            let arguments = call.get("args").map_or_else(|| "{}".to_owned(), ToString::to_string);
             return self.pieces.add(place as u64, text(call, "/id"), text(call, "/name"), &arguments);
         }
         let is_thought = part["thought"].as_bool().unwrap_or(false);
@@ -211,15 +211,19 @@ fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
         "MAX_TOKENS" => Ok(Stop::Length),
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
             let message = format!("{}: the model made a tool call that cannot be read", desk.connection.provider);
-            Err(super::wire::malformed(message))
+            Err(malformed(message))
         }
         "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "LANGUAGE" => {
             Ok(Stop::Filtered)
         }
-        other => {
-            let message = format!("{} broke the answer off ({other})", desk.connection.provider);
-            Err(super::wire::malformed(message))
+        "OTHER"
+        | "FINISH_REASON_UNSPECIFIED"
+        | "MALFORMED_RESPONSE"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MISSING_THOUGHT_SIGNATURE" => {
+            Err(malformed(format!("{} broke the answer off ({reason})", desk.connection.provider)))
         }
+        _ => Ok(ended_strangely()),
     }
 }
 

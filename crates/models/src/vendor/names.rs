@@ -1,4 +1,4 @@
-//! Tool names as vendors allow them: letters, digits, `_` and `-`, at most 64. Ours may hold more, so they are changed on the way
+//! Tool names as vendors allow them: letters, digits, `_` and `-`, at most 64, and a letter or `_` first. Ours may hold more, so they are changed on the way
 //! out and changed back on the way in.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,9 @@ impl Names {
 
 fn allowed(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    let name: String = name.chars().map(allowed).take(TOOL_NAME_BYTES_MAX).collect();
-    if name.is_empty() { "_".to_owned() } else { name }
+    let begins_well = name.starts_with(|c: char| allowed(c) == '_' || c.is_ascii_alphabetic());
+    let first = (!begins_well).then_some('_');
+    first.into_iter().chain(name.chars().map(allowed)).take(TOOL_NAME_BYTES_MAX).collect()
 }
 
 fn cut(name: &str, bytes: usize) -> &str {
@@ -66,13 +67,14 @@ mod tests {
     fn every_name_comes_back_as_it_went_out() {
         let long = "x".repeat(90);
         let longer = format!("{long}y");
-        let tools = ["look", "files/read", "files.read", "größe", "", &long, &longer];
+        let tools = ["look", "files/read", "files.read", "größe", "", "3d.view", "_3d_view", "-x", &long, &longer];
         let names = names(&tools);
         let mut seen = std::collections::BTreeSet::new();
         for tool in tools {
             let sent = names.sent(&tool.into());
             assert!(sent.len() <= TOOL_NAME_BYTES_MAX && !sent.is_empty(), "{sent}");
             assert!(sent.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)), "{sent}");
+            assert!(sent.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'), "{sent}");
             assert_eq!(names.ours(&sent), ToolName::from(tool));
             assert!(seen.insert(sent));
         }

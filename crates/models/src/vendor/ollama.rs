@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -28,7 +28,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     }
     let system = asked.system().map(|system| json!({ "role": "system", "content": system }));
     let spoken = asked.prompt.messages.iter().enumerate().filter(|(_, message)| message.speaker != Speaker::System);
-    let spoken = spoken.map(|(place, message)| one(asked, &asked.prompt.messages[..place], message));
+    let spoken = spoken.filter_map(|(place, message)| one(asked, &asked.prompt.messages[..place], message));
     let mut body = json!({
         "model": connection.model,
         "stream": true,
@@ -59,9 +59,10 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     body
 }
 
-fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
+/// A message as it is sent, unless the assistant said nothing in it.
+fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Option<Value> {
     let said = message.text();
-    match message.speaker {
+    Some(match message.speaker {
         Speaker::System | Speaker::User => {
             let mut sent = json!({ "role": "user", "content": said });
             if !message.images.is_empty() {
@@ -69,6 +70,7 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
             }
             sent
         }
+        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
         Speaker::Assistant => {
             let mut sent = json!({ "role": "assistant", "content": said });
             if !message.tool_calls.is_empty() {
@@ -85,12 +87,11 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Value {
             let name = call.map(|call| asked.names.sent(&call.name)).unwrap_or_default();
             json!({ "role": "tool", "tool_name": name, "tool_call_id": message.answers, "content": said })
         }
-    }
+    })
 }
 
 fn called(asked: &Asked<'_>, call: &ToolCall) -> Value {
-    let arguments =
-        if call.arguments.is_object() { call.arguments.clone() } else { json!({ "input": call.arguments }) };
+    let arguments = arguments_back(&call.arguments);
     json!({ "id": call.id, "function": { "name": asked.names.sent(&call.name), "arguments": arguments } })
 }
 
@@ -137,7 +138,12 @@ impl Reader {
             let arguments = call.pointer("/function/arguments");
             let arguments = arguments.map(|given| given.as_str().map_or_else(|| given.to_string(), str::to_owned));
             let place = self.pieces.len() as u64;
-            self.pieces.add(place, text(call, "/id"), text(call, "/function/name"), &arguments.unwrap_or_default())?;
+            self.pieces.add(
+                place,
+                text(call, "/id"),
+                text(call, "/function/name"),
+                arguments.as_deref().unwrap_or("{}"),
+            )?;
         }
         if body["done"].as_bool().unwrap_or(false) {
             self.end(body, out);
@@ -148,17 +154,18 @@ impl Reader {
     fn end(&mut self, body: &Value, out: &mut Vec<Chunk>) {
         self.usage = usage(body);
         self.think.finish(out);
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
         let stop = match text(body, "/done_reason") {
             Some("length") => Stop::Length,
-            _ if !calls.is_empty() => Stop::Tools,
+            Some(other) if other != "stop" => ended_strangely(),
+            _ if self.pieces.len() > 0 => Stop::Tools,
             _ => Stop::Done,
         };
-        if !calls.is_empty() && !self.thoughts.is_empty() {
+        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        if calls.iter().any(Option::is_some) && !self.thoughts.is_empty() {
             let thoughts = std::mem::take(&mut self.thoughts);
             out.push(seal::sealed(SEAL, &self.desk.connection, json!(thoughts)));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 }

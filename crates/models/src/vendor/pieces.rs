@@ -1,13 +1,14 @@
 //! Tool calls that arrive in pieces, put together within bounds. What cannot be read as JSON stays a text, and is for whoever
-//! runs the tool to refuse: the answer was paid for.
+//! runs the tool to refuse: the answer was paid for. In an answer that was cut off, a call that is not whole is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::prompt::{Failure, FailureKind, ToolCall};
+use segue_core::prompt::{Failure, FailureKind, Stop, ToolCall};
 use segue_core::signal::json;
 use serde_json::{Map, Value};
 
 use super::names::Names;
+use super::wire::is_cut;
 use crate::limits::{REPLY_BYTES_MAX, REPLY_TOOL_CALLS_MAX};
 
 /// The tool calls of one answer, so far.
@@ -62,18 +63,22 @@ impl Pieces {
         self.calls.len()
     }
 
-    /// The calls, whole, each with an id of its own: no other of this answer, nor of those before it, has one that was made up here.
-    pub fn finish(&mut self, names: &Names, ids: &BTreeSet<String>) -> Vec<ToolCall> {
-        let mut calls: Vec<ToolCall> = Vec::new();
+    /// The calls in their order, each with an id of its own: no other of this answer, nor of those before it, has one that was made up
+    /// here. There is nothing in the place of a call that was cut off.
+    pub fn finish(&mut self, names: &Names, ids: &BTreeSet<String>, stop: Stop) -> Vec<Option<ToolCall>> {
+        let mut calls: Vec<Option<ToolCall>> = Vec::new();
         for piece in std::mem::take(&mut self.calls).into_values() {
             let mut id = piece.id;
-            let taken = |id: &str| calls.iter().any(|call| call.id == id);
+            let Some(arguments) = read(&piece.arguments, stop) else {
+                calls.push(None);
+                continue;
+            };
+            let taken = |id: &str| calls.iter().flatten().any(|call| call.id == id);
             if id.is_empty() || taken(&id) {
                 let numbered = (ids.len() + calls.len() + 1..).map(|number| format!("call_{number}"));
                 id = numbered.into_iter().find(|id| !taken(id) && !ids.contains(id)).unwrap_or_default();
             }
-            let arguments = arguments(&piece.arguments);
-            calls.push(ToolCall { id, name: names.ours(&piece.name), arguments });
+            calls.push(Some(ToolCall { id, name: names.ours(&piece.name), arguments }));
         }
         calls
     }
@@ -90,6 +95,14 @@ impl Piece {
                 name.is_some() && !self.name.is_empty() && !arguments.is_empty() && is_whole()
             }
         }
+    }
+}
+
+/// The arguments of a call, unless the answer ended within them.
+fn read(text: &str, stop: Stop) -> Option<Value> {
+    match is_cut(stop) {
+        true => serde_json::from_str(text).ok().filter(Value::is_object),
+        false => Some(arguments(text)),
     }
 }
 
@@ -112,8 +125,8 @@ mod tests {
     use super::*;
 
     fn finished(pieces: &mut Pieces) -> Vec<(String, String, Value)> {
-        let calls = pieces.finish(&Names::default(), &BTreeSet::new()).into_iter();
-        calls.map(|call| (call.id, call.name.to_string(), call.arguments)).collect()
+        let calls = pieces.finish(&Names::default(), &BTreeSet::new(), Stop::Tools).into_iter();
+        calls.flatten().map(|call| (call.id, call.name.to_string(), call.arguments)).collect()
     }
 
     #[test]
@@ -139,6 +152,24 @@ mod tests {
     }
 
     #[test]
+    fn in_an_answer_that_was_cut_off_only_whole_calls_are_calls() {
+        let pieces = || {
+            let mut pieces = Pieces::default();
+            for (place, arguments) in ["{\"n\": 1}", "", "{\"n\": 1,}", "12", "{\"n\": \"half"].into_iter().enumerate()
+            {
+                pieces.add(place as u64, None, Some("write"), arguments).expect("small");
+            }
+            pieces
+        };
+        for stop in [Stop::Length, Stop::Filtered] {
+            let calls = pieces().finish(&Names::default(), &BTreeSet::new(), stop);
+            let arguments: Vec<_> = calls.into_iter().map(|call| call.map(|call| call.arguments)).collect();
+            assert_eq!(arguments, [Some(json!({"n": 1})), None, None, None, None], "{stop:?}");
+        }
+        assert_eq!(finished(&mut pieces()).len(), 5, "whoever was done is taken at its word");
+    }
+
+    #[test]
     fn calls_without_an_id_or_with_the_same_get_one_each() {
         let mut pieces = Pieces::default();
         for place in 0..3 {
@@ -155,7 +186,8 @@ mod tests {
         let mut pieces = Pieces::default();
         pieces.add(0, None, Some("x"), "").expect("small");
         pieces.add(1, None, Some("y"), "").expect("small");
-        let ids: Vec<String> = pieces.finish(&Names::default(), &before).into_iter().map(|call| call.id).collect();
+        let calls = pieces.finish(&Names::default(), &before, Stop::Tools).into_iter().flatten();
+        let ids: Vec<String> = calls.map(|call| call.id).collect();
         assert_eq!(ids, ["call_4", "call_5"]);
     }
 

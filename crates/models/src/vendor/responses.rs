@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
 use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
 
@@ -76,13 +76,15 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
             let words = (!said.is_empty())
                 .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": said }] }));
             let calls = message.tool_calls.iter().map(|call| {
-                let (name, arguments) = (asked.names.sent(&call.name), call.arguments.to_string());
-                json!({ "type": "function_call", "call_id": call.id, "name": name, "arguments": arguments })
+                let (name, id) = (asked.names.sent(&call.name), asked.connection.call_id(&call.id));
+                let arguments = arguments_back(&call.arguments).to_string();
+                json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
             });
             words.into_iter().chain(calls).collect()
         }
         Speaker::Tool => {
-            vec![json!({ "type": "function_call_output", "call_id": message.answers, "output": said })]
+            let id = asked.answered_id(message);
+            vec![json!({ "type": "function_call_output", "call_id": id, "output": said })]
         }
     }
 }
@@ -91,7 +93,11 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
 fn sealed(asked: &Asked<'_>, message: &Message) -> Option<Vec<Value>> {
     let Value::Array(mut items) = seal::opened(SEAL, asked.connection, message)? else { return None };
     items.retain(|item| item["type"] != "function_call" || seal::is_kept(message, text(item, "/call_id")));
-    let calls = items.iter().filter(|item| item["type"] == "function_call").count();
+    let mut calls = 0;
+    for call in items.iter_mut().filter(|item| item["type"] == "function_call") {
+        calls += 1;
+        call["call_id"] = json!(asked.connection.call_id(text(call, "/call_id").unwrap_or_default()));
+    }
     (calls == message.tool_calls.len()).then_some(items)
 }
 
@@ -171,6 +177,13 @@ impl Reader {
         }
         let Some(items) = body.get("output").and_then(Value::as_array) else { return Err(self.desk.strange()) };
         for item in items {
+            if item["type"] == "reasoning" {
+                let parts = ["summary", "content"].iter().filter_map(|key| item[key].as_array()).flatten();
+                let thoughts = parts.filter_map(|part| text(part, "/text")).collect::<Vec<_>>().join("\n\n");
+                out.extend((!thoughts.is_empty()).then_some(Chunk::Reasoning(thoughts)));
+                self.item(item)?;
+                continue;
+            }
             for part in item["content"].as_array().into_iter().flatten() {
                 self.refused |= part["type"] == "refusal";
                 let words = text(part, "/text").or_else(|| text(part, "/refusal"));
@@ -195,18 +208,21 @@ impl Reader {
     fn finish(&mut self, response: &Value, out: &mut Vec<Chunk>) {
         let stop = match text(response, "/incomplete_details/reason") {
             Some("content_filter") => Stop::Filtered,
-            Some(_) => Stop::Length,
+            Some("max_output_tokens") => Stop::Length,
+            Some(_) => ended_strangely(),
+            None if text(response, "/status").is_some_and(|status| status != "completed") => ended_strangely(),
             None if self.refused => Stop::Filtered,
             None if self.pieces.len() > 0 => Stop::Tools,
             None => Stop::Done,
         };
         self.usage = usage(response);
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids);
+        let mut calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        calls.retain(Option::is_some);
         let thought = self.items.iter().any(|item| item["type"] == "reasoning");
         if !calls.is_empty() && thought {
             out.push(seal::sealed(SEAL, &self.desk.connection, json!(std::mem::take(&mut self.items))));
         }
-        out.extend(calls.into_iter().map(Chunk::ToolCall));
+        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
         out.push(finish(stop, self.usage));
     }
 }

@@ -41,6 +41,8 @@ pub struct Dialect {
     pub counts_unasked: bool,
     /// What a server wants to see again of the thoughts that led to a tool call.
     pub thoughts_back: ThoughtsBack,
+    /// Whether the prompt ends with the tag that opens a thought, so that an answer has only the one that closes it.
+    pub opens_thoughts: bool,
 }
 
 /// What the longest answer is called.

@@ -1,16 +1,18 @@
 //! Answers that must be JSON of a certain shape. Whatever a vendor promises, the answer is checked here; one that is wrong is
 //! sent back once, with what is wrong about it. If the second is wrong as well, the better of the two is passed on as long as it is JSON at
-//! all: it was paid for, and whoever asked reads it with care.
+//! all: it was paid for, and whoever asked reads it with care. An answer that was cut off counts only if the JSON in it is whole: what
+//! its missing end would have said, nobody knows.
 
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{Failure, FailureKind, Message, Speaker, Usage};
+use segue_core::prompt::{Failure, FailureKind, Message, Speaker, Stop, Usage};
 use segue_core::signal::json;
 use serde_json::Value;
 
 use super::Vendor;
 use super::drive::Drive;
+use super::wire::is_cut;
 use crate::limits::{COMPLAINT_CHARS_MAX, COMPLAINTS_MAX, REPLY_BYTES_MAX};
 use crate::model::{Chunk, ChunkStream, Finish, Request};
 
@@ -98,23 +100,29 @@ impl Check {
         if self.has_calls {
             return Ok(self.hand_on(text, finish));
         }
-        let found = json::find_where(&text, |value| self.complaint(value).is_none()).value;
-        if let Some(value) = found {
+        let is_cut = is_cut(finish.stop);
+        let found = json::find_where(&text, |value| self.complaint(value).is_none());
+        if let Some(value) = found.value.filter(|_| !is_cut || found.complaints.is_empty()) {
             return Ok(self.hand_on(written(&text, &value), finish));
         }
-        let value = json::find(&text).value;
+        let value = if is_cut { None } else { json::find(&text).value };
         let earlier = match &mut self.refused {
             None => {
-                self.send_back(text, value, finish.usage);
+                self.send_back(text, value, &finish);
                 return Ok(Chunk::Alive);
             }
             Some((earlier, _)) => earlier.take(),
         };
-        match value.or(earlier) {
-            Some(value) => Ok(self.hand_on(written(&text, &value), finish)),
-            None => {
+        match (value, earlier) {
+            (Some(value), _) => Ok(self.hand_on(written(&text, &value), finish)),
+            // It is the first that is passed on, and that one was not cut off.
+            (None, Some(value)) => Ok(self.hand_on(value.to_string(), Finish { stop: Stop::Done, ..finish })),
+            (None, None) => {
                 // The same model would hardly do it the third time.
-                let message = "the model was asked for JSON twice and gave none";
+                let message = match is_cut {
+                    true => "the model was asked for JSON twice, and it was cut off before its end",
+                    false => "the model was asked for JSON twice and gave none",
+                };
                 Err(Failure::new(FailureKind::Unusable, message).after(finish.usage))
             }
         }
@@ -129,10 +137,12 @@ impl Check {
         Chunk::Text(text)
     }
 
-    fn send_back(&mut self, text: String, value: Option<Value>, used: Option<Usage>) {
-        let wrong = match &value {
-            Some(value) => self.complaint(value).unwrap_or_default(),
-            None => "there is no JSON in it".to_owned(),
+    fn send_back(&mut self, text: String, value: Option<Value>, finish: &Finish) {
+        let wrong = match (finish.stop, &value) {
+            (Stop::Length, _) => "it was too long and was cut off before its end; it must be shorter".to_owned(),
+            (Stop::Filtered, _) => "it was broken off before its end; it must be shorter, and say less".to_owned(),
+            (Stop::Done | Stop::Tools, Some(value)) => self.complaint(value).unwrap_or_default(),
+            (Stop::Done | Stop::Tools, None) => "there is no JSON in it".to_owned(),
         };
         let mut prompt = (*self.request.prompt).clone();
         // Nobody counts here; a token has three bytes and more.
@@ -145,7 +155,7 @@ impl Check {
         prompt.messages.push(Message::plain(Speaker::User, complaint));
         let request = Request { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
         self.answer = Some(Drive::stream(self.vendor.clone(), request));
-        self.refused = Some((value, used));
+        self.refused = Some((value, finish.usage));
     }
 
     /// What is wrong with a value, if anything.

@@ -1,5 +1,7 @@
 //! Parts what a model thinks from what it says, where the server leaves the thoughts in the text between `<think>` and
-//! `</think>`. Only thoughts at the very beginning count: further on, the tags are something the model talks about.
+//! `</think>`. Only thoughts at the very beginning count: further on, the tags are something the model talks about. Where the template
+//! opens the tag in the prompt only the closing one is written, and since words that were shown cannot be taken back, that must be known
+//! before.
 
 use crate::model::Chunk;
 
@@ -11,6 +13,8 @@ const CLOSE: &str = "</think>";
 pub(crate) struct Think {
     at: At,
     held: String,
+    /// Whether the prompt ends with the opening tag.
+    is_opened: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
@@ -27,6 +31,16 @@ enum At {
 }
 
 impl Think {
+    /// Parts a text that begins within a thought if the prompt opened one.
+    pub fn opened(is_opened: bool) -> Self {
+        Self { is_opened, ..Self::default() }
+    }
+
+    /// The server tells thoughts itself, so the text is all answer unless it says otherwise.
+    pub fn are_told_apart(&mut self) {
+        self.is_opened = false;
+    }
+
     /// Takes in more text and adds what it turns out to be.
     pub fn push(&mut self, text: &str, out: &mut Vec<Chunk>) {
         if self.at == At::Answer {
@@ -57,6 +71,8 @@ impl Think {
                         self.at = At::Thought;
                     } else if OPEN.starts_with(text) {
                         return;
+                    } else if self.is_opened {
+                        self.at = At::Thought;
                     } else {
                         self.at = At::Answer;
                     }
@@ -143,6 +159,26 @@ mod tests {
         check("Yes, <think>so</think>.", "", "Yes, <think>so</think>.");
         check("<thin", "", "<thin");
         check("  Yes.", "", "  Yes.");
+    }
+
+    #[test]
+    fn an_answer_that_begins_within_a_thought_is_parted_where_that_is_known() {
+        let parted = |text: &str, is_told: bool| {
+            let (mut think, mut out) = (Think::opened(true), Vec::new());
+            if is_told {
+                think.are_told_apart();
+            }
+            text.chars().for_each(|letter| think.push(&letter.to_string(), &mut out));
+            think.finish(&mut out);
+            let said =
+                out.iter().filter_map(|chunk| if let Chunk::Text(text) = chunk { Some(text.as_str()) } else { None });
+            said.collect::<String>()
+        };
+        assert_eq!(parted("hm, so\n</think>\n\nYes.", false), "Yes.");
+        assert_eq!(parted("<think>hm</think>Yes.", false), "Yes.", "some write the tag all the same");
+        assert_eq!(parted("never ends", false), "");
+        assert_eq!(parted("Yes.", true), "Yes.");
+        check("hm</think>Yes.", "", "hm</think>Yes.");
     }
 
     proptest! {

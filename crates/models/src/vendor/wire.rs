@@ -86,6 +86,11 @@ impl Asked<'_> {
         }
     }
 
+    /// The call a message answers, as the vendor is told it.
+    pub fn answered_id(&self, message: &Message) -> Option<String> {
+        message.answers.as_deref().map(|id| self.connection.call_id(id))
+    }
+
     /// What the model is told about the form of its answer, where the vendor has no field for that.
     pub fn told(&self) -> Option<String> {
         let schema = self.schema()?;
@@ -259,6 +264,25 @@ impl Desk {
 
 pub(super) fn malformed(message: String) -> Failure {
     Failure::new(FailureKind::Malformed, message)
+}
+
+/// Whether an answer ended before its model was done with it. What is open in it then was not meant so, and nothing of it is mended.
+pub(super) fn is_cut(stop: Stop) -> bool {
+    match stop {
+        Stop::Length | Stop::Filtered => true,
+        Stop::Done | Stop::Tools => false,
+    }
+}
+
+/// What it means that an answer ended for a reason nobody knows. Good ends have known names, so this is hardly one: what came is shown and
+/// what is whole in it is used, but nothing of it is mended.
+pub(super) fn ended_strangely() -> Stop {
+    Stop::Length
+}
+
+/// The arguments of a call as they go back: vendors take objects only, and models write what they like.
+pub(super) fn arguments_back(arguments: &Value) -> Value {
+    if arguments.is_object() { arguments.clone() } else { json!({ "input": arguments }) }
 }
 
 /// The end of an answer.

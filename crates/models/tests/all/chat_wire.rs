@@ -171,6 +171,25 @@ async fn thoughts_in_tags_are_no_part_of_the_answer() {
 }
 
 #[tokio::test]
+async fn an_answer_that_begins_within_a_thought_is_told_from_it_where_that_is_known() {
+    let words = |key: &str, words: &str| json!({ "choices": [{ "delta": { key: words } }] }).to_string();
+    let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+    let told = async |told: &[&str]| {
+        let server = Server::new(vec![events(told)]).await;
+        let mut connection = server.connection(Wire::Chat);
+        connection.skills.dialect.opens_thoughts = true;
+        ask("hi").of(&of(connection)).await
+    };
+    let reply =
+        told(&[&words("content", "hm, </th"), &words("content", "ink>\n\nYes."), end]).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm, "));
+    let reply = told(&[&words("reasoning_content", "hm"), &words("content", "Yes."), end]).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm"), "the server tells them apart itself");
+    let failure = told(&[&words("content", "hm, so"), end]).await.expect_err("it only thought");
+    assert_eq!(failure.kind, FailureKind::Unusable);
+}
+
+#[tokio::test]
 async fn tool_calls_in_pieces_become_whole_and_get_their_own_names_back() {
     let server = Server::new(vec![events(&[
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"look_up","arguments":""}}]}}]}"#,

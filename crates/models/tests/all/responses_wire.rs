@@ -119,6 +119,14 @@ async fn an_answer_in_one_piece_is_taken_too() {
 }
 
 #[tokio::test]
+async fn thoughts_in_an_answer_in_one_piece_are_no_part_of_its_text() {
+    let body = r#"{"output":[{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","content":[{"type":"output_text","text":"Hello"}]}]}"#;
+    let server = Server::new(vec![answer(200, "application/json", body)]).await;
+    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Hello", "hm"));
+}
+
+#[tokio::test]
 async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut connection = server.connection(Wire::Responses);
