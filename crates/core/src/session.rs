@@ -263,7 +263,19 @@ pub struct Round {
     /// The how-manieth round.
     pub round: u32,
     /// The model's wishes, in its order, with the results so far.
-    pub results: Vec<(String, Option<Text>)>,
+    pub results: Vec<Wished>,
+}
+
+/// A model's wish to run a tool, and what came of it so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wished {
+    /// The model's own id for it.
+    pub id: String,
+    /// What the tool returned, or why it did not.
+    pub text: Option<Text>,
+    /// Whether it did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 /// A timer that runs.

@@ -168,8 +168,7 @@ impl Draft<'_> {
             self.record(Event::CallCancelled { call, reason: reason.to_owned() });
         }
         for run in tools {
-            let text = self.store(format!("cancelled: {reason}"), BodyKind::Inner);
-            self.record(Event::ToolAnswered { run, outcome: ToolOutcome::Cancelled, text });
+            self.close_tool(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
         }
         for deferred in deferred {
             self.record(Event::CallDropped { deferred, reason: reason.to_owned() });
@@ -329,7 +328,8 @@ impl Draft<'_> {
     pub fn close_tool(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
         cut_to(&mut text, TOOL_RESULT_BYTES_MAX);
         let text = self.store(text, BodyKind::Inner);
-        self.record(Event::ToolAnswered { run, outcome, text });
+        let failed = outcome != ToolOutcome::Done;
+        self.record(Event::ToolAnswered { run, outcome, text, failed });
     }
 
     fn fire_timers(&mut self) {

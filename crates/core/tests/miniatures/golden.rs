@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 8] = [
+const FORMAT_1: [Golden; 9] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -37,6 +37,7 @@ const FORMAT_1: [Golden; 8] = [
     Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
     Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
     Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
+    Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
 ];
 
 fn concierge() -> Stage {
@@ -81,6 +82,16 @@ fn project() -> Stage {
     stage.wants_tool("worker", "complete", json!({})).answer("worker", "done again");
     stage.command(Command::Grant { phase: project::work(), to: "end".into() });
     stage.answer("router", r#"{"agents": [], "phase": "end"}"#);
+    stage
+}
+
+/// Tools that did not do what was asked, with models told so.
+fn outcomes() -> Stage {
+    let mut stage = Stage::open(Project::new());
+    stage.say("build it").answer("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    stage.wants_tool("worker", "look", json!({"at": "src"})).tool("look", Err("no such folder"));
+    stage.wants_tool("worker", "look", json!({"at": "."})).tool("look", Ok("two files"));
+    stage.wants_tool("worker", "guess", json!({})).answer("worker", "ann gave up");
     stage
 }
 

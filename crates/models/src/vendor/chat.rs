@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, finish, result_text, text, tokens};
 use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
@@ -119,7 +119,7 @@ fn one(asked: &Asked<'_>, message: &Message) -> Value {
             }
             sent
         }
-        Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": said }),
+        Speaker::Tool => json!({ "role": "tool", "tool_call_id": message.answers, "content": result_text(message) }),
     }
 }
 

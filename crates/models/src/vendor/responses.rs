@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, finish, text, tokens};
+use super::wire::{Asked, Desk, finish, result_text, text, tokens};
 use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
 
@@ -78,7 +78,7 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
             words.into_iter().chain(calls).collect()
         }
         Speaker::Tool => {
-            vec![json!({ "type": "function_call_output", "call_id": message.answers, "output": said })]
+            vec![json!({ "type": "function_call_output", "call_id": message.answers, "output": result_text(message) })]
         }
     }
 }

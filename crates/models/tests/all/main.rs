@@ -7,6 +7,7 @@ mod chat_wire;
 mod discover;
 mod gemini_wire;
 mod ollama_wire;
+mod outcomes;
 mod rehearsal;
 mod rehearsal_schema;
 mod responses_wire;

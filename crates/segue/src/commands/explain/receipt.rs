@@ -71,6 +71,9 @@ fn facts(found: &Found, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> 
             ),
         ),
     ];
+    if !found.tools.is_empty() {
+        facts.push(("tools", found.tools.join("; ")));
+    }
     facts.extend(found.tries.iter().map(|line| ("try", line.clone())));
     facts.push(("answer", found.answered.as_deref().map_or_else(|| "none".to_owned(), answer)));
     facts.push(("digest", receipt.digest.to_string()));
