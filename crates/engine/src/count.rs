@@ -1,4 +1,5 @@
-//! Token counts. One vocabulary for all models: an estimate for those that have another, corrected by what vendors report.
+//! Token counts. One vocabulary for all models: an estimate for those that have another, which core corrects for each model by what its
+//! vendor reports with its answers.
 //!
 //! Every text is counted once and there are many, so the counts of single words are remembered.
 

@@ -227,6 +227,7 @@ impl Draft<'_> {
             seal,
             stop: reply.stop,
             usage,
+            sent_back: reply.sent_back,
             counted_by,
             cost_microusd: cost,
             ms,
@@ -308,7 +309,8 @@ impl Draft<'_> {
         }
         let to = self.env.catalog.fallback_for(flow, &opened.role).filter(|to| *to != opened.model)?;
         let window = self.session().window(&to, self.env.catalog.window_tokens(&to));
-        let needed = opened.receipt.tokens.saturating_add(opened.reply_tokens_max.min(window / 4));
+        let prompt = self.session().weight(&to).theirs(opened.receipt.tokens);
+        let needed = prompt.saturating_add(opened.reply_tokens_max.min(window / 4));
         (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting, Wished};
 use crate::context::{Asked, Mark, ThreadUse};
 use crate::event::{
-    Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered, PhaseKey,
-    Recorded, SessionOpened, ThreadCompacted,
+    Busy, CallAnswered, CallOpened, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered,
+    PhaseKey, Recorded, SessionOpened, ThreadCompacted,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
@@ -15,6 +15,7 @@ use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARK
 use crate::phase::Attached;
 use crate::prompt::{FailureKind, Speaker, Spent, ToolCall, Usage};
 use crate::thread::{Entry, Thread};
+use crate::weight::Weight;
 
 impl Session {
     /// Folds one event.
@@ -257,6 +258,7 @@ impl Session {
             self.calls.remove(&answered.call);
             return;
         }
+        self.learn_weight(opened, answered);
         let thread_id = opened.receipt.thread.thread();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id) {
@@ -319,10 +321,27 @@ impl Session {
         *known = (*known).min(tokens);
     }
 
+    /// A vendor's own figure for a prompt says what our tokens weigh with its model. Of an answer that was sent back first, the figure
+    /// for that one counts: the prompt was longer the second time.
+    fn learn_weight(&mut self, opened: &CallOpened, answered: &CallAnswered) {
+        if answered.counted_by != CountedBy::Vendor {
+            return;
+        }
+        let reported = answered.sent_back.unwrap_or(answered.usage).input;
+        let mut weight = self.weight(&opened.model);
+        weight.learn(opened.receipt.tokens, reported);
+        if weight != Weight::default() {
+            self.weights.insert(opened.model.clone(), weight);
+        }
+    }
+
     /// Another model makes the tries from here on.
     fn call_moved(&mut self, call: CallId, to: &ModelName) {
         let Some(open) = self.calls.get_mut(&call) else { return };
-        open.opened = Arc::new(CallOpened { model: to.clone(), ..(*open.opened).clone() });
+        let mut opened = CallOpened { model: to.clone(), ..(*open.opened).clone() };
+        // That was reckoned for the other model.
+        opened.receipt.corrected = None;
+        open.opened = Arc::new(opened);
         open.on_model_since = open.attempt;
     }
 

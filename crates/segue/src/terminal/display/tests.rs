@@ -50,6 +50,7 @@ impl Scene {
             seal: None,
             stop: Stop::Done,
             usage: Usage::default(),
+            sent_back: None,
             counted_by: segue_core::event::CountedBy::Us,
             cost_microusd: None,
             ms: 1,
