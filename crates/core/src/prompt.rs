@@ -31,7 +31,8 @@ impl Prompt {
         let mut out = String::new();
         for message in &self.messages {
             let answers = message.answers.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
-            out.push_str(&format!("── {}{answers} ──\n{}\n", message.speaker, message.text()));
+            let failed = if message.failed { ", failed" } else { "" };
+            out.push_str(&format!("── {}{answers}{failed} ──\n{}\n", message.speaker, message.text()));
             for wish in &message.tool_calls {
                 out.push_str(&format!("── calls {} {} ──\n{}\n", wish.name, wish.id, wish.arguments));
             }
@@ -62,6 +63,9 @@ pub struct Message {
     /// For a tool's message: which of the calls above it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// For a tool's message: whether the tool did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// For an assistant's message: what its vendor wants to see again with it, unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Arc<str>>,
@@ -72,7 +76,7 @@ impl Message {
     #[must_use]
     pub fn of(speaker: Speaker) -> Self {
         let (parts, images, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
-        Self { speaker, parts, images, tool_calls, answers: None, seal: None }
+        Self { speaker, parts, images, tool_calls, answers: None, failed: false, seal: None }
     }
 
     /// A message of plain text.

@@ -27,6 +27,7 @@ use crate::phase::PhaseGraph;
 use crate::phase::state::PhaseState;
 use crate::scope::{Slot, Visit};
 use crate::thread::Thread;
+use crate::weight::Weight;
 
 pub(crate) use apply::wish_of;
 pub use plan::{Plan, PlannedMessage};
@@ -134,9 +135,12 @@ pub struct Session {
     pub leases: BTreeMap<AgentName, WorkName>,
     /// What it cost.
     pub ledger: Ledger,
-    /// Models that refused a prompt as too long, with its tokens: whatever their cards say, no more than that is tried.
+    /// Models that refused a prompt as too long, with its tokens by our count: whatever their cards say, no more than that is tried.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub narrow: BTreeMap<ModelName, u32>,
+    /// What our tokens weigh with each model, by what it reported.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<ModelName, Weight>,
     /// Keys of messages accepted lately.
     pub keys: VecDeque<(IdempotencyKey, MessageId)>,
     /// What was last said to the user.
@@ -270,7 +274,19 @@ pub struct Round {
     /// The how-manieth round.
     pub round: u32,
     /// The model's wishes, in its order, with the results so far.
-    pub results: Vec<(String, Option<Text>)>,
+    pub results: Vec<Wished>,
+}
+
+/// A model's wish to run a tool, and what came of it so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wished {
+    /// The model's own id for it.
+    pub id: String,
+    /// What the tool returned, or why it did not.
+    pub text: Option<Text>,
+    /// Whether it did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 /// A timer that runs.
@@ -471,11 +487,17 @@ impl Session {
         phases.map(|(_, stand)| stand.now.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The window we plan for when a model's card gives `tokens`: less, if the model has refused less.
+    /// The window we plan for when a model's card gives `tokens`: less, if the model has refused less. In tokens as its vendor counts.
     #[must_use]
     pub fn window(&self, model: &ModelName, tokens: u32) -> u32 {
-        let refused = self.narrow.get(model).copied().unwrap_or(u32::MAX);
+        let refused = self.narrow.get(model).map_or(u32::MAX, |refused| self.weight(model).theirs(*refused));
         tokens.min(refused).max(WINDOW_TOKENS_MIN)
+    }
+
+    /// What our tokens weigh with a model, as far as it has told.
+    #[must_use]
+    pub fn weight(&self, model: &ModelName) -> Weight {
+        self.weights.get(model).copied().unwrap_or_default()
     }
 }
 

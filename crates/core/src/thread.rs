@@ -69,6 +69,9 @@ pub struct Entry {
     /// For a tool's message: which of those it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// For a tool's message: whether the tool did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// Kept by compaction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
@@ -99,6 +102,7 @@ impl Entry {
             parts: Vec::new(),
             tool_calls: Vec::new(),
             answers: None,
+            failed: false,
             pinned: false,
             words: Vec::new(),
             images: Vec::new(),
@@ -132,6 +136,10 @@ impl Entry {
         }
         if let Some(answers) = &self.answers {
             bytes.extend(answers.as_bytes());
+        }
+        // No id of an image or a seal is that short.
+        if self.failed {
+            bytes.extend([0, 1]);
         }
         for id in self.images.iter().map(|image| image.body).chain(self.seal) {
             bytes.push(0);

@@ -1,4 +1,5 @@
-//! Token counts. One vocabulary for all models: an estimate for those that have another, corrected by what vendors report.
+//! Token counts. One vocabulary for all models: an estimate for those that have another, which core corrects for each model by what its
+//! vendor reports with its answers.
 //!
 //! Every text is counted once and there are many, so the counts of single words are remembered.
 
@@ -68,7 +69,7 @@ impl Known {
             if !is(self.0[newer]) {
                 // A stretch has no more tokens than bytes, and few bytes.
                 let count = VOCABULARY.count(stretch) as u64;
-                self.0[newer] = hash & !COUNT_MASK | count & COUNT_MASK;
+                self.0[newer] = (hash & !COUNT_MASK) | (count & COUNT_MASK);
             }
         }
         (self.0[newer] & COUNT_MASK) as usize
@@ -85,7 +86,7 @@ fn hash_of(stretch: &[u8]) -> Option<u64> {
         product as u64 ^ (product >> 64) as u64
     };
     let seed = 0x2545_f491_4f6c_dd1d ^ stretch.len() as u64;
-    Some(words.iter().fold(seed, mix) | COUNT_MASK + 1)
+    Some(words.iter().fold(seed, mix) | (COUNT_MASK + 1))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model, mut begun: impl FnMut())
         Some(role) if role.scope == Scope::Fresh => Growth::Ends,
         Some(_) | None => Growth::Grows,
     };
-    let prompt_tokens = opened.receipt.tokens;
+    let prompt_tokens = opened.receipt.vendor_tokens();
     let stream = model.stream(Request { prompt: errand.prompt.clone(), prompt_tokens, growth, call: facts });
     let silence_ms = errand.shared.pace.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(errand.role.as_ref().map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);

@@ -24,6 +24,7 @@ pub mod stance;
 pub mod state;
 mod telling;
 mod turn;
+mod wish;
 mod words;
 mod words_of;
 pub mod workflow;

@@ -37,6 +37,8 @@ pub const EXPERTS_MAX: usize = 32;
 pub const ANSWER_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// Latest turn of the starter by which a handover can be set to be due.
 pub const HANDOVER_BY_TURN_MAX: u64 = 100;
+/// Latest request for a plan by which one can be set to be due.
+pub const PLAN_BY_REQUEST_MAX: u64 = 100;
 /// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
 pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
 /// Most tokens of a brief, or of answers shown in its place; each of these gets its share.

@@ -96,7 +96,7 @@ fn waiting_ends(session: &Session) {
     }
     for (call, round) in &session.rounds {
         let runs = session.tools.values().filter(|run| run.wish.as_ref().is_some_and(|(asker, _)| asker == call));
-        let missing = round.results.iter().filter(|(_, result)| result.is_none()).count();
+        let missing = round.results.iter().filter(|wished| wished.text.is_none()).count();
         assert_eq!(runs.count(), missing, "each result that is missing is on its way");
         let waits = session.deferred.values().any(|wait| wait.follows == Some(*call));
         assert!(missing > 0 || waits, "a round whose tools have answered goes on");

@@ -21,8 +21,8 @@ const OPENING: [&str; 3] = [
 ];
 /// What asks for a plan, in the words the explorer listens for.
 const DECISION: &str = "We have decided: we buy a flat by May. Let's do this. Give us a plan: what are the steps?";
-/// How often it is asked before the user takes it into their own hands.
-const DECISIONS: usize = 3;
+/// How often it is asked; by then the rules see to it that there is a plan.
+const DECISIONS: usize = 2;
 
 /// A configuration that has the local model play everybody.
 pub fn config(url: &str) -> String {
@@ -47,20 +47,13 @@ pub fn hold(program: &Path, url: &str, folder: &Path) -> Result<()> {
     }
     ensure!(phases[0] == "starter", "it begins in `{}`", phases[0]);
     ensure!(phases[2] == "explorer", "after three turns it is still in `{}`", phases[2]);
-    let mut by = "a block of its own";
-    for asked in 0..=DECISIONS {
-        if asked == DECISIONS {
-            // It never wrote the block that asks for a plan. The user may always go on.
-            talk.run(&["phase", SESSION, "grant", "executor"])?;
-            talk.run(&["phase", SESSION, "propose", "executor"])?;
-            by = "the user's leave";
-        }
-        if talk.say(DECISION)? == "executor" {
-            break;
-        }
-        ensure!(asked < DECISIONS, "even with the user's leave it is not in the executor phase");
+    let mut asked = 0;
+    while phases.last().is_some_and(|phase| phase != "executor") {
+        ensure!(asked < DECISIONS, "a plan was asked for {asked} times, and there is none");
+        asked += 1;
+        phases.push(talk.say(DECISION)?);
     }
-    println!("the executor phase was reached by {by}");
+    println!("the executor phase was reached after {asked} requests, by {}", talk.how("execution")?);
     talk.look_back()
 }
 
@@ -107,6 +100,20 @@ impl Talk {
         ensure!(!text("reply").trim().is_empty(), "nothing was said to the user");
         ensure!(!text("reply").contains("<<<"), "a marker was shown to the user: {}", text("reply"));
         Ok(text("phase"))
+    }
+
+    /// How the last handover of a kind came about.
+    fn how(&self, kind: &str) -> Result<&'static str> {
+        let shown = self.json(&["show", SESSION, "--json"])?;
+        let events = shown["events"].as_array().context("a session has events")?;
+        let mut made = events.iter().rev().map(|event| &event["event"]).filter(|event| event["is"] == "handover_made");
+        let handover = made.find(|event| event["kind"] == kind).with_context(|| format!("no handover `{kind}`"))?;
+        match handover["how"].as_str() {
+            Some("emitted") => Ok("a block of the model's own"),
+            Some("repaired") => Ok("a block that it wrote when it was asked for it"),
+            Some("built") => Ok("a request that the rules wrote, since none of the model's could be read"),
+            how => bail!("a handover cannot have come about as {how:?}"),
+        }
     }
 
     /// What the record of it all must show.

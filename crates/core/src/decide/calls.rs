@@ -178,15 +178,20 @@ impl<'a> Draft<'a> {
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
         let tokens = carried.tokens + message_tokens(&opening) + message_tokens(&ask) + tool_tokens;
         let window = self.window(&bearing.model);
+        let weight = self.session().weight(&bearing.model);
+        let corrected = weight.theirs(tokens);
         let reply_tokens_max = reply_tokens(role, window);
-        let taken = message_tokens(&ask) + tool_tokens + reply_tokens_max + WINDOW_RESERVE_TOKENS;
-        let fits = tokens + reply_tokens_max + WINDOW_RESERVE_TOKENS <= window;
-        if !fits
-            && errand.compacts.is_none()
-            && let Choice::Continue(thread) = bearing.choice
-            && self.compact(thread, role, &wish, (window, taken), errand)
-        {
-            return None;
+        let free = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
+        let taken = message_tokens(&ask) + tool_tokens;
+        // Where there is no room by the vendor's count, as far as we know it, there may be some by ours.
+        for (needed, space) in [(corrected, weight.ours(free)), (corrected.min(tokens), free)] {
+            if needed > free
+                && errand.compacts.is_none()
+                && let Choice::Continue(thread) = bearing.choice
+                && self.compact(thread, role, &wish, (space, taken), errand)
+            {
+                return None;
+            }
         }
         let thread = match bearing.choice {
             Choice::Continue(thread) => ThreadUse::Continued(thread),
@@ -205,7 +210,8 @@ impl<'a> Draft<'a> {
         let shown = Shown { opening: &opening, carried, ask: &ask, tools, output };
         let prefix = self.prefix(&thread, &bearing.slot, &shown);
         let digest = self.digest(&thread, &shown, &bearing.model, reply_tokens_max);
-        let receipt = Receipt { thread, opening, carried, ask, tokens, window, prefix, digest };
+        let corrected = Some(corrected).filter(|_| !weight.is_even());
+        let receipt = Receipt { thread, opening, carried, ask, tokens, corrected, window, prefix, digest };
         self.record(Event::CallOpened(std::sync::Arc::new(CallOpened {
             call,
             turn: self.turn(),
@@ -225,7 +231,8 @@ impl<'a> Draft<'a> {
             reply_tokens_max,
             receipt,
         })));
-        if !fits {
+        // What is only reckoned to be too long is for the vendor to refuse.
+        if tokens.min(corrected.unwrap_or(tokens)) > free {
             let message =
                 format!("the prompt has {tokens} tokens, which leaves no room for an answer in a window of {window}");
             let failure = Failure::new(FailureKind::ContextTooLong, message);

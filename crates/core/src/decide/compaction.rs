@@ -13,19 +13,20 @@ use crate::session::OpenCall;
 use crate::thread::{Entry, MESSAGE_FRAME_TOKENS, Thread};
 
 impl<'a> Draft<'a> {
-    /// Makes room in `thread` for the call that `wish` describes, which is tried again afterwards.
+    /// Makes room in `thread` for the call that `wish` describes, which is tried again afterwards. There is `space` for the prompt, of
+    /// which its new message takes `taken`, both by our count.
     /// Says whether anything could be done.
     pub fn compact(
         &mut self,
         thread: ThreadId,
         role: &'a RoleSpec,
         wish: &CallWish,
-        (window, taken): (u32, u32),
+        (space, taken): (u32, u32),
         errand: Errand<'_>,
     ) -> bool {
         let tries = errand.compactions;
         let Some(stood) = self.session().threads.get(&thread) else { return false };
-        let room = |shown| Room::within(window, taken, role.compaction.tokens_max, shown);
+        let room = |shown| Room::within(space, taken, role.compaction.tokens_max, shown);
         let by = role.compaction.by.as_ref().filter(|_| tries < COMPACTIONS_PER_CALL_MAX);
         let by = by.and_then(|by| Some((by, self.spec().roles.get(&by.role)?)));
         let by = by.and_then(|(by, summariser)| Some((by, plan(stood, room(self.shown_to(summariser)))?)));
@@ -54,7 +55,7 @@ impl<'a> Draft<'a> {
         let window = self.window(&model);
         // Its own instructions and the frame around each message take a share that is not known beforehand.
         let own = window / 4 + reply_tokens(summariser, window) + WINDOW_RESERVE_TOKENS;
-        window.saturating_sub(own)
+        self.session().weight(&model).ours(window.saturating_sub(own))
     }
 
     fn folding(&self, thread: ThreadId, plan: &Plan) -> Folding {

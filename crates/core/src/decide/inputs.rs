@@ -168,8 +168,7 @@ impl Draft<'_> {
             self.record(Event::CallCancelled { call, reason: reason.to_owned() });
         }
         for run in tools {
-            let text = self.store(format!("cancelled: {reason}"), BodyKind::Inner);
-            self.record(Event::ToolAnswered { run, outcome: ToolOutcome::Cancelled, text });
+            self.close_tool(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
         }
         for deferred in deferred {
             self.record(Event::CallDropped { deferred, reason: reason.to_owned() });
@@ -228,6 +227,7 @@ impl Draft<'_> {
             seal,
             stop: reply.stop,
             usage,
+            sent_back: reply.sent_back,
             counted_by,
             cost_microusd: cost,
             ms,
@@ -315,7 +315,8 @@ impl Draft<'_> {
         }
         let to = self.env.catalog.fallback_for(flow, &opened.role).filter(|to| *to != opened.model)?;
         let window = self.session().window(&to, self.env.catalog.window_tokens(&to));
-        let needed = opened.receipt.tokens.saturating_add(opened.reply_tokens_max.min(window / 4));
+        let prompt = self.session().weight(&to).theirs(opened.receipt.tokens);
+        let needed = prompt.saturating_add(opened.reply_tokens_max.min(window / 4));
         (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
     }
 
@@ -335,7 +336,8 @@ impl Draft<'_> {
     pub fn close_tool(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
         cut_to(&mut text, TOOL_RESULT_BYTES_MAX);
         let text = self.store(text, BodyKind::Inner);
-        self.record(Event::ToolAnswered { run, outcome, text });
+        let failed = outcome != ToolOutcome::Done;
+        self.record(Event::ToolAnswered { run, outcome, text, failed });
     }
 
     fn fire_timers(&mut self) {

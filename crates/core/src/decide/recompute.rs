@@ -110,6 +110,8 @@ impl Draft<'_> {
             self.store_body(body.text, body.kind);
         }
         let mut receipt = opened.receipt.clone();
+        let weight = self.session().weight(&model);
+        receipt.corrected = Some(weight.theirs(receipt.tokens)).filter(|_| !weight.is_even());
         receipt.prefix = Prefix::First;
         let call = CallId(self.session().last.call.0 + 1);
         let recomputes = Some(Box::new(Recomputes { call: opened.call, messages, changed }));

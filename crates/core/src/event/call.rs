@@ -193,6 +193,9 @@ pub struct CallAnswered {
     pub stop: Stop,
     /// Tokens.
     pub usage: Usage,
+    /// How much of that an answer took which was sent back before this one came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_back: Option<Usage>,
     /// Whose figures those are.
     pub counted_by: CountedBy,
     /// What it cost in millionths of a dollar, where the price is known.

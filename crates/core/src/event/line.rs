@@ -88,7 +88,7 @@ impl Event {
             }
             Self::HandoverAsked { kind } => format!("handover {kind} asked for again"),
             Self::ToolOpened(opened) => format!("{} {} {}", opened.run, opened.tool, opened.arguments),
-            Self::ToolAnswered { run, outcome, text } => {
+            Self::ToolAnswered { run, outcome, text, .. } => {
                 format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), words(*text))
             }
             Self::RoundDropped { call, reason } => format!("{call} is not gone on with: {reason}"),

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting};
+use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting, Wished};
 use crate::context::{Asked, Mark, ThreadUse};
 use crate::event::{
-    Busy, CallAnswered, CallOpened, CallWish, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered, PhaseKey,
-    Recorded, SessionOpened, ThreadCompacted,
+    Busy, CallAnswered, CallOpened, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered,
+    PhaseKey, Recorded, SessionOpened, ThreadCompacted,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
 use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::{FailureKind, Speaker, Spent, Usage};
+use crate::prompt::{FailureKind, Speaker, Spent, ToolCall, Usage};
 use crate::thread::{Entry, Thread};
+use crate::weight::Weight;
 
 impl Session {
     /// Folds one event.
@@ -97,7 +98,7 @@ impl Session {
                 self.last.tool = self.last.tool.max(opened.run);
                 self.tools.insert(opened.run, opened.clone());
             }
-            Event::ToolAnswered { run, text, .. } => self.tool_answered(*run, *text),
+            Event::ToolAnswered { run, text, failed, .. } => self.tool_answered(*run, *text, *failed),
             Event::RoundDropped { call, .. } => self.end_round(*call),
             Event::TimerSet { timer, name, at, turn } => {
                 self.last.timer = self.last.timer.max(*timer);
@@ -266,6 +267,7 @@ impl Session {
             self.calls.remove(&answered.call);
             return;
         }
+        self.learn_weight(opened, answered);
         let thread_id = opened.receipt.thread.thread();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id) {
@@ -287,7 +289,7 @@ impl Session {
             thread.used = at;
         }
         if waits_for_tools {
-            let results = answered.tool_calls.iter().map(|wish| (wish.id.clone(), None)).collect();
+            let results = answered.tool_calls.iter().map(Wished::of).collect();
             let round = Round {
                 wish: wish_of(opened),
                 turn: opened.turn,
@@ -332,10 +334,27 @@ impl Session {
         *known = (*known).min(tokens);
     }
 
+    /// A vendor's own figure for a prompt says what our tokens weigh with its model. Of an answer that was sent back first, the figure
+    /// for that one counts: the prompt was longer the second time.
+    fn learn_weight(&mut self, opened: &CallOpened, answered: &CallAnswered) {
+        if answered.counted_by != CountedBy::Vendor {
+            return;
+        }
+        let reported = answered.sent_back.unwrap_or(answered.usage).input;
+        let mut weight = self.weight(&opened.model);
+        weight.learn(opened.receipt.tokens, reported);
+        if weight != Weight::default() {
+            self.weights.insert(opened.model.clone(), weight);
+        }
+    }
+
     /// Another model makes the tries from here on.
     fn call_moved(&mut self, call: CallId, to: &ModelName) {
         let Some(open) = self.calls.get_mut(&call) else { return };
-        open.opened = Arc::new(CallOpened { model: to.clone(), ..(*open.opened).clone() });
+        let mut opened = CallOpened { model: to.clone(), ..(*open.opened).clone() };
+        // That was reckoned for the other model.
+        opened.receipt.corrected = None;
+        open.opened = Arc::new(opened);
         open.on_model_since = open.attempt;
     }
 
@@ -459,12 +478,12 @@ impl Session {
         }
     }
 
-    fn tool_answered(&mut self, run: crate::ids::ToolRunId, text: crate::body::Text) {
+    fn tool_answered(&mut self, run: crate::ids::ToolRunId, text: crate::body::Text, failed: bool) {
         let Some(opened) = self.tools.remove(&run) else { return };
         let Some((call, id)) = opened.wish else { return };
         let Some(round) = self.rounds.get_mut(&call) else { return };
-        if let Some(slot) = round.results.iter_mut().find(|(wish, result)| *wish == id && result.is_none()) {
-            slot.1 = Some(text);
+        if let Some(wished) = round.results.iter_mut().find(|wished| wished.id == id && wished.text.is_none()) {
+            (wished.text, wished.failed) = (Some(text), failed);
         }
         if round.is_complete() {
             let round = round.clone();
@@ -474,10 +493,11 @@ impl Session {
 
     fn push_results(&mut self, call: CallId, round: &Round) {
         let Some(thread) = self.threads.get_mut(&round.thread) else { return };
-        for (id, text) in &round.results {
+        for Wished { id, text, failed } in &round.results {
             thread.push(Entry {
                 parts: text.iter().copied().collect(),
                 answers: Some(id.clone()),
+                failed: *failed,
                 ..Entry::silent(call, Speaker::Tool)
             });
         }
@@ -503,7 +523,13 @@ impl Round {
     /// Whether every tool has answered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.results.iter().all(|(_, text)| text.is_some())
+        self.results.iter().all(|wished| wished.text.is_some())
+    }
+}
+
+impl Wished {
+    fn of(wish: &ToolCall) -> Self {
+        Self { id: wish.id.clone(), text: None, failed: false }
     }
 }
 

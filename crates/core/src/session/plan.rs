@@ -44,6 +44,9 @@ pub struct PlannedMessage {
     /// Which of those a tool's message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
+    /// Whether that tool did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// What the user showed with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Picture>,
@@ -89,12 +92,13 @@ impl Plan {
         let mut messages = Vec::with_capacity(self.len_max());
         let told = self.tell(|message, parts| {
             let parts = parts.collect();
-            let Told { speaker, tool_calls, answers, images, seal } = message;
+            let Told { speaker, tool_calls, answers, failed, images, seal } = message;
             messages.push(PlannedMessage {
                 speaker,
                 parts,
                 tool_calls: tool_calls.to_vec(),
                 answers: answers.cloned(),
+                failed,
                 images: images.to_vec(),
                 seal,
             });
@@ -130,14 +134,14 @@ impl Plan {
         &self,
         mut each: impl FnMut(Told<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None, images: &[], seal: None };
+        let plain = |speaker| Told { speaker, tool_calls: &[], answers: None, failed: false, images: &[], seal: None };
         let (opening, entries) = match &self.shown {
             Shown::Thread { opening, entries } => (opening, entries),
             Shown::Again(messages) => {
                 return messages.iter().try_for_each(|message| {
-                    let PlannedMessage { speaker, parts, tool_calls, answers, images, seal } = message;
-                    let (speaker, answers, seal) = (*speaker, answers.as_ref(), *seal);
-                    each(Told { speaker, tool_calls, answers, images, seal }, &mut parts.iter().copied())
+                    let PlannedMessage { speaker, parts, tool_calls, answers, failed, images, seal } = message;
+                    let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
+                    each(Told { speaker, tool_calls, answers, failed, images, seal }, &mut parts.iter().copied())
                 });
             }
         };
@@ -145,8 +149,9 @@ impl Plan {
             each(plain(Speaker::System), &mut opening.iter().copied())?;
         }
         for entry in entries {
-            let Entry { speaker, tool_calls, answers, images, seal, .. } = &**entry;
-            let told = Told { speaker: *speaker, tool_calls, answers: answers.as_ref(), images, seal: *seal };
+            let Entry { speaker, tool_calls, answers, failed, images, seal, .. } = &**entry;
+            let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
+            let told = Told { speaker, tool_calls, answers, failed, images, seal };
             each(told, &mut entry.parts.iter().map(|text| text.body))?;
         }
         let ask = || self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body);
@@ -170,14 +175,14 @@ impl Plan {
             for part in parts {
                 filled.push(find(part)?);
             }
-            let Told { speaker, tool_calls, answers, images, seal } = message;
+            let Told { speaker, tool_calls, answers, failed, images, seal } = message;
             let mut shown = Vec::with_capacity(images.len());
             for image in images {
                 shown.push(Image { media: image.media, data: find(image.body)? });
             }
             let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
             let seal = seal.map(find).transpose()?;
-            messages.push(Message { speaker, parts: filled, images: shown, tool_calls, answers, seal });
+            messages.push(Message { speaker, parts: filled, images: shown, tool_calls, answers, failed, seal });
             Ok(())
         })?;
         let tools = match self.opened.tools {
@@ -203,6 +208,7 @@ struct Told<'p> {
     speaker: Speaker,
     tool_calls: &'p [ToolCall],
     answers: Option<&'p String>,
+    failed: bool,
     images: &'p [Picture],
     seal: Option<BodyId>,
 }

@@ -12,7 +12,7 @@ use segue_core::decide::{Command, Input};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Rules;
 use segue_core::ids::{Millis, Seq};
-use segue_core::prompt::{FailureKind, Image, Media, Reply};
+use segue_core::prompt::{FailureKind, Image, Media, Reply, Usage};
 use segue_core::session::State;
 use segue_testkit::Stage;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 8] = [
+const FORMAT_1: [Golden; 10] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -37,6 +37,8 @@ const FORMAT_1: [Golden; 8] = [
     Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
     Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
     Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
+    Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
+    Golden { name: "weights", rules: || Box::new(Concierge::new()), play: weights },
 ];
 
 fn concierge() -> Stage {
@@ -81,6 +83,28 @@ fn project() -> Stage {
     stage.wants_tool("worker", "complete", json!({})).answer("worker", "done again");
     stage.command(Command::Grant { phase: project::work(), to: "end".into() });
     stage.answer("router", r#"{"agents": [], "phase": "end"}"#);
+    stage
+}
+
+/// Tools that did not do what was asked, with models told so.
+fn outcomes() -> Stage {
+    let mut stage = Stage::open(Project::new());
+    stage.say("build it").answer("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    stage.wants_tool("worker", "look", json!({"at": "src"})).tool("look", Err("no such folder"));
+    stage.wants_tool("worker", "look", json!({"at": "."})).tool("look", Ok("two files"));
+    stage.wants_tool("worker", "guess", json!({})).answer("worker", "ann gave up");
+    stage
+}
+
+/// Vendors that count more tokens than we do, one of them after it sent an answer back.
+fn weights() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.say(&format!("which way? {}", "word ".repeat(600)));
+    let input = |input| Some(Usage { input, output: 9, ..Usage::default() });
+    let told = |text: &str, usage, sent_back| Reply { text: text.into(), usage, sent_back, ..Reply::default() };
+    stage.reply("expert", told("left", input(900), None)).reply("expert", told("right", input(1_900), input(900)));
+    stage.answer("expert", "straight").answer("mapper", "three ways").reply("speaker", told("Left.", input(990), None));
+    stage.say("and then?").answer("speaker", "Right.");
     stage
 }
 
@@ -187,6 +211,9 @@ fn summary(state: &State) -> String {
     }
     for handover in &session.handovers {
         line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.how));
+    }
+    for (model, weight) in session.weights.iter().filter(|(_, weight)| !weight.is_even()) {
+        line(format!("a token weighs {} with {model}", weight.permille()));
     }
     let timers: Vec<&str> = session.timers.values().map(|timer| timer.name.as_str()).collect();
     line(format!("timers {timers:?} resets {:?}", session.resets.values().collect::<Vec<_>>()));

@@ -13,6 +13,7 @@ mod retries;
 mod rounds;
 mod turns;
 mod vendors;
+mod weights;
 
 use segue_core::decide::Input;
 use segue_core::event::{CallWish, Event, Recorded};

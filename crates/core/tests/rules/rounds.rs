@@ -3,7 +3,7 @@
 use segue_core::decide::{Command, Input, Refusal};
 use segue_core::event::{Event, Outcome, ToolOutcome};
 use segue_core::flow::{RoleSpec, Runs, Step};
-use segue_core::ids::{CallId, ToolRunId};
+use segue_core::ids::{CallId, Millis, Seq, ToolRunId};
 use segue_core::limits::{TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX};
 use segue_core::prompt::Reply;
 use segue_core::scope::Scope;
@@ -49,6 +49,33 @@ fn wishes_with_one_id_are_told_apart_by_their_order() {
     both(&mut stage, ["same", "same"]);
     stage.tool("look", Ok("first")).tool("look", Err("second"));
     assert!(stage.prompt_lines("speaker").ends_with("Tool: first\nTool: second\n"));
+}
+
+#[test]
+fn what_a_tool_could_not_do_is_marked_in_the_prompt_and_in_every_copy_of_it() {
+    let mut stage = looking(Scope::session());
+    stage.say("look twice");
+    both(&mut stage, ["a", "b"]);
+    stage.tool("look", Ok("first")).tool("look", Err("no light"));
+    let failed = |prompt: &segue_core::prompt::Prompt| prompt.messages.iter().map(|it| it.failed).collect::<Vec<_>>();
+    let prompt = stage.prompt("speaker");
+    assert_eq!(failed(&prompt), [false, false, false, false, true]);
+    assert!(prompt.written().contains("── tool answers b, failed ──\nno light"), "{}", prompt.written());
+    let call = stage.open_call("speaker").0;
+    stage.crash();
+    assert_eq!(failed(&stage.prompt("speaker")), failed(&prompt), "also after a crash");
+    stage.answer("speaker", "seen one");
+    assert_eq!(stage.rebuilt(call), prompt, "and next year");
+    stage.say("and now?").wants_tool("speaker", "delete_everything", json!({}));
+    assert!(stage.prompt("speaker").messages.last().is_some_and(|message| message.failed), "a refusal is no result");
+}
+
+#[test]
+fn results_of_journals_in_which_models_were_sent_the_text_alone_stay_as_they_were_sent() {
+    let written = r#"{"is":"tool_answered","run":1,"outcome":"failed","text":{"body":"00112233445566778899aabbccddeeff","tokens":2}}"#;
+    let event = segue_core::codec::decode(Seq(1), Millis(0), written.as_bytes()).expect("it is read").event;
+    assert!(matches!(event, Event::ToolAnswered { outcome: ToolOutcome::Failed, failed: false, .. }), "{event:?}");
+    assert_eq!(String::from_utf8_lossy(&segue_core::codec::encode(&event)), written);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! only where the flow has just asked; anything else is simply what the user says. Asking everyone is paid for, so a yes must be
 //! plain: it comes first, and nothing that follows takes it back.
 
+use super::wish;
 use super::words::{Gap, Word, begins, words};
 
 /// What was answered.
@@ -85,11 +86,27 @@ pub(super) fn read(message: &str) -> Consent {
     if !starts(&YES) && !is_alone {
         return Consent::Neither;
     }
-    // "Why not?" is neither a question nor a refusal.
-    let is_why_not = |at: usize| at > 0 && said[at].text == "not" && said[at - 1].text == "why";
-    let is_question = message.contains('?') && !(0..said.len()).any(is_why_not);
+    let is_question = message.contains('?') && !(0..said.len()).any(|at| is_why_not(&said, at));
+    if is_question || is_taken_back(&said) { Consent::Neither } else { Consent::Yes }
+}
+
+/// The same, where a plan is what everyone would be asked for: to ask for it is a yes.
+#[must_use]
+pub(super) fn read_for_plan(message: &str) -> Consent {
+    match read(message) {
+        Consent::Neither if wish::read(message).is_some() && !is_taken_back(&words(message)) => Consent::Yes,
+        consent => consent,
+    }
+}
+
+/// "Why not?" is neither a question nor a refusal.
+fn is_why_not(said: &[Word], at: usize) -> bool {
+    at > 0 && said[at].text == "not" && said[at - 1].text == "why"
+}
+
+fn is_taken_back(said: &[Word]) -> bool {
     let mut against = (0..said.len()).filter(|at| AGAINST.iter().any(|phrase| begins(&said[*at..], phrase)));
-    if is_question || against.any(|at| !is_why_not(at)) { Consent::Neither } else { Consent::Yes }
+    against.any(|at| !is_why_not(said, at))
 }
 
 /// Whether the message asks for the same once more and nothing else.
@@ -145,6 +162,15 @@ mod tests {
         ] {
             assert_eq!(read(message), Consent::Neither, "{message}");
         }
+    }
+
+    #[test]
+    fn to_ask_for_the_plan_that_is_offered_is_a_yes() {
+        assert_eq!(read_for_plan("Give me a plan!"), Consent::Yes);
+        assert_eq!(read_for_plan("So what are the steps?"), Consent::Yes);
+        assert_eq!(read_for_plan("Give me a plan, but tell me about banks first."), Consent::Neither);
+        assert_eq!(read_for_plan("What would that take?"), Consent::Neither);
+        assert_eq!(read_for_plan("No. Give me a plan some other day."), Consent::No);
     }
 
     #[test]

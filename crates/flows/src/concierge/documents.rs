@@ -4,16 +4,17 @@
 use segue_core::body::Text;
 use segue_core::flow::{Step, View};
 use segue_core::handover::{Document, Field, Form, Handover, Provenance};
+use segue_core::ids::MessageId;
 use segue_core::signal::fields::Fields;
 use segue_core::signal::quote;
 use serde_json::{Map as Object, Value};
 
 use super::analysis::analyse;
 use super::facts::Known;
-use super::map;
 use super::spec::{EXECUTION, EXECUTION_FIELDS, EXECUTOR, EXPLORER, INTENT, INTENT_FIELDS, OUTCOME, OUTCOME_FIELDS};
 use super::state::Memory;
 use super::workflow::Workflow;
+use super::{map, wish, words_of};
 use crate::limits::{BUILT_ITEMS_MAX, BUILT_TEXT_CHARS_MAX};
 use crate::template::fill;
 
@@ -133,21 +134,42 @@ pub fn built_intent(view: &View<'_, Memory>, understood: Document) -> Document {
     built
 }
 
-/// An execution handover from what was handed over before; what was understood of the model's own stays.
+/// An execution handover from what was handed over before and what the user `said` since; what was understood of the model's own
+/// stays. The goal is in the user's own words where they say what the plan is for, and where the goal before has been reached.
 #[must_use]
-pub fn built_execution(view: &View<'_, Memory>, understood: Document) -> Document {
-    let mut built = understood;
+pub fn built_execution(view: &View<'_, Memory>, understood: Document, said: &[(MessageId, Text)]) -> Document {
     let before = view.session.handovers.back();
-    let goal = before.and_then(|before| before.text("goal")).map(str::to_owned).unwrap_or_else(|| {
-        let turn = view.session.turn.iter().flat_map(|turn| &turn.messages);
-        cut(&turn.map(|waiting| view.text(waiting.text).to_string()).collect::<Vec<_>>().join("\n\n"))
-    });
-    built.entry("goal".to_owned()).or_insert(Field::Text(goal));
-    let constraints = before.map(|before| before.list("constraints").to_vec()).unwrap_or_default();
-    if !constraints.is_empty() {
-        built.entry("constraints".to_owned()).or_insert(Field::List(constraints));
+    let text = |name: &str| before.and_then(|before| before.text(name)).map(str::to_owned);
+    let list = |name: &str| before.map(|before| before.list(name).to_vec()).unwrap_or_default();
+    let line = |text: &Text| in_one_line(&view.text(*text));
+    let is_bare = |text: &Text| wish::read(&view.text(*text)).is_some_and(|wish| !wish.says_more);
+    let tells = |text: &&Text| wish::read(&view.text(**text)).is_some_and(|wish| wish.says_more);
+    let said: Vec<Text> = said.iter().map(|(_, text)| *text).collect();
+    let telling = said.iter().rfind(tells);
+    let all = || in_one_line(&said.iter().map(line).collect::<Vec<_>>().join(" "));
+    let is_reached = before.is_some_and(|before| before.kind == *OUTCOME) && !said.is_empty();
+    let goal = telling.map(line).or_else(|| is_reached.then(all)).or_else(|| text("goal"));
+    let highlights = said.iter().filter(|text| Some(*text) != telling && !is_bare(text));
+    let open = Some(list("still_unclear")).filter(|open| !open.is_empty());
+    let parts = [
+        ("goal", Field::Text(goal.unwrap_or_else(|| cut(&words_of::newest(view))))),
+        ("problem_summary", Field::Text(telling.and_then(|_| text("goal")).unwrap_or_default())),
+        ("situation", Field::Text(text("user_reply").or_else(|| text("outcome")).unwrap_or_default())),
+        ("constraints", Field::List(list("constraints"))),
+        ("decisions_made", Field::List(list("decisions"))),
+        ("open_questions", Field::List(open.unwrap_or_else(|| list("open_questions")))),
+        ("exploration_highlights", Field::List(highlights.map(line).collect())),
+    ];
+    let mut built = understood;
+    for (name, field) in parts.into_iter().filter(|(_, field)| !field.is_empty()) {
+        built.entry(name.to_owned()).or_insert(field);
     }
     built
+}
+
+/// What was said, as part of a line.
+fn in_one_line(text: &str) -> String {
+    cut(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// What the rules can hand over to a phase that was entered by hand.
@@ -155,7 +177,7 @@ pub fn built_execution(view: &View<'_, Memory>, understood: Document) -> Documen
 pub fn by_hand(view: &View<'_, Memory>, to: &str) -> Option<Step> {
     let left = view.state.past.values().last()?;
     let (kind, document) = match &left.workflow {
-        _ if to == EXECUTOR => (EXECUTION, built_execution(view, Document::new())),
+        _ if to == EXECUTOR => (EXECUTION, built_execution(view, Document::new(), &left.said)),
         _ if to != EXPLORER => return None,
         Some(workflow) => {
             let execution = left.handed.and_then(|id| view.session.handovers.iter().find(|made| made.id == id));

@@ -148,6 +148,15 @@ pub enum Fact {
     Unsettled,
     /// The user said something else.
     Declined,
+    /// The user asked the explorer for a plan in so many words, and its answer held no request for one.
+    PlanAsked {
+        /// With which message.
+        message: MessageId,
+        /// In which words.
+        words: String,
+        /// The how manieth time in this visit.
+        times: u32,
+    },
     /// A block was not acted on. It is told with the next ask.
     Refused {
         /// Which call wrote it.

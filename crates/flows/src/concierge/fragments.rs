@@ -172,7 +172,7 @@ fn mapper_repair(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
 
 fn repair(asking: &Asking<'_>) -> Rendered {
     let note = &asking.wish.note;
-    let arguments = json!({"missing": note.get("missing"), "why": note.get("why")});
+    let arguments = json!({"missing": note.get("missing"), "why": note.get("why"), "wanted": note.get("wanted")});
     let why = "asked for again, privately";
     match asking.wish.ask.as_str() {
         ASK_INTENT => {

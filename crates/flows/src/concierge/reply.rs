@@ -21,7 +21,7 @@ use super::state::Memory;
 use super::turn::propose;
 use super::words_of::{confirmation, handed, notice, told};
 use super::workflow::{NotDone, PlanStep, Workflow, from_block, from_prose};
-use super::{batch, documents};
+use super::{batch, documents, wish};
 use crate::template::fill;
 
 type Sight<'a> = View<'a, Memory>;
@@ -198,8 +198,7 @@ impl Answer<'_> {
     }
 
     fn hand_over(&self) -> Vec<Step> {
-        let asked = self.view.session.asked.get(INTENT).copied().unwrap_or_default();
-        let (document, how) = match settle(&self.flow.spec.handovers[INTENT], self.intent(), asked) {
+        let (document, how) = match settle(&self.flow.spec.handovers[INTENT], self.intent(), self.asked(INTENT)) {
             Settlement::Make(checked, how) => (documents::with_exchange(self.view, checked.document), how),
             Settlement::Build(checked) => (documents::built_intent(self.view, checked.document), Provenance::Built),
             Settlement::Ask { missing } => {
@@ -225,17 +224,58 @@ impl Answer<'_> {
 
     fn explorer(&self) -> Vec<Step> {
         let mut steps = self.misplaced(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
-        match self.request() {
+        let request = self.request();
+        if let Some((wish, times)) = self.wished().filter(|_| !request.as_ref().is_some_and(Request::is_for_a_plan)) {
+            if times > self.view.state.plan_asked.times {
+                steps.push(wish.note());
+            }
+            if times >= self.settings.plan_by_request {
+                steps.extend(self.plan_due());
+                return steps;
+            }
+        }
+        match request {
             Some(request) => steps.extend(self.requested(&request)),
             None => steps.extend(self.without_request()),
         }
         steps
     }
 
+    /// The user's plain request for a plan that this answers, and how many there were by then. A message that is answered twice
+    /// asks once.
+    fn wished(&self) -> Option<(Fact, u32)> {
+        let state = self.view.state;
+        let said = state.answered.iter().rev().filter(|_| self.phase() == EXPLORER);
+        let mut wishes = said.filter_map(|(message, text)| Some((*message, wish::read(&self.view.text(*text))?)));
+        let (message, wish) = wishes.next()?;
+        let is_new = state.plan_asked.last != Some(message);
+        let times = state.plan_asked.times + u32::from(is_new);
+        Some((Fact::PlanAsked { message, words: wish.words, times }, times))
+    }
+
+    /// The user has asked for a plan often enough: the explorer is asked for its request, once, and done without if that fails.
+    fn plan_due(&self) -> Vec<Step> {
+        match settle(&self.flow.spec.handovers[EXECUTION], None, self.asked(EXECUTION)) {
+            Settlement::Ask { .. } => {
+                let note = json!({"missing": [], "wanted": !self.is_cut()});
+                vec![Step::AskHandover(EXECUTION.into()), self.ask_again(ASK_BATCH, note)]
+            }
+            Settlement::Make(..) | Settlement::Build(_) => self.plan_built(Document::new(), None),
+        }
+    }
+
+    fn asked(&self, kind: &str) -> u32 {
+        self.view.session.asked.get(kind).copied().unwrap_or_default()
+    }
+
+    fn is_cut(&self) -> bool {
+        let is_cut = |complaint: &Complaint| matches!(complaint, Complaint::Unclosed { block } if block == BATCH_BLOCK);
+        self.reading.complaints.iter().any(is_cut)
+    }
+
     /// No request was made, or one that was cut off: then it is asked for again.
     fn without_request(&self) -> Vec<Step> {
-        let is_cut = |complaint: &Complaint| matches!(complaint, Complaint::Unclosed { block } if block == BATCH_BLOCK);
-        if self.reading.complaints.iter().any(is_cut) {
+        if self.is_cut() {
             return vec![self.ask_again(ASK_BATCH, json!({"missing": []}))];
         }
         vec![self.done()]
@@ -259,21 +299,29 @@ impl Answer<'_> {
     }
 
     fn plan_wanted(&self, request: &Request) -> Vec<Step> {
-        let asked = self.view.session.asked.get(EXECUTION).copied().unwrap_or_default();
         let found = Some(request.handover.clone());
-        let (document, how) = match settle(&self.flow.spec.handovers[EXECUTION], found, asked) {
-            Settlement::Make(checked, how) => (checked.document, how),
-            Settlement::Build(checked) => (documents::built_execution(self.view, checked.document), Provenance::Built),
+        match settle(&self.flow.spec.handovers[EXECUTION], found, self.asked(EXECUTION)) {
+            Settlement::Make(checked, how) => self.plan_made(checked.document, how, request.prompt.clone()),
+            Settlement::Build(checked) => self.plan_built(checked.document, request.prompt.clone()),
             Settlement::Ask { missing } => {
                 let wish = self.ask_again(ASK_BATCH, json!({"missing": missing}));
-                return vec![Step::AskHandover(EXECUTION.into()), wish];
+                vec![Step::AskHandover(EXECUTION.into()), wish]
             }
-        };
+        }
+    }
+
+    /// The request for a plan from what the rules know; what was understood of the model's own stays.
+    fn plan_built(&self, understood: Document, prompt: Option<String>) -> Vec<Step> {
+        let document = documents::built_execution(self.view, understood, &self.view.state.visit.said);
+        self.plan_made(document, Provenance::Built, prompt)
+    }
+
+    fn plan_made(&self, document: Document, how: Provenance, prompt: Option<String>) -> Vec<Step> {
         let goal = match document.get("goal") {
             Some(segue_core::handover::Field::Text(goal)) => goal.clone(),
             _ => String::new(),
         };
-        let prompt = request.prompt.clone().unwrap_or_else(|| {
+        let prompt = prompt.unwrap_or_else(|| {
             let arguments = json!({"help": false, "goal": goal, "context": documents::as_context(&document)});
             fill(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
@@ -320,10 +368,15 @@ impl Answer<'_> {
         let first = self
             .before()
             .and_then(|reading| reading.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(Request::of));
+        let is_wished = self.wished().is_some();
         match (self.request(), first) {
-            (Some(request), _) if request.purpose.is_some() => self.requested(&request),
+            (Some(request), _) if request.is_for_a_plan() || (request.purpose.is_some() && !is_wished) => {
+                self.requested(&request)
+            }
             // What was understood the first time has to do.
-            (_, Some(first)) if first.purpose == Some(Purpose::Workflow) => self.plan_wanted(&first),
+            (_, Some(first)) if first.is_for_a_plan() => self.plan_wanted(&first),
+            // Both want a plan, and only the words for it do not come.
+            _ if is_wished => self.plan_built(Document::new(), None),
             _ => vec![self.refuse(BATCH_BLOCK, "unclosed", &[]), self.done()],
         }
     }
@@ -471,5 +524,9 @@ impl Request {
         let handover = handover.map(|fields| documents::read(fields, &EXECUTION_FIELDS)).unwrap_or_default();
         let (step, blocker, context, prompt) = (text("step"), text("blocker"), text("context"), text("prompt"));
         Self { kind, purpose, handover, step, blocker, context, prompt }
+    }
+
+    fn is_for_a_plan(&self) -> bool {
+        self.purpose == Some(Purpose::Workflow)
     }
 }

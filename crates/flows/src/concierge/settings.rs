@@ -7,12 +7,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::stance::Stance;
-use crate::limits::{ANSWER_TIMEOUT_MS_MAX, EXPERTS_MAX, HANDOVER_BY_TURN_MAX};
+use crate::limits::{ANSWER_TIMEOUT_MS_MAX, EXPERTS_MAX, HANDOVER_BY_TURN_MAX, PLAN_BY_REQUEST_MAX};
 
 /// Answers wanted of the one expert there is, where nothing is set.
 const SAMPLES: u16 = 3;
 /// The turn by which the starter hands over where nothing is set.
 const HANDOVER_BY_TURN: u32 = 3;
+/// The request by which a plan is made where nothing is set: the first is the explorer's to judge.
+const PLAN_BY_REQUEST: u32 = 2;
 
 /// How a session is set.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -33,6 +35,8 @@ pub struct Settings {
     pub synthesis: Synthesis,
     /// The starter's turn from which on a missing handover is asked for, and built if it does not come.
     pub handover_by_turn: u32,
+    /// The user's plain request for a plan, in one visit of the explorer, from which on a plan is asked for even if the explorer does not.
+    pub plan_by_request: u32,
     /// Answers that suffice to go on; nothing: all are waited for.
     pub quorum: Option<usize>,
     /// How long an answer is waited for; nothing: as long as the engine waits for any call.
@@ -52,6 +56,7 @@ impl Default for Settings {
             confirm_batches: false,
             synthesis: Synthesis::SameTurn,
             handover_by_turn: HANDOVER_BY_TURN,
+            plan_by_request: PLAN_BY_REQUEST,
             quorum: None,
             answer_timeout_ms: None,
             stance: None,
@@ -152,6 +157,12 @@ pub fn specs() -> Vec<SettingSpec> {
             "the starter's turn from which on a missing handover is asked for",
         )
         .by_default(HANDOVER_BY_TURN),
+        SettingSpec::new(
+            "plan_by_request",
+            Takes::number(1, PLAN_BY_REQUEST_MAX),
+            "the user's plain request for a plan from which on one is made, even if the explorer asks for none",
+        )
+        .by_default(PLAN_BY_REQUEST),
         SettingSpec::new("quorum", samples(), "answers that are enough to go on; all are waited for if not given"),
         SettingSpec::new("answer_timeout_ms", timeout(), "how long an answer is waited for"),
         SettingSpec::new(

@@ -47,6 +47,8 @@ pub struct Memory {
     pub confirm: Option<Begun>,
     /// Whether it was answered with neither yes nor no already.
     pub unsettled: bool,
+    /// How often the user asked this visit's explorer for a plan without getting one.
+    pub plan_asked: PlanAsked,
     /// Messages that have no turn yet.
     pub waiting: BTreeMap<MessageId, Text>,
     /// What the user said and nobody has answered.
@@ -83,12 +85,24 @@ pub struct Visit {
     pub made: BTreeMap<HandoverKind, HandoverId>,
     /// The plan as it stood when the visit ended.
     pub workflow: Option<Workflow>,
+    /// What the user said in it and was answered, unless it went into the exchange; of more than fits, the latest.
+    pub said: Vec<(MessageId, Text)>,
 }
 
 impl Default for Visit {
     fn default() -> Self {
-        Self { number: 1, handed: None, made: BTreeMap::new(), workflow: None }
+        Self { number: 1, handed: None, made: BTreeMap::new(), workflow: None, said: Vec::new() }
     }
+}
+
+/// Requests for a plan that were not taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanAsked {
+    /// How many.
+    pub times: u32,
+    /// The message that made the last one.
+    pub last: Option<MessageId>,
 }
 
 /// A batch under way.
@@ -161,16 +175,15 @@ pub struct Exchange {
     pub replies: Vec<(MessageId, Text)>,
 }
 
-impl Exchange {
-    fn replied(&mut self, messages: &[(MessageId, Text)]) {
-        for message in messages {
-            if !self.replies.contains(message) {
-                self.replies.push(*message);
-            }
+/// Adds messages to those that are kept.
+fn keep(kept: &mut Vec<(MessageId, Text)>, messages: &[(MessageId, Text)]) {
+    for message in messages {
+        if !kept.contains(message) {
+            kept.push(*message);
         }
-        let excess = self.replies.len().saturating_sub(REPLIES_MAX);
-        self.replies.drain(..excess);
     }
+    let excess = kept.len().saturating_sub(REPLIES_MAX);
+    kept.drain(..excess);
 }
 
 /// What a call of the concierge carries, and what of it counts as told once it is answered.
@@ -295,8 +308,10 @@ impl Memory {
                 let asked = asked.filter(|message| !self.answered.contains(message)).copied();
                 self.answered = asked.chain(self.answered.iter().copied()).collect();
             }
-            if carried.starts && self.exchange.reply.is_some() {
-                self.exchange.replied(&self.answered);
+            if !carried.starts {
+                keep(&mut self.visit.said, &self.answered);
+            } else if self.exchange.reply.is_some() {
+                keep(&mut self.exchange.replies, &self.answered);
             }
         }
     }
@@ -327,6 +342,7 @@ impl Memory {
         self.findings = None;
         self.shown = None;
         (self.confirm, self.unsettled) = (None, false);
+        self.plan_asked = PlanAsked::default();
         self.spoken = false;
         if entered.transition.to != *EXECUTOR {
             self.plan = None;
@@ -382,7 +398,11 @@ impl Memory {
                 self.open.clear();
             }
             Fact::Unsettled => self.unsettled = true,
-            Fact::Declined => (self.confirm, self.unsettled) = (None, false),
+            Fact::Declined => {
+                (self.confirm, self.unsettled) = (None, false);
+                self.plan_asked.times = 0;
+            }
+            Fact::PlanAsked { message, times, .. } => self.plan_asked = PlanAsked { times, last: Some(message) },
             Fact::Refused { why, .. } => self.notice(why),
             Fact::Silent { told, .. } => {
                 self.silences += 1;

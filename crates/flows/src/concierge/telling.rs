@@ -45,6 +45,9 @@ pub(super) fn told(state: &Memory, kind: &str, value: &Value) -> Telling {
         Fact::Confirmed => detail("the user said yes"),
         Fact::Unsettled => detail("the user said neither yes nor no"),
         Fact::Declined => detail("the user did not say yes"),
+        Fact::PlanAsked { words, times, .. } => {
+            detail(format!("a plan is asked for (“{words}”) and not taken up, {times} so far"))
+        }
         Fact::Refused { block, why, .. } => detail(format!("{block} refused: {why}")),
         Fact::Silent { .. } => detail("the user was told nothing yet"),
         Fact::Complaints { call, complaints } => detail(format!("{call}: {}", complaints.join("; "))),

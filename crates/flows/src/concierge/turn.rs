@@ -22,7 +22,8 @@ pub(super) fn began(view: &Sight<'_>, settings: &Settings, is_again: bool) -> Ve
     let state = view.state;
     let message = words_of::newest(view);
     if let Some(begun) = &state.confirm {
-        let (fact, told) = match consent::read(&message) {
+        let read = if begun.purpose == Purpose::Workflow { consent::read_for_plan } else { consent::read };
+        let (fact, told) = match read(&message) {
             Consent::Yes => {
                 let mut steps = vec![Fact::Confirmed.note()];
                 steps.extend(batch::begin(view, settings, begun.clone()));

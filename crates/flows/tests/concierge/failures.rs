@@ -472,7 +472,7 @@ fn a_workflow_that_is_cut_off_is_asked_for_again() {
 
     let mut stage = open();
     explored(&mut stage);
-    stage.say("plan it").answer("concierge", "Good.\n<<<BATCH>>>\nTYPE").answer("concierge", "sorry");
+    stage.say("May, then").answer("concierge", "Good.\n<<<BATCH>>>\nTYPE").answer("concierge", "sorry");
     assert_eq!(outcome(&stage), Outcome::Done);
     stage.say("well?");
     assert!(concierge_prompt(&stage).1.contains("had no end"));

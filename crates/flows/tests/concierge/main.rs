@@ -21,3 +21,4 @@ mod samples;
 mod silence;
 mod small;
 mod stance;
+mod wishes;

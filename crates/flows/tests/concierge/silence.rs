@@ -87,7 +87,7 @@ fn a_plan_that_is_only_steps_is_put_into_words() {
 fn what_is_answered_in_private_is_no_word_to_the_user() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("plan it").answer("concierge", "<<<BATCH>>>\nTYPE: WORKFLOW\nHANDO").answer("concierge", "Sorry, no.");
+    stage.say("May, then").answer("concierge", "<<<BATCH>>>\nTYPE: WORKFLOW\nHANDO").answer("concierge", "Sorry, no.");
     assert_eq!(stage.open_roles(), ["concierge"], "only the rules have heard that");
     assert!(concierge_prompt(&stage).1.contains("held nothing that the user can see"));
     stage.answer("concierge", "What is it to be?");

@@ -120,7 +120,11 @@ fn messages(asked: &Asked<'_>) -> Vec<Value> {
 fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
     let said = message.text();
     if message.speaker == Speaker::Tool {
-        return vec![json!({ "type": "tool_result", "tool_use_id": asked.answered_id(message), "content": said })];
+        let mut result = json!({ "type": "tool_result", "tool_use_id": asked.answered_id(message), "content": said });
+        if message.failed {
+            result["is_error"] = json!(true);
+        }
+        return vec![result];
     }
     let images = message.images.iter().map(|image| {
         let source = json!({ "type": "base64", "media_type": image.media.name(), "data": &*image.data });

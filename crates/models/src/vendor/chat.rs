@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, result_text, text, tokens};
 use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
 use crate::model::Chunk;
 
@@ -122,7 +122,9 @@ fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
             }
             sent
         }
-        Speaker::Tool => json!({ "role": "tool", "tool_call_id": asked.answered_id(message), "content": said }),
+        Speaker::Tool => {
+            json!({ "role": "tool", "tool_call_id": asked.answered_id(message), "content": result_text(message) })
+        }
     })
 }
 

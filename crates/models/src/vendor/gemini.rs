@@ -95,7 +95,8 @@ fn parts(asked: &Asked<'_>, before: &[Message], message: &Message) -> Vec<Value>
         let called = before.iter().rev().flat_map(|before| before.tool_calls.iter().map(move |call| (before, call)));
         let call = called.into_iter().find(|(_, call)| Some(&call.id) == message.answers.as_ref());
         let name = call.map(|(_, call)| asked.names.sent(&call.name)).unwrap_or_default();
-        let mut response = json!({ "name": name, "response": { "result": said } });
+        let said = if message.failed { json!({ "error": said }) } else { json!({ "result": said }) };
+        let mut response = json!({ "name": name, "response": said });
         if let Some((before, call)) = call
             && is_named(&seal::opened(SEAL, connection, before).unwrap_or_default(), &call.id)
         {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pieces::Pieces;
 use super::sse::Event;
 use super::think::Think;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, result_text, text, tokens};
 use super::{Effort, Json, Thinking, seal};
 use crate::model::Chunk;
 
@@ -85,7 +85,8 @@ fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Option<Value
             let calls = before.iter().rev().flat_map(|message| &message.tool_calls);
             let call = calls.into_iter().find(|call| Some(&call.id) == message.answers.as_ref());
             let name = call.map(|call| asked.names.sent(&call.name)).unwrap_or_default();
-            json!({ "role": "tool", "tool_name": name, "tool_call_id": message.answers, "content": said })
+            let content = result_text(message);
+            json!({ "role": "tool", "tool_name": name, "tool_call_id": message.answers, "content": content })
         }
     })
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::chat::data_url;
 use super::pieces::Pieces;
 use super::sse::Event;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
+use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, result_text, text, tokens};
 use super::{Json, Thinking, schema, seal};
 use crate::model::Chunk;
 
@@ -84,7 +84,7 @@ fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
         }
         Speaker::Tool => {
             let id = asked.answered_id(message);
-            vec![json!({ "type": "function_call_output", "call_id": id, "output": said })]
+            vec![json!({ "type": "function_call_output", "call_id": id, "output": result_text(message) })]
         }
     }
 }

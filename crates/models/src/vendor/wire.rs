@@ -48,6 +48,16 @@ impl Wire {
     }
 }
 
+/// Stands before what a failed tool said.
+const FAILED: &str = "Error: ";
+
+/// What a tool returned, for a format with no place of its own for whether it failed: then the text says so.
+pub(super) fn result_text(message: &Message) -> String {
+    let said = message.text();
+    let says_so = said.get(..FAILED.len() - 2).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    if message.failed && !says_so { format!("{FAILED}{said}") } else { said }
+}
+
 /// One call as an adapter sees it.
 pub(super) struct Asked<'a> {
     pub connection: &'a Connection,

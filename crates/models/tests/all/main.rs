@@ -10,6 +10,7 @@ mod ends;
 mod foreign_calls;
 mod gemini_wire;
 mod ollama_wire;
+mod outcomes;
 mod rehearsal;
 mod rehearsal_schema;
 mod responses_wire;

@@ -3,6 +3,7 @@
 
 pub mod find;
 pub mod receipt;
+mod tools;
 
 use anyhow::bail;
 use segue_core::diff::{Line, compare};
@@ -38,6 +39,7 @@ pub async fn run(global: &Global, arguments: Explain) -> anyhow::Result<()> {
             "thread_opened_by": found.opening.as_ref().map(|(by, _)| by.to_string()),
             "thread_opening": found.opening.as_ref().map(|(_, pieces)| pieces),
             "previous": found.previous.map(|call| call.to_string()),
+            "tools": found.tools,
             "tries": found.tries,
             "answered": found.answered,
         }));

@@ -74,6 +74,7 @@ mod tests {
             seal: None,
             stop: Stop::Done,
             usage: Usage { input: 1_200, output: 30, cached: 1_000, ..Usage::default() },
+            sent_back: None,
             counted_by: CountedBy::Vendor,
             cost_microusd: Some(1_250_000),
             ms: 10,

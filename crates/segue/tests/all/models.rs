@@ -360,3 +360,25 @@ fn a_cassette_is_not_recorded_on_by_another_cast() {
     let run = home.run(&["send", "--record", "tape.jsonl", "hello"]);
     assert!(run.code == 1 && run.err.contains("was recorded with another cast"), "{}", run.err);
 }
+
+#[test]
+fn a_model_with_heavier_tokens_is_sent_nothing_too_long_once_it_has_told_how_it_counts() {
+    let (place, vendor) = (Place::new(), Vendor::new(""));
+    let config = "[models.heavy]\nprovider = \"openai-compatible\"\nwindow_tokens = 4096\n";
+    place.write("segue.toml", &format!("{config}base_url = \"{}\"\n", vendor.url()));
+    for turn in 0..14 {
+        let message = format!("number {turn} {}", "and one more ".repeat(50));
+        assert!(place.ok(&["send", "--session", "a", &message]).starts_with("You said: number"), "turn {turn}");
+    }
+    assert_eq!(vendor.refused(), [""; 0], "it was shortened before the server said so");
+    let events = place.json(&["show", "a", "--json"])["events"].clone();
+    let compacted = events.as_array().expect("a list").iter().filter(|it| it["event"]["is"] == "thread_compacted");
+    assert!(compacted.count() > 1);
+    let page = place.ok(&["explain", "a", "c1"]);
+    assert!(!page.contains("reported"), "nothing was known yet: {page}");
+    let page = place.ok(&["explain", "a", "c4"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains(" by what its vendor reported, ") && page.contains(" by our count; the answer may"),
+        "{page}"
+    );
+}

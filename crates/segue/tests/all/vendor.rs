@@ -55,6 +55,13 @@ impl Vendor {
     }
 }
 
+impl Vendor {
+    /// What it found too long, in order.
+    pub fn refused(&self) -> Vec<String> {
+        self.asked().iter().filter_map(refusal).collect()
+    }
+}
+
 fn serve(mut socket: TcpStream, key: &str, log: &Mutex<Vec<Seen>>) -> std::io::Result<()> {
     let Some(seen) = read(&mut socket)? else { return Ok(()) };
     log.lock().expect("nobody panicked").push(seen.clone());
@@ -87,13 +94,33 @@ fn answer(seen: &Seen, key: &str) -> (u16, &'static str, String) {
     }
 }
 
-/// The window of the model `narrow`, into which prompt and answer must fit together.
+/// The window of the models `narrow` and `heavy`, into which prompt and answer must fit together.
 const NARROW: u64 = 4_096;
+
+/// Tokens of messages as they are counted here: four bytes make one. The model `heavy` has one and a half for each word.
+fn tokens(model: &Value, messages: &[Value]) -> u64 {
+    let words = |text: &str| text.split_whitespace().count() as u64;
+    let count = |text: String| if model == "heavy" { words(&text) * 3 / 2 } else { text.len() as u64 / 4 + 1 };
+    messages.iter().map(|message| count(said(message))).sum()
+}
+
+fn said(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts[0]["text"].as_str().unwrap_or_default().to_owned(),
+    }
+}
 
 /// Why a request is refused: as some servers do whose window the longest answer that is asked for would burst.
 fn refusal(body: &Value) -> Option<String> {
-    let asked = body["messages"].to_string().len() as u64 / 4 + body["max_tokens"].as_u64().unwrap_or(0);
-    (body["model"] == "narrow" && asked > NARROW).then(|| {
+    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let prompt = match body["model"].as_str()? {
+        "narrow" => body["messages"].to_string().len() as u64 / 4,
+        "heavy" => tokens(&body["model"], messages),
+        _ => return None,
+    };
+    let asked = prompt + body["max_tokens"].as_u64().unwrap_or(0);
+    (asked > NARROW).then(|| {
         format!("This model's maximum context length is {NARROW} tokens. However, you requested {asked} tokens.")
     })
 }
@@ -108,10 +135,6 @@ fn echoed_by_ollama(body: &Value) -> String {
 /// An answer that repeats the last words, with figures: everything but the last message was cached.
 fn echoed(body: &Value) -> String {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let said = |message: &Value| match &message["content"] {
-        Value::String(text) => text.clone(),
-        parts => parts[0]["text"].as_str().unwrap_or_default().to_owned(),
-    };
     let last = messages.last().map(said).unwrap_or_default();
     // Two models that never get round to it.
     let (words, thought, stop) = match body["model"].as_str() {
@@ -119,7 +142,7 @@ fn echoed(body: &Value) -> String {
         Some("rambler") => (format!("You said: {last}, and"), String::new(), "length"),
         _ => (format!("You said: {last}"), String::new(), "stop"),
     };
-    let tokens = |messages: &[Value]| messages.iter().map(|message| said(message).len() as u64 / 4 + 1).sum::<u64>();
+    let tokens = |messages| tokens(&body["model"], messages);
     let cached = if messages.len() > 2 { tokens(&messages[..messages.len() - 1]) } else { 0 };
     let usage = json!({
         "prompt_tokens": tokens(messages),

@@ -51,6 +51,8 @@ pub struct PromptMessage {
     pub tool_calls: Vec<ToolWish>,
     /// Which of those a tool's message answers.
     pub answers: Option<String>,
+    /// For a tool's message: whether the tool did not do what was asked, and the model is told so.
+    pub failed: bool,
 }
 
 /// A model's wish to run a tool.
@@ -101,6 +103,7 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
         images: message.images.iter().map(|image| ImageView::named(BodyId::of(&image.data), image.media)).collect(),
         tool_calls: message.tool_calls.iter().map(tool_wish).collect(),
         answers: message.answers.clone(),
+        failed: message.failed,
     });
     PromptView {
         call: call.to_string(),

@@ -44,6 +44,8 @@ pub struct CallView {
     pub attempts: Vec<AttemptView>,
     /// What it answered.
     pub answer: Option<AnswerView>,
+    /// Tokens of the prompt as the model's vendor counts, by what it reported so far; absent where that comes to the same as our count.
+    pub corrected_tokens: Option<u32>,
     /// The longest answer it may give.
     pub reply_tokens_max: u32,
     /// The tools it was told of.
@@ -200,6 +202,7 @@ pub async fn get(
         previous: around.previous.map(|call| call.to_string()),
         attempts: note.tries.iter().map(attempt).collect(),
         answer: answer(&note, answered.as_deref(), &texts),
+        corrected_tokens: opened.receipt.corrected,
         reply_tokens_max: opened.reply_tokens_max,
         tools,
         output,

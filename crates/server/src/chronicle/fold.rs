@@ -148,7 +148,7 @@ impl Chronicle {
                     turn.tools.push(opened.run);
                 }
             }
-            Event::ToolAnswered { run, outcome, text } => {
+            Event::ToolAnswered { run, outcome, text, .. } => {
                 if let Some(note) = self.tools.get_mut(run) {
                     note.end = Some((place, *outcome, *text));
                 }

@@ -9,6 +9,7 @@ use segue_core::event::{CallAnswered, CallOpened, Event};
 use segue_core::ids::{CallId, Millis, RoleName, Seq, SessionId, ThreadId};
 use segue_engine::Engine;
 
+use super::tools::ToolResults;
 use crate::journal::Journal;
 use crate::lookup;
 use crate::print::amount::timely;
@@ -30,6 +31,8 @@ pub struct Found {
     pub folded: u32,
     /// The same role's call before it.
     pub previous: Option<CallId>,
+    /// What came of the tools whose results it brings, in words.
+    pub tools: Vec<String>,
     /// Tries that brought no answer, in words.
     pub tries: Vec<String>,
     pub answered: Option<Box<CallAnswered>>,
@@ -44,6 +47,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
     let mut latest: BTreeMap<RoleName, CallId> = BTreeMap::new();
     let mut openings: BTreeMap<ThreadId, (CallId, Vec<Piece>)> = BTreeMap::new();
     let mut folded: BTreeMap<ThreadId, u32> = BTreeMap::new();
+    let mut results = ToolResults::default();
     let mut journal = Journal::of(engine, session);
     loop {
         let events = journal.next().await?;
@@ -51,6 +55,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
             break;
         }
         for event in events {
+            results.take(&event.event);
             if let Some(found) = found.as_mut().filter(|_| event.event.ends_call(wanted)) {
                 found.is_over = true;
             }
@@ -69,6 +74,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
                             opening: openings.get(&thread).cloned(),
                             folded: folded.get(&thread).copied().unwrap_or(0),
                             previous,
+                            tools: opened.follows.map(|call| results.of(call)).unwrap_or_default(),
                             tries: Vec::new(),
                             answered: None,
                             is_over: false,

@@ -57,20 +57,27 @@ fn facts(found: &Found, role: Option<&RoleSpec>) -> Vec<(&'static str, String)> 
     let opened = &found.opened.1;
     let receipt = &opened.receipt;
     let count = |tokens: u32| amount::count(u64::from(tokens));
-    let percent = u64::from(receipt.tokens) * 100 / u64::from(receipt.window.max(1));
+    let tokens = receipt.vendor_tokens();
+    let percent = u64::from(tokens) * 100 / u64::from(receipt.window.max(1));
+    let counted =
+        receipt.corrected.map(|_| format!(" by what its vendor reported, {} by our count", count(receipt.tokens)));
     let mut facts = vec![
         ("thread", opened.why_thread(role.map(|role| &role.scope))),
         ("prefix", receipt.prefix.words()),
         (
             "window",
             format!(
-                "{} of {} tokens ({percent} %); the answer may take {}",
-                count(receipt.tokens),
+                "{} of {} tokens ({percent} %){}; the answer may take {}",
+                count(tokens),
                 count(receipt.window),
+                counted.unwrap_or_default(),
                 count(opened.reply_tokens_max)
             ),
         ),
     ];
+    if !found.tools.is_empty() {
+        facts.push(("tools", found.tools.join("; ")));
+    }
     facts.extend(found.tries.iter().map(|line| ("try", line.clone())));
     facts.push(("answer", found.answered.as_deref().map_or_else(|| "none".to_owned(), answer)));
     facts.push(("digest", receipt.digest.to_string()));
