@@ -231,11 +231,7 @@ impl Drive {
                 Some(Failure::new(FailureKind::Unusable, message))
             }
             Stop::Done | Stop::Tools => {
-                let message = match self.has_begun {
-                    true => format!("`{model}` thought, and answered nothing"),
-                    false => format!("`{model}` answered nothing"),
-                };
-                Some(Failure::new(FailureKind::Unusable, message))
+                Some(Failure::new(FailureKind::Unusable, format!("`{model}` was done and had answered nothing")))
             }
         }
     }

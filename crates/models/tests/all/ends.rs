@@ -122,7 +122,7 @@ async fn an_answer_with_nothing_in_it_is_no_answer() {
         for thinks in [true, false] {
             let failure = answered(wire, empty(wire, thinks)).await.expect_err("nothing was said");
             assert_eq!(failure.kind, FailureKind::Unusable, "{wire:?}: {failure}");
-            assert!(failure.message.contains("answered nothing"), "{failure}");
+            assert!(failure.message.contains("had answered nothing"), "{failure}");
             assert!(failure.spent.is_some(), "{wire:?}: it was made all the same");
         }
     }
