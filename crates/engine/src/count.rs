@@ -85,7 +85,7 @@ fn hash_of(stretch: &[u8]) -> Option<u64> {
         product as u64 ^ (product >> 64) as u64
     };
     let seed = 0x2545_f491_4f6c_dd1d ^ stretch.len() as u64;
-    Some(words.iter().fold(seed, mix) | COUNT_MASK + 1)
+    Some(words.iter().fold(seed, mix) | (COUNT_MASK + 1))
 }
 
 #[cfg(test)]
