@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { addWords, type Streamed } from '../src/state/words';
+import { addWords, takesBack, type Streamed } from '../src/state/words';
 
 const TEXT = 'Once upon a time – ein Füchslein 🦊, sehr schlau.';
 const bytes = (text: string) => new TextEncoder().encode(text).length;
@@ -44,4 +44,9 @@ it('another try begins anew', () => {
   let known = read(pieces(6));
   known = addWords(known, { call: 'c1', attempt: 2, at: 0, text: 'Anew' });
   expect(known).toEqual({ attempt: 2, text: 'Anew', bytes: 4 });
+});
+
+it('what a try said is taken back when it comes to nothing', () => {
+  for (const is of ['said', 'call_failed', 'call_unknown', 'call_cancelled']) expect(takesBack(is), is).toBe(true);
+  for (const is of ['call_opened', 'call_answered', 'phase_entered']) expect(takesBack(is), is).toBe(false);
 });

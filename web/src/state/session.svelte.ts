@@ -6,7 +6,7 @@ import { follow, type Link } from '../api/follow';
 import type { EventLine, Flow, Image, Seq, Session, Turn, Words } from '../api/types';
 import { flowOf } from './catalog.svelte';
 import { apply, EMPTY, merge, number, running, type Log } from './fold';
-import { addWords, type Streamed } from './words';
+import { addWords, takesBack, type Streamed } from './words';
 
 /** Turns asked for at once. */
 const PAGE = 40;
@@ -178,7 +178,7 @@ export class SessionState {
       this.#received.add(key);
       this.#sent(key);
     }
-    if (line.is === 'said' && line.call !== null) this.#forget(line.call);
+    if (takesBack(line.is) && line.call !== null) this.#forget(line.call);
     if (line.is === 'turn_ended' && line.turn !== null) {
       this.#settle(line.turn);
     }

@@ -9,6 +9,11 @@ export interface Streamed {
   readonly bytes: number;
 }
 
+/** Whether an event of this kind takes back what its call has said so far: the final text is there, or the try came to nothing and the next may stay silent. */
+export function takesBack(is: string): boolean {
+  return is === 'said' || is === 'call_failed' || is === 'call_unknown' || is === 'call_cancelled';
+}
+
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
