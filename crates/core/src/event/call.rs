@@ -129,8 +129,9 @@ impl CallOpened {
     /// Whether its prompt leaves room for an answer in the window that was planned for. Without it, it is not sent.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let taken = self.receipt.tokens.saturating_add(self.reply_tokens_max).saturating_add(WINDOW_RESERVE_TOKENS);
-        taken <= self.receipt.window
+        // What is only reckoned to be too long is for the vendor to refuse.
+        let needed = self.receipt.tokens.min(self.receipt.vendor_tokens());
+        needed <= self.receipt.window.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))
     }
 }
 

@@ -342,7 +342,7 @@ impl Session {
         }
         let reported = answered.sent_back.unwrap_or(answered.usage).input;
         let mut weight = self.weight(&opened.model);
-        weight.learn(opened.receipt.tokens, reported);
+        weight.learn(self.sent_tokens(opened), reported);
         if weight != Weight::default() {
             self.weights.insert(opened.model.clone(), weight);
         }
