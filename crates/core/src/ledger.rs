@@ -47,7 +47,7 @@ pub struct Tally {
     pub answered: u32,
     /// Tries that failed.
     pub failed: u32,
-    /// Tries that were in flight when the process died or the user stopped them: maybe billed.
+    /// Tries that were in flight when the process died: maybe billed.
     pub unknown: u32,
     /// Answers that came too late to be used, and were paid for.
     pub late: u32,
@@ -127,11 +127,6 @@ impl Ledger {
     /// Enters a try whose end is not known.
     pub fn unknown(&mut self, account: Account<'_>) {
         self.each(account, |tally| tally.unknown += 1);
-    }
-
-    /// What was taken for unknown is known after all.
-    pub fn found(&mut self, account: Account<'_>) {
-        self.each(account, |tally| tally.unknown = tally.unknown.saturating_sub(1));
     }
 
     /// Enters an answer that came too late to be used.

@@ -243,9 +243,6 @@ pub struct GivenUp {
     /// recorded like any other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// Whether its model may have been at work on it, and not only about to be asked again.
-    #[serde(default)]
-    pub under_way: bool,
 }
 
 /// How an owed call stands.

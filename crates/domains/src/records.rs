@@ -11,11 +11,11 @@ mod write;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use segue_core::ids::Millis;
 use segue_engine::tools::{Tool, ToolRequest};
 use segue_flows::assistant::domain::Domain;
@@ -160,6 +160,20 @@ impl Inner {
     }
 }
 
+/// Has the file written through a log. Of two programs that open a new file at once, SQLite turns one away without waiting.
+fn keep_a_log(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let until = Instant::now() + Duration::from_millis(BUSY_MS_MAX);
+    loop {
+        let done = connection.pragma_update(None, "journal_mode", "WAL");
+        let code = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+        let is_busy = matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked));
+        if !is_busy || Instant::now() >= until {
+            return done;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 impl Opened {
     fn at(place: &Place) -> Result<Self, Refusal> {
         let connection = match place {
@@ -167,7 +181,7 @@ impl Opened {
             Place::Memory => Connection::open_in_memory()?,
         };
         connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
+        keep_a_log(&connection)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
         connection.create_scalar_function("segue_fold", 1, flags, |context| query::fold(context.get_raw(0)))?;

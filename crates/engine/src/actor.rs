@@ -13,7 +13,7 @@ use segue_core::flow::Rules;
 use segue_core::ids::{Epoch, Millis, SessionId, ToolRunId};
 use segue_core::session::Session;
 use segue_store::{Owes, Summary};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::engine::{Recovery, Shared};
 use crate::error::Error;
@@ -21,6 +21,7 @@ use crate::late::{Flight, TryId};
 use crate::limits::{CROWD_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
 use crate::report::Waiters;
+use crate::settled::Settling;
 use acts::ToolFlight;
 pub(crate) use take_up::flow_of;
 use take_up::{Known, take_up};
@@ -46,7 +47,7 @@ pub(crate) struct Actor {
     doubt: Option<Doubt>,
     /// Whether all that was decided is known to have been recorded or not, and acted upon. No call begins before that: it may
     /// have been cancelled.
-    settled: watch::Sender<bool>,
+    settled: Settling,
 }
 
 /// Why an actor ends other than by going to rest.
@@ -94,7 +95,7 @@ async fn begin(
                 wake: None,
                 owes: None,
                 doubt: None,
-                settled: watch::Sender::new(true),
+                settled: Settling::new(),
             };
             actor.run(known).await;
         }

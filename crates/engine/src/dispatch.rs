@@ -13,13 +13,14 @@ use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
 use segue_core::scope::Scope;
 use segue_core::signal::filter::Filter;
 use segue_models::{CallFacts, Chunk, ChunkStream, Growth, Hints, Model, Request, collect};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::late::{Course, bring};
 use crate::limits::{ANSWER_MS_MAX, TOOL_MS_MAX};
 use crate::registry::Job;
+use crate::settled::Settled;
 use crate::tools::ToolRequest;
 
 /// How long we wait for an answer where the role is gone from its flow.
@@ -41,23 +42,21 @@ pub(crate) struct CallErrand {
     /// What the session knows of how far this has come.
     pub course: Arc<Course>,
     /// Whether its session stands where it seems to stand.
-    pub settled: watch::Receiver<bool>,
+    pub settled: Arc<Settled>,
     /// What a stand-in for a model is told; a vendor's model never is.
     pub hints: Hints,
     pub back: mpsc::Sender<Job>,
 }
 
 /// Makes a call and hands back what comes of it.
-pub(crate) async fn make_call(mut errand: CallErrand) {
+pub(crate) async fn make_call(errand: CallErrand) {
     let wait_ms = errand.not_before.since(errand.shared.clock.now());
     if wait_ms > 0 {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     }
     let permit = errand.shared.admit(&errand.opened.model).await;
-    match errand.settled.wait_for(|settled| *settled).await {
-        Ok(_unchanged) => errand.course.begin(),
-        // Its session has ended.
-        Err(_) => return,
+    if !errand.settled.then(|| errand.course.begin()).await {
+        return;
     }
     let started = Instant::now();
     let outcome = AssertUnwindSafe(admitted(&errand)).catch_unwind().await;

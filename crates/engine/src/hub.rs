@@ -3,7 +3,7 @@
 //!
 //! What other processes write is noticed by looking at the store from time to time: once for all listeners, however many.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -68,13 +68,13 @@ pub(crate) struct Hub {
 
 #[derive(Debug, Default)]
 struct Inner {
-    channels: HashMap<SessionId, Channel>,
+    channels: BTreeMap<SessionId, Channel>,
     /// Whether the store is being looked at.
     is_watched: bool,
 }
 
 impl Hub {
-    fn with<T>(&self, work: impl FnOnce(&mut HashMap<SessionId, Channel>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, Channel>) -> T) -> T {
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner).channels)
     }
 

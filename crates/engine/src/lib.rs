@@ -24,6 +24,7 @@ mod past;
 mod recompute;
 mod registry;
 pub mod report;
+mod settled;
 mod shelf;
 pub mod tools;
 pub mod transfer;

@@ -1,7 +1,7 @@
 //! Which sessions are at work, which are at rest, and the way an input finds its session. A session at work has a task; one
 //! at rest has none.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::decide::Input;
@@ -99,18 +99,18 @@ impl Desk {
 /// Sessions in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    places: Mutex<HashMap<SessionId, Place>>,
+    places: Mutex<BTreeMap<SessionId, Place>>,
     alarms: Mutex<Alarms>,
 }
 
 #[derive(Debug, Default)]
 struct Alarms {
     by_time: BTreeSet<(Millis, SessionId)>,
-    by_session: HashMap<SessionId, Millis>,
+    by_session: BTreeMap<SessionId, Millis>,
 }
 
 impl Registry {
-    pub fn with<T>(&self, work: impl FnOnce(&mut HashMap<SessionId, Place>) -> T) -> T {
+    pub fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, Place>) -> T) -> T {
         work(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -124,7 +124,7 @@ impl Registry {
     }
 
     /// Whether a desk is where the session's inputs go.
-    pub fn is_at(places: &HashMap<SessionId, Place>, session: &SessionId, desk: &Desk) -> bool {
+    pub fn is_at(places: &BTreeMap<SessionId, Place>, session: &SessionId, desk: &Desk) -> bool {
         matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk))
     }
 

@@ -157,13 +157,8 @@ impl Session {
         let ended = self.turn.take();
         self.failed = ended.filter(|_| matches!(outcome, Outcome::Failed { .. }));
         if matches!(outcome, Outcome::Cancelled | Outcome::Interrupted) {
-            for given_up in self.given_up.iter_mut().filter(|given_up| given_up.turn == Some(turn)) {
-                given_up.stopped = true;
-                // What was under way may have been billed, and nobody will ever say.
-                if given_up.under_way {
-                    self.ledger.unknown(given_up.account());
-                }
-            }
+            let of_turn = self.given_up.iter_mut().filter(|given_up| given_up.turn == Some(turn));
+            of_turn.for_each(|given_up| given_up.stopped = true);
         }
         let rounds: Vec<CallId> =
             self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
@@ -360,7 +355,7 @@ impl Session {
 
     /// A call is not waited for any more; its answer may still come, and will have been paid for.
     fn give_up(&mut self, call: CallId) {
-        let Some(OpenCall { opened, account, status, .. }) = self.calls.get(&call) else { return };
+        let Some(OpenCall { opened, account, .. }) = self.calls.get(&call) else { return };
         self.given_up.push_back(GivenUp {
             call,
             turn: opened.turn,
@@ -369,7 +364,6 @@ impl Session {
             account: account.clone(),
             tokens: opened.receipt.tokens,
             stopped: false,
-            under_way: *status == CallStatus::Due,
         });
         keep_newest(&mut self.given_up, GIVEN_UP_MAX);
         self.close_call(call);
@@ -377,9 +371,6 @@ impl Session {
 
     fn answered_late(&mut self, call: CallId, usage: Usage, cost_microusd: Option<u64>) {
         let Some(given_up) = self.take_given_up(call) else { return };
-        if given_up.stopped && given_up.under_way {
-            self.ledger.found(given_up.account());
-        }
         self.ledger.answered_late(given_up.account(), usage, cost_microusd);
     }
 
@@ -387,9 +378,6 @@ impl Session {
     fn failed_late(&mut self, call: CallId, how: Missed) {
         let Missed::Failed(spent) = how else { return };
         let Some(given_up) = self.take_given_up(call) else { return };
-        if given_up.stopped && given_up.under_way {
-            self.ledger.found(given_up.account());
-        }
         self.ledger.failed(given_up.account(), spent);
     }
 

@@ -195,16 +195,3 @@ fn two_are_asked() -> Puppet {
         _ => Puppet::chats(view, event),
     })
 }
-
-#[test]
-fn what_the_user_stops_under_way_may_have_been_billed_and_what_waited_was_not() {
-    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
-    stage.say("hi").command(Command::Cancel);
-    assert_eq!((stage.session().ledger.total.unknown, stage.session().ledger.turn.unknown), (1, 1));
-    stage.give(answer(1, 1, "it was on its way"));
-    let total = &stage.session().ledger.total;
-    assert_eq!((total.unknown, total.late), (0, 1), "now it is known");
-    stage.say("again").fail("speaker", FailureKind::Overload).command(Command::Cancel);
-    let total = &stage.session().ledger.total;
-    assert_eq!((total.unknown, total.failed), (0, 1), "it waited for its next try");
-}

@@ -44,7 +44,7 @@ impl Actor {
             owed.iter().any(|act| matches!(act, Act::Call { call, attempt, .. } if (*call, *attempt) == *id))
         };
         self.part_with_others(&wanted);
-        self.settled.send_replace(self.doubt.is_none());
+        self.settled.set(self.doubt.is_none());
         self.tools.retain(|run, _| owed.contains(&Act::Tool { run: *run }));
         for (call, attempt, not_before) in due {
             self.make_call(call, attempt, not_before).await?;
@@ -116,7 +116,7 @@ impl Actor {
             words,
             hints,
             course: course.clone(),
-            settled: self.settled.subscribe(),
+            settled: self.settled.look(),
             back: self.desk.jobs.clone(),
         };
         let model = plan.opened.model.clone();

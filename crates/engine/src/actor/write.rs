@@ -173,7 +173,7 @@ impl Actor {
         if decision.events.is_empty() {
             return Ok(());
         }
-        self.settled.send_replace(false);
+        self.settled.set(false);
         let owes = owes(&decision.state.session, self.rules.spec());
         let commit = Commit {
             session: self.session.clone(),

@@ -160,7 +160,6 @@ fn the_failure_of_a_call_that_was_given_up_is_not_told() {
         account: None,
         tokens: 0,
         stopped: false,
-        under_way: true,
     };
     scene.session.given_up.push_back(given_up);
     scene.failed(1, Next::GiveUp).shows("").failed(2, Next::GiveUp).shows("c2: rate limit: slow down");
