@@ -49,38 +49,41 @@ impl Shared {
         plan.fill(&shelf).map_err(|_| no_call())
     }
 
-    /// What the turn of an old message came to.
+    /// What the turn of an old message came to: the last one, if it was tried again.
     pub async fn past_report(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
         let rules = self.rules(flow_of(self, session).await?.as_ref())?;
         let mut state = State::fresh(&*rules);
         let mut said = Vec::new();
         let mut turn = None;
+        let mut last = None;
         loop {
             let events = read_events(&*self.store, session, state.session.seq, READ_EVENTS_MAX).await?;
             if events.is_empty() {
-                return Err(Error::Stopped(session.clone()));
+                break;
             }
             for event in &events {
                 state.apply(&*rules, event);
                 match &event.event {
                     Event::TurnStarted { turn: id, messages, .. } if messages.contains(&message) => turn = Some(*id),
                     Event::Said(words) if turn.is_some() => said.push(words.text.body),
-                    Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
-                        let texts = self.store.bodies(session, &said).await;
-                        let texts = texts.map_err(|error| Error::from_store(session, error))?;
-                        return Ok(TurnReport {
+                    Event::TurnEnded { turn: id, outcome } if turn.take_if(|turn| turn == id).is_some() => {
+                        let report = TurnReport {
                             message,
                             seq: event.seq,
                             turn: *id,
                             outcome: outcome.clone(),
-                            said: texts.iter().map(ToString::to_string).collect(),
+                            said: Vec::new(),
                             phase: state.session.phase_label(),
                             spent: state.session.ledger.turn,
-                        });
+                        };
+                        last = Some((report, std::mem::take(&mut said)));
                     }
                     _ => {}
                 }
             }
         }
+        let (report, said) = last.ok_or_else(|| Error::Stopped(session.clone()))?;
+        let texts = self.store.bodies(session, &said).await.map_err(|error| Error::from_store(session, error))?;
+        Ok(TurnReport { said: texts.iter().map(ToString::to_string).collect(), ..report })
     }
 }
