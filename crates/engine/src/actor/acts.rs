@@ -1,6 +1,7 @@
 //! What is owed is started, what is no longer owed is stopped or let go.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use segue_core::body::BodyId;
@@ -53,12 +54,13 @@ impl Actor {
     }
 
     /// Parts with calls that are no longer wanted. Those that the flow went on without go on by themselves, unless somebody waits
-    /// for their model; all others end here.
+    /// for their model or the engine stops, which would not record them; all others end here.
     fn part_with_others(&mut self, wanted: &dyn Fn(&TryId) -> bool) {
+        let stops = self.shared.closing.load(Ordering::Acquire);
         let others: Vec<TryId> = self.calls.keys().filter(|id| !wanted(id)).copied().collect();
         for id in &others {
             let Some(flight) = self.calls.remove(id) else { continue };
-            let is_awaited = self.session().awaits_late(id.0) && !self.shared.pace.is_awaited(&flight.model);
+            let is_awaited = !stops && self.session().awaits_late(id.0) && !self.shared.pace.is_awaited(&flight.model);
             if let Some(flight) = self.shared.late.take(&self.session, *id, flight, is_awaited) {
                 self.calls.insert(*id, flight);
             }

@@ -17,7 +17,7 @@ use segue_engine::{Engine, Setup, TurnReport, Update};
 use segue_store::memory::{Fault, MemoryDisk, MemoryStore};
 use segue_testkit::Puppet;
 
-use crate::lab::{Asked, Calls, Flaky, ask, engine_of, events, open, pass, setup, speaker, state};
+use crate::lab::{Asked, Calls, Flaky, ask, engine_of, events, open, open_as, pass, setup, speaker, state};
 
 /// Each turn asks two at once, and the first answer ends it.
 fn pair() -> Arc<dyn Rules> {
@@ -320,4 +320,21 @@ async fn its_words_are_not_heard_any_more() {
         }
     }
     assert_eq!(late(&engine, &session).await, said(2, "you cannot hear me"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_lets_no_call_go_on_that_it_would_not_record() {
+    let (engine, mut calls, session) = pairs(&MemoryDisk::new()).await;
+    let other = open_as(&engine, "other").await;
+    engine.send(&other, "well?".into()).await.expect("accepted");
+    let _keeps_it_at_work = (calls.next().await, calls.next().await);
+    engine.send(&session, "well?".into()).await.expect("accepted");
+    let (first, second) = (calls.next().await, calls.next().await);
+    let stopping = engine.clone();
+    let shutdown = tokio::spawn(async move { stopping.shutdown().await });
+    pass(100).await;
+    first.answer("enough");
+    second.dropped().await;
+    assert_eq!(second.at.elapsed(), Duration::from_millis(100), "at once");
+    shutdown.await.expect("it ends");
 }

@@ -7,7 +7,7 @@ use segue_core::prompt::FailureKind;
 use segue_engine::{Engine, Error, Message, TurnReport};
 use segue_store::memory::MemoryDisk;
 
-use crate::lab::{cooling, engine, engine_of, open, pass, state, turn};
+use crate::lab::{Asked, Calls, cooling, engine, engine_of, open, pass, state, turn};
 
 fn keyed(text: &str) -> Message {
     Message { key: Some("k".into()), ..Message::from(text) }
@@ -65,6 +65,42 @@ async fn one_who_asks_again_after_a_restart_gets_the_report_of_the_turn_that_goe
     assert_eq!((report.turn.0, report.said, report.spent.unknown), (1, vec!["yes".to_owned()], 1));
 }
 
+/// The turn of the message failed, and is tried again.
+async fn tried_again(engine: &Engine, calls: &mut Calls, session: &SessionId) -> Asked {
+    let first = ask(engine, session);
+    calls.next().await.fail(FailureKind::BadKey);
+    let first = first.await.expect("it lives").expect("it has ended");
+    assert!(matches!(first.outcome, Outcome::Failed { .. }), "{first:?}");
+    engine.command(session, Command::Retry).await.expect("it is tried again");
+    calls.next().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_when_the_turn_was_tried_again_gets_the_last_report() {
+    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
+    let session = open(&engine).await;
+    tried_again(&engine, &mut calls, &session).await.answer("yes");
+    pass(10).await;
+    let report = engine.ask(&session, keyed("hello")).await.expect("it was answered");
+    assert_eq!((report.turn.0, report.outcome, report.said), (2, Outcome::Done, vec!["yes".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_asks_again_while_another_process_takes_up_the_second_try_gets_its_report() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine(&disk).await;
+    let session = open(&one).await;
+    let _call = tried_again(&one, &mut calls, &session).await;
+    one.shutdown().await;
+    let (two, mut calls) = engine(&disk).await;
+    let call = calls.next().await;
+    let again = ask(&two, &session);
+    pass(10).await;
+    call.answer("yes");
+    let report = again.await.expect("it lives").expect("it is answered");
+    assert_eq!((report.turn.0, report.outcome, report.said), (2, Outcome::Done, vec!["yes".to_owned()]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_who_asks_again_about_a_message_that_got_no_turn_is_told_why() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
@@ -89,20 +125,4 @@ async fn one_who_asks_again_at_the_moment_a_phase_runs_out_is_answered() {
     let again = tokio::time::timeout(std::time::Duration::from_millis(100), engine.ask(&session, keyed("hello")));
     assert_eq!(again.await.expect("at once").expect("it was answered").said, ["yes"]);
     assert_eq!(state(&engine, &session).await.session.phase_label(), "cold");
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_who_asks_again_after_a_failed_turn_was_tried_again_gets_what_that_came_to() {
-    let (engine, mut calls) = engine(&MemoryDisk::new()).await;
-    let session = open(&engine).await;
-    let first = ask(&engine, &session);
-    calls.next().await.fail(FailureKind::BadKey);
-    let first = first.await.expect("it lives").expect("it is over");
-    assert!(matches!(first.outcome, Outcome::Failed { .. }), "{first:?}");
-    engine.command(&session, Command::Retry).await.expect("there is one to try again");
-    calls.next().await.answer("yes");
-    pass(10).await;
-    turn(&engine, &mut calls, &session, "something else", "no").await;
-    let again = engine.ask(&session, keyed("hello")).await.expect("it was answered");
-    assert_eq!((again.outcome, again.said), (Outcome::Done, vec!["yes".to_owned()]));
 }

@@ -431,30 +431,39 @@ fn what_was_accepted_is_there(journal: &Journal, sent: &[Sent]) {
             }
             Fate::Answered(report) => {
                 let found = found.unwrap_or_else(|| panic!("{:?} was answered and is lost", sent.text));
-                assert_eq!(**report, came_to(journal, found.message), "the report of a turn is what it came to");
+                the_report_is_true(journal, found.message, report, sent.head);
             }
         }
     }
 }
 
-/// What the turn of a message came to, by the journal.
-fn came_to(journal: &Journal, message: MessageId) -> TurnReport {
+/// Whoever asked at `asked` is told what a turn of the message came to: none that had been tried again by then.
+fn the_report_is_true(journal: &Journal, message: MessageId, report: &TurnReport, asked: Seq) {
+    let turns = came_to(journal, message);
+    let told = turns.iter().find(|turn| turn.turn == report.turn);
+    assert_eq!(Some(report), told, "the report of a turn is what it came to");
+    let is_outdated = turns.iter().any(|turn| report.seq < turn.seq && turn.seq <= asked);
+    assert!(!is_outdated, "{message} was tried again, and the report is that of {}", report.turn);
+}
+
+/// What the turns of a message came to, by the journal: one, and another each time it was tried again.
+fn came_to(journal: &Journal, message: MessageId) -> Vec<TurnReport> {
     let mut state = State::fresh(&*journal.rules);
-    let (mut turn, mut said) = (None, Vec::new());
+    let (mut turn, mut said, mut turns) = (None, Vec::new(), Vec::new());
     for recorded in &journal.events {
         state.apply(&*journal.rules, recorded);
         match &recorded.event {
             Event::TurnStarted { turn: id, messages, .. } if messages.contains(&message) => turn = Some(*id),
             Event::Said(words) if turn.is_some() => said.push(journal.words(words.text).to_owned()),
-            Event::TurnEnded { turn: id, outcome } if turn == Some(*id) => {
+            Event::TurnEnded { turn: id, outcome } if turn.take_if(|turn| turn == id).is_some() => {
                 let (phase, spent) = (state.session.phase_label(), state.session.ledger.turn);
-                let (seq, outcome) = (recorded.seq, outcome.clone());
-                return TurnReport { message, seq, turn: *id, outcome, said, phase, spent };
+                let (seq, outcome, said) = (recorded.seq, outcome.clone(), std::mem::take(&mut said));
+                turns.push(TurnReport { message, seq, turn: *id, outcome, said, phase, spent });
             }
             _ => {}
         }
     }
-    panic!("the turn of {message} never ended")
+    turns
 }
 
 fn a_listener_heard_all(journal: &Journal, heard: &Heard) {

@@ -127,10 +127,11 @@ type Words = (String, Option<String>, Option<Busy>);
 
 async fn say(hand: &Hand, session: SessionId, (text, key, busy): Words, how: How, through: Through) {
     let key = key.map(IdempotencyKey::from);
+    let head = head(&hand.world.disk, &session);
     let place = {
         let mut notes = hand.world.notes();
         let (session, text, key) = (session.clone(), text.clone(), key.clone());
-        notes.sent.push(Sent { session, text, key, came_of_it: Fate::Untold });
+        notes.sent.push(Sent { session, text, key, head, came_of_it: Fate::Untold });
         notes.sent.len() - 1
     };
     let message = Message { key, busy, ..Message::from(text) };

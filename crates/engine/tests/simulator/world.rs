@@ -51,6 +51,8 @@ pub struct Sent {
     pub session: SessionId,
     pub text: String,
     pub key: Option<IdempotencyKey>,
+    /// How much was recorded when it was sent.
+    pub head: Seq,
     pub came_of_it: Fate,
 }
 
