@@ -212,7 +212,7 @@ impl<'a> Draft<'a> {
         let digest = self.digest(&thread, &shown, &bearing.model, reply_tokens_max);
         let corrected = Some(corrected).filter(|_| !weight.is_even());
         let receipt = Receipt { thread, opening, carried, ask, tokens, corrected, window, prefix, digest };
-        self.record(Event::CallOpened(std::sync::Arc::new(CallOpened {
+        let opened = std::sync::Arc::new(CallOpened {
             call,
             turn: self.turn(),
             role: wish.role,
@@ -230,9 +230,10 @@ impl<'a> Draft<'a> {
             output,
             reply_tokens_max,
             receipt,
-        })));
-        // What is only reckoned to be too long is for the vendor to refuse.
-        if tokens.min(corrected.unwrap_or(tokens)) > free {
+        });
+        let has_room = opened.has_room();
+        self.record(Event::CallOpened(opened));
+        if !has_room {
             let message =
                 format!("the prompt has {tokens} tokens, which leaves no room for an answer in a window of {window}");
             let failure = Failure::new(FailureKind::ContextTooLong, message);
