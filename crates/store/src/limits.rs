@@ -23,3 +23,13 @@ pub const GROUP_BYTES_MAX: usize = 4 << 20;
 pub const COMPANY_JOBS_MIN: usize = 4;
 /// Past this readers are waited for, and the file is cut short.
 pub const WAL_BYTES_MAX: u64 = 64 << 20;
+/// New addresses are listed until there are so many, or one for so many texts, before they are moved into the index.
+pub const NEWS_MIN: usize = 1_024;
+/// See [`NEWS_MIN`].
+pub const NEWS_SHARE: i64 = 64;
+/// So many are listed at most, however many texts there are.
+pub const NEWS_MAX: usize = 65_536;
+/// Addresses moved into the index in one transaction.
+pub const NEWS_MOVED: usize = 256;
+/// So many waiting commits are written together; of more, half.
+pub const WHOLE_JOBS_MAX: usize = 16;

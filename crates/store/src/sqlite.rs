@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use rusqlite::Connection;
 use segue_core::body::BodyId;
 use segue_core::ids::{Epoch, Seq, SessionId};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{Claim, Commit, Error, Fork, Owes, Page, Query, Record, Report, Snapshot, Store, Takeover, validate_name};
 
+mod addresses;
 mod fault;
 mod lineage;
 mod node;
@@ -26,6 +26,7 @@ mod schema;
 mod write;
 mod writer;
 
+use addresses::Db;
 use fault::{Trouble, about_file, about_store};
 use node::Node;
 use writer::{Queue, Task, Traces};
@@ -54,7 +55,7 @@ struct Writer {
 #[derive(Debug)]
 struct Readers {
     path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Db>>,
     permits: Semaphore,
 }
 
@@ -83,14 +84,14 @@ impl SqliteStore {
     async fn write<T, F>(&self, session: &SessionId, bytes: usize, traces: Traces, mut work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnMut(&Connection, &Node) -> Result<T, Trouble> + Send + 'static,
+        F: FnMut(&Db, &Node) -> Result<T, Trouble> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
-            let work = move |db: &Connection| work(db, &node);
+            let work = move |db: &Db| work(db, &node);
             let job = Task { session: session.clone(), bytes, traces, work, result: None, reply };
             writer.queue.send(Box::new(job)).map_err(|_| Error::Closed)?;
         }
@@ -101,7 +102,7 @@ impl SqliteStore {
     async fn read_with<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection, &Path) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&Db, &Path) -> Result<T, Error> + Send + 'static,
     {
         let readers = self.readers.clone();
         let _permit = readers.permits.acquire().await.map_err(|_| Error::Closed)?;
@@ -112,7 +113,7 @@ impl SqliteStore {
     async fn read_session<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection, &SessionId) -> Result<T, Trouble> + Send + 'static,
+        F: FnOnce(&Db, &SessionId) -> Result<T, Trouble> + Send + 'static,
     {
         let session = session.clone();
         self.read_with(move |db, _| work(db, &session).map_err(|trouble| trouble.about(&session))).await
@@ -121,7 +122,7 @@ impl SqliteStore {
     async fn read_store<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
+        F: FnOnce(&Db) -> Result<T, Trouble> + Send + 'static,
     {
         let about = |trouble, path: &Path| match trouble {
             Trouble::Sql(error) => about_store(&error, path),
@@ -158,14 +159,14 @@ impl Writer {
 }
 
 impl Readers {
-    fn run<T>(&self, work: impl FnOnce(&Connection, &Path) -> Result<T, Error>) -> Result<T, Error> {
+    fn run<T>(&self, work: impl FnOnce(&Db, &Path) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.lock().pop();
         let db = match idle {
             Some(db) => db,
-            None => schema::open_reader(&self.path).map_err(|error| about_store(&error, &self.path))?,
+            None => schema::open_reader(&self.path).map_err(|error| about_store(&error, &self.path))?.into(),
         };
         let view = db.unchecked_transaction().map_err(|error| about_store(&error, &self.path))?;
-        let result = work(&view, &self.path);
+        let result = work(&db, &self.path);
         drop(view);
         let mut idle = self.lock();
         if !self.permits.is_closed() {
@@ -174,7 +175,7 @@ impl Readers {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Db>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -219,13 +220,13 @@ impl Store for SqliteStore {
     }
 
     async fn snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
-        self.read_session(session, read::snapshot).await
+        self.read_session(session, |db, session| read::snapshot(db, session)).await
     }
 
     async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let sealed = pack::seal_snapshot(session, &snapshot);
         let (name, bytes) = (session.clone(), sealed.len());
-        let work = move |db: &Connection, _: &Node| write::keep_snapshot(db, &name, &snapshot, &sealed);
+        let work = move |db: &Db, _: &Node| write::keep_snapshot(db, &name, &snapshot, &sealed);
         self.write(session, bytes, Traces::MayStay, work).await
     }
 
@@ -235,7 +236,7 @@ impl Store for SqliteStore {
     }
 
     async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error> {
-        self.read_store(read::owing).await
+        self.read_store(|db| read::owing(db)).await
     }
 
     async fn fork(&self, fork: Fork) -> Result<(), Error> {

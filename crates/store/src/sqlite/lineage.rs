@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 use segue_core::ids::{Seq, SessionId};
 
+use super::addresses::Db;
 use super::fault::Trouble;
 use super::node::Node;
 use super::pack;
@@ -64,9 +65,10 @@ fn only_named(db: &Connection, brought: Vec<(i64, bool)>, named: &BTreeSet<i64>)
 }
 
 /// Removes every row of a session. A text others use passes to one of them.
-pub(super) fn delete(db: &Connection, session: &SessionId, node: &Node) -> Result<(), Trouble> {
+pub(super) fn delete(db: &Db, session: &SessionId, node: &Node) -> Result<(), Trouble> {
     let standing = standing(db, session)?;
     refuse_if_held(&standing, session, node)?;
+    db.empty_news()?;
     for body in bodies_of(db, standing.key, standing.head, session)? {
         leave_body(db, standing.key, body)?;
     }
@@ -117,12 +119,13 @@ fn bodies_of(db: &Connection, key: i64, head: Seq, session: &SessionId) -> Resul
 }
 
 /// Ends a session's use of a text, and the text itself if no other session uses it.
-fn leave_body(db: &Connection, session: i64, body: i64) -> Result<(), rusqlite::Error> {
+fn leave_body(db: &Db, session: i64, body: i64) -> Result<(), rusqlite::Error> {
     use rusqlite::OptionalExtension;
-    let owns = db.prepare_cached("SELECT 1 FROM bodies WHERE id = ?1 AND owner = ?2")?.exists([body, session])?;
-    if !owns {
-        return Ok(());
-    }
+    let owned: Option<i64> = db
+        .prepare_cached("SELECT hash FROM bodies WHERE id = ?1 AND owner = ?2")?
+        .query_row([body, session], |row| row.get(0))
+        .optional()?;
+    let Some(hash) = owned else { return Ok(()) };
     let heir: Option<i64> = db
         .prepare_cached("SELECT session FROM shares WHERE body = ?1 LIMIT 1")?
         .query_row([body], |row| row.get(0))
@@ -134,6 +137,7 @@ fn leave_body(db: &Connection, session: i64, body: i64) -> Result<(), rusqlite::
         }
         None => {
             db.prepare_cached("DELETE FROM bodies WHERE id = ?1")?.execute([body])?;
+            db.strike(hash, body)?;
         }
     }
     Ok(())

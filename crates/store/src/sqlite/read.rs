@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::BodyId;
 use segue_core::ids::{Seq, SessionId};
 
+use super::addresses::Db;
 use super::fault::Trouble;
 use super::pack;
 use super::write::{Standing, hash_of, standing};
@@ -59,30 +60,54 @@ pub(super) fn heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<Optio
     sessions.iter().map(head).collect()
 }
 
-pub(super) fn bodies(db: &Connection, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Trouble> {
+pub(super) fn bodies(db: &Db, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Trouble> {
     let standing = standing(db, session)?;
+    db.catch_up()?;
     ids.iter().map(|id| body(db, session, &standing, *id)).collect()
 }
 
-fn body(db: &Connection, session: &SessionId, standing: &Standing, id: BodyId) -> Result<Arc<str>, Trouble> {
-    let mut candidates = db.prepare_cached("SELECT id, owner, text FROM bodies WHERE hash = ?1")?;
-    let mut rows = candidates.query([hash_of(id)])?;
+fn body(db: &Db, session: &SessionId, standing: &Standing, id: BodyId) -> Result<Arc<str>, Trouble> {
     let mut broken = None;
-    while let Some(row) = rows.next()? {
-        let (place, owner): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if owner != standing.key && !shares(db, standing.key, place)? {
-            continue;
+    let mut look = |places: Vec<i64>| {
+        for place in places {
+            match text_at(db, standing, place, id)? {
+                Some(Ok(text)) => return Ok(Some(text)),
+                Some(Err(detail)) => broken = Some(detail),
+                None => {}
+            }
         }
-        match text_of(row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?, id) {
-            Ok(text) => return Ok(text),
-            Err(detail) => broken = Some(detail),
-        }
+        Ok::<_, rusqlite::Error>(None)
+    };
+    if let Some(text) = look(db.places(hash_of(id))?)? {
+        return Ok(text);
+    }
+    // Where the index is damaged, the journal still tells which texts it brought.
+    if let Ok(brought) = brought(db, standing.key)?
+        && let Some(text) = look(brought.into_iter().map(|(place, _)| place).collect())?
+    {
+        return Ok(text);
     }
     let session = session.clone();
     Err(match broken {
         Some(detail) => Trouble::Failed(Error::Damaged { session, detail: format!("body {id}: {detail}") }),
         None => Trouble::Refused(Error::NoSuchBody { session, body: id }),
     })
+}
+
+/// The text in a row, if the session uses it and this may be its address.
+fn text_at(
+    db: &Connection,
+    standing: &Standing,
+    place: i64,
+    id: BodyId,
+) -> Result<Option<Result<Arc<str>, String>>, rusqlite::Error> {
+    let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND hash = ?2")?;
+    let mut rows = candidate.query([place, hash_of(id)])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    if row.get::<_, i64>(0)? != standing.key && !shares(db, standing.key, place)? {
+        return Ok(None);
+    }
+    Ok(Some(text_of(row.get_ref(1)?.as_blob()?, id)))
 }
 
 pub(super) fn snapshot(db: &Connection, session: &SessionId) -> Result<Option<Snapshot>, Trouble> {
@@ -143,8 +168,9 @@ pub(super) fn owing(db: &Connection) -> Result<Vec<(SessionId, Owes)>, Trouble> 
 }
 
 /// Every session in turn, each in its own small reads, so that one's damage does not hide another's.
-pub(super) fn check(db: &Connection) -> Result<Report, Trouble> {
+pub(super) fn check(db: &Db) -> Result<Report, Trouble> {
     let mut report = Report::default();
+    db.catch_up()?;
     match complaints(db) {
         Ok(complaints) => report.complaints = complaints,
         Err(error) => report.complaints.push(error.to_string()),
@@ -166,7 +192,7 @@ pub(super) fn check(db: &Connection) -> Result<Report, Trouble> {
     Ok(report)
 }
 
-fn check_session(db: &Connection, key: i64, session: &SessionId) -> Result<(), Trouble> {
+fn check_session(db: &Db, key: i64, session: &SessionId) -> Result<(), Trouble> {
     records(db, session, Seq(0), usize::MAX)?;
     let damaged = |detail: String| Trouble::Failed(Error::Damaged { session: session.clone(), detail });
     for (place, _) in brought(db, key)?.map_err(damaged)? {
@@ -178,6 +204,9 @@ fn check_session(db: &Connection, key: i64, session: &SessionId) -> Result<(), T
         let text = pack::unpack(&packed).map_err(|detail| damaged(format!("text {place}: {detail}")))?;
         if hash_of(BodyId::of_bytes(&text)) != hash {
             return Err(damaged(format!("text {place} does not match its address")));
+        }
+        if !db.places(hash)?.contains(&place) {
+            return Err(damaged(format!("text {place} is not found by its address")));
         }
         if owner != key && !shares(db, key, place)? {
             return Err(damaged(format!("text {place} is not marked as its own")));

@@ -17,7 +17,8 @@ const STATEMENTS_CACHED: usize = 48;
 ///
 /// `sessions` has one row a session. `journal` has one row a commit and is only ever added to at its end; `bodies` of a
 /// row says which texts came with it. A text belongs to the session that brought it first (`owner`); others that use it
-/// have a row in `shares`. `hash` is the first eight bytes of a body's address; the rest follows from the text.
+/// have a row in `shares`. `hash` is the first eight bytes of a body's address; the rest follows from the text. `addresses` and
+/// `news` find a body by it.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE store (epoch INTEGER NOT NULL);
     INSERT INTO store VALUES (0);
@@ -34,6 +35,11 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE shares (session INTEGER NOT NULL, body INTEGER NOT NULL, PRIMARY KEY (session, body)) WITHOUT ROWID;
     CREATE INDEX shares_body ON shares (body);
     CREATE TABLE snapshots (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL, format INTEGER NOT NULL, data BLOB NOT NULL);
+", "
+    CREATE TABLE addresses (hash INTEGER NOT NULL, body INTEGER NOT NULL, PRIMARY KEY (hash, body)) WITHOUT ROWID;
+    INSERT INTO addresses SELECT hash, id FROM bodies ORDER BY hash, id;
+    DROP INDEX bodies_hash;
+    CREATE TABLE news (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 "];
 
 /// The connection that writes; makes the file and brings its format up to date.

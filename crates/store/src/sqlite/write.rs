@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::{Body, BodyId, BodyKind};
 use segue_core::ids::{Epoch, Seq, SessionId};
 
+use super::addresses::Db;
 use super::fault::Trouble;
 use super::node::Node;
 use super::pack;
@@ -122,7 +123,7 @@ pub(super) fn release(db: &Connection, session: &SessionId, epoch: Epoch) -> Res
     Ok(())
 }
 
-pub(super) fn append(db: &Connection, commit: &Prepared) -> Result<Seq, Trouble> {
+pub(super) fn append(db: &Db, commit: &Prepared) -> Result<Seq, Trouble> {
     let session = standing(db, &commit.session)?;
     refuse_if_fenced(&session, &commit.session, commit.epoch)?;
     if session.head != commit.expected {
@@ -171,7 +172,9 @@ pub(super) fn keep_snapshot(
 
 /// An epoch no claim ever had.
 pub(super) fn next_epoch(db: &Connection) -> Result<Epoch, rusqlite::Error> {
-    db.prepare_cached("UPDATE store SET epoch = epoch + 1 RETURNING epoch")?.query_row([], |row| row.get(0)).map(Epoch)
+    let next = db.prepare_cached("SELECT epoch + 1 FROM store")?.query_row([], |row| row.get(0))?;
+    db.prepare_cached("UPDATE store SET epoch = ?1")?.execute([next])?;
+    Ok(Epoch(next))
 }
 
 /// How the index finds a body.
@@ -196,16 +199,17 @@ fn refuse_if_fenced(standing: &Standing, session: &SessionId, epoch: Epoch) -> R
 }
 
 /// Where the body lies, and whether the session has only now come to use it.
-fn keep_body(db: &Connection, session: i64, body: &PreparedBody) -> Result<(i64, bool), rusqlite::Error> {
+fn keep_body(db: &Db, session: i64, body: &PreparedBody) -> Result<(i64, bool), rusqlite::Error> {
     let hash = hash_of(body.id);
-    let mut candidates = db.prepare_cached("SELECT id, owner, text FROM bodies WHERE hash = ?1")?;
-    let mut rows = candidates.query([hash])?;
-    while let Some(row) = rows.next()? {
-        let packed = row.get_ref(2)?.as_blob().unwrap_or_default();
+    for place in db.places(hash)? {
+        let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND hash = ?2")?;
+        let mut rows = candidate.query([place, hash])?;
+        let Some(row) = rows.next()? else { continue };
+        let packed = row.get_ref(1)?.as_blob().unwrap_or_default();
         let same = packed == body.packed || pack::unpack(packed).is_ok_and(|text| BodyId::of_bytes(&text) == body.id);
         // A damaged text is no reason not to keep a whole one beside it.
         if same {
-            let (place, owner): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let owner: i64 = row.get(0)?;
             let is_new = owner != session
                 && db
                     .prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
@@ -219,5 +223,7 @@ fn keep_body(db: &Connection, session: i64, body: &PreparedBody) -> Result<(i64,
         hash,
         body.packed
     ])?;
-    Ok((db.last_insert_rowid(), true))
+    let place = db.last_insert_rowid();
+    db.note(hash, place);
+    Ok((place, true))
 }

@@ -2,7 +2,8 @@
 //!
 //! Decides what shares a transaction and when the log is checkpointed. What a job does is the job's.
 
-use crate::limits::{COMPANY_JOBS_MIN, GROUP_BYTES_MAX, GROUP_JOBS_MAX, WAL_BYTES_MAX};
+use crate::limits::{COMPANY_JOBS_MIN, GROUP_BYTES_MAX, GROUP_JOBS_MAX, WAL_BYTES_MAX, WHOLE_JOBS_MAX};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,6 +14,7 @@ use rusqlite::Connection;
 use segue_core::ids::SessionId;
 use tokio::sync::oneshot;
 
+use super::addresses::Db;
 use super::fault::{Trouble, about_file};
 use super::schema::{BUSY_MS, open_reader};
 use crate::Error;
@@ -39,7 +41,7 @@ pub(super) enum Traces {
 /// Something to do inside a transaction. May be run again after a rollback.
 pub(super) trait Job: Send {
     /// Does it. A refusal has written nothing.
-    fn run(&mut self, db: &Connection) -> Result<(), Trouble>;
+    fn run(&mut self, db: &Db) -> Result<(), Trouble>;
     /// Tells whoever waits: what it gave, or why not.
     fn answer(self: Box<Self>, trouble: Option<&Trouble>);
     fn bytes(&self) -> usize;
@@ -62,9 +64,9 @@ pub(super) struct Task<T, F> {
 impl<T, F> Job for Task<T, F>
 where
     T: Send,
-    F: FnMut(&Connection) -> Result<T, Trouble> + Send,
+    F: FnMut(&Db) -> Result<T, Trouble> + Send,
 {
-    fn run(&mut self, db: &Connection) -> Result<(), Trouble> {
+    fn run(&mut self, db: &Db) -> Result<(), Trouble> {
         match (self.work)(db) {
             Ok(value) => self.result = Some(Ok(value)),
             Err(Trouble::Refused(error)) => self.result = Some(Err(error)),
@@ -95,7 +97,7 @@ where
 pub(super) fn start(db: Connection, path: &Path) -> Result<(Queue, JoinHandle<()>), Error> {
     let (sender, queue) = mpsc::channel();
     let checkpointer = Checkpointer::start(path)?;
-    let mut writer = Writer { db, checkpointer, unsettled_bytes: 0, erase_owed: false };
+    let mut writer = Writer { db: db.into(), checkpointer, unsettled_bytes: 0, erase_owed: false };
     let thread = std::thread::Builder::new()
         .name("segue-store-writer".into())
         .spawn(move || writer.serve(&queue))
@@ -103,8 +105,14 @@ pub(super) fn start(db: Connection, path: &Path) -> Result<(Queue, JoinHandle<()
     Ok((sender, thread))
 }
 
+/// How many of those that wait share the next transaction. Not all of a crowd: if all wait for the same transaction, nobody
+/// works while it is written, and nothing is there to write while they work.
+fn share(waiting: usize) -> usize {
+    (waiting / 2).max(WHOLE_JOBS_MAX)
+}
+
 struct Writer {
-    db: Connection,
+    db: Db,
     checkpointer: Checkpointer,
     unsettled_bytes: usize,
     /// A delete's bytes are still in the log, because a reader would not let go of it.
@@ -113,11 +121,17 @@ struct Writer {
 
 impl Writer {
     fn serve(&mut self, queue: &mpsc::Receiver<Box<dyn Job>>) {
-        while let Ok(first) = queue.recv() {
+        let mut waiting = VecDeque::new();
+        while let Some(first) = waiting.pop_front().or_else(|| queue.recv().ok()) {
+            waiting.extend(queue.try_iter());
+            let most = share(waiting.len() + 1);
             let mut group = vec![first];
-            let done = self.attempt(&mut group, |waiting| {
-                let here = queue.try_recv().ok();
-                if here.is_some() || waiting < COMPANY_JOBS_MIN {
+            let done = self.attempt(&mut group, |done| {
+                if done >= most {
+                    return None;
+                }
+                let here = waiting.pop_front().or_else(|| queue.try_recv().ok());
+                if here.is_some() || done < COMPANY_JOBS_MIN {
                     return here;
                 }
                 // Where some come together more are on their way: let them run first, if they can. Nobody is waited for.
@@ -154,6 +168,7 @@ impl Writer {
     ) -> Result<(), Trouble> {
         let mut run_all = || {
             self.db.execute_batch("BEGIN IMMEDIATE")?;
+            self.db.catch_up()?;
             let (mut done, mut bytes) = (0, 0);
             loop {
                 while let Some(job) = group.get_mut(done) {
@@ -167,9 +182,14 @@ impl Writer {
                 let Some(job) = next(done) else { break };
                 group.push(job);
             }
+            self.db.write_news()?;
             Ok(self.db.execute_batch("COMMIT")?)
         };
         let done = run_all();
+        match done {
+            Ok(()) => self.db.committed(),
+            Err(_) => self.db.undone(),
+        }
         if done.is_err() && !self.db.is_autocommit() {
             // If even this fails, the next BEGIN says so.
             let _ = self.db.execute_batch("ROLLBACK");

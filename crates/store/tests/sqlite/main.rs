@@ -1,5 +1,6 @@
 //! The SQLite store keeps the promises of every store, and its own: about killed processes, damaged files and full disks.
 
+mod addresses;
 mod crash;
 mod damage;
 mod erase;

@@ -1,0 +1,135 @@
+//! Texts are stored once and found again, wherever their addresses are by then: in the list of new ones or in the index.
+
+use std::sync::Arc;
+
+use segue_core::body::BodyId;
+use segue_store::conformance::{Place, Writing, name, said};
+use segue_store::limits::NEWS_MIN;
+use segue_store::{Error, Store};
+
+use crate::place::File;
+
+const A_COMMIT: usize = 100;
+
+fn text(number: usize) -> String {
+    format!("text {number}")
+}
+
+/// As many texts as it takes for most addresses to have been moved into the index.
+const MANY: usize = NEWS_MIN * 12;
+
+async fn bring(one: &mut Writing, numbers: std::ops::Range<usize>) {
+    for from in numbers.clone().step_by(A_COMMIT) {
+        let texts = (from..numbers.end.min(from + A_COMMIT)).map(|number| said(&text(number)));
+        one.bring(1, texts.collect(), None).await;
+    }
+}
+
+async fn has_all(store: &Arc<dyn Store>, session: &str, numbers: std::ops::Range<usize>) {
+    let ids: Vec<BodyId> = numbers.clone().map(|number| BodyId::of(&text(number))).collect();
+    let texts = store.bodies(&name(session), &ids).await.expect("all there");
+    assert!(texts.iter().map(|text| text.to_string()).eq(numbers.map(text)));
+}
+
+fn count(place: &File, query: &str) -> usize {
+    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    db.query_row(query, [], |row| row.get(0)).expect("counts")
+}
+
+fn listed(place: &File) -> usize {
+    count(place, "SELECT ifnull(sum(length(data)), 0) / 16 FROM news")
+}
+
+fn indexed(place: &File) -> usize {
+    count(place, "SELECT count(*) FROM addresses")
+}
+
+#[tokio::test]
+async fn a_text_is_stored_once_however_many_came_since() {
+    let place = File::new();
+    let store = place.open();
+    let mut one = Writing::begin(&store, "one").await;
+    bring(&mut one, 0..MANY).await;
+    assert!(indexed(&place) > MANY / 2, "{} in the index", indexed(&place));
+    assert!(listed(&place) < MANY / 2, "{} in the list", listed(&place));
+    let mut other = Writing::begin(&store, "other").await;
+    bring(&mut other, 0..MANY).await;
+    assert_eq!(place.body_count(), MANY);
+    for store in [store, place.open()] {
+        has_all(&store, "one", 0..MANY).await;
+        has_all(&store, "other", 0..MANY).await;
+        assert!(store.check().await.expect("checked").is_clean());
+    }
+}
+
+#[tokio::test]
+async fn processes_know_of_each_others_texts() {
+    let place = File::new();
+    let (here, there) = (place.open(), place.open());
+    let (mut one, mut other) = (Writing::begin(&here, "one").await, Writing::begin(&there, "other").await);
+    for round in 0..MANY / A_COMMIT {
+        let numbers = round * A_COMMIT..(round + 1) * A_COMMIT;
+        bring(&mut one, numbers.clone()).await;
+        has_all(&there, "one", numbers.clone()).await;
+        bring(&mut other, numbers.start..numbers.end + A_COMMIT).await;
+    }
+    assert_eq!(place.body_count(), MANY / A_COMMIT * A_COMMIT + A_COMMIT);
+    assert!(there.check().await.expect("checked").is_clean());
+}
+
+#[tokio::test]
+async fn a_deleted_text_leaves_no_address_and_none_comes_back() {
+    let place = File::new();
+    let (here, there) = (place.open(), place.open());
+    let (mut one, mut other) = (Writing::begin(&here, "one").await, Writing::begin(&there, "other").await);
+    bring(&mut one, 0..A_COMMIT).await;
+    // The other process has read the list before the texts are gone.
+    bring(&mut other, A_COMMIT..A_COMMIT * 2).await;
+    here.delete(&one.session).await.expect("deleted");
+    assert_eq!((listed(&place), indexed(&place)), (0, A_COMMIT));
+    bring(&mut other, A_COMMIT * 2..MANY).await;
+    assert!(indexed(&place) > A_COMMIT, "some were moved since");
+    assert_eq!(count(&place, "SELECT count(*) FROM addresses WHERE hash NOT IN (SELECT hash FROM bodies)"), 0);
+    has_all(&here, "other", A_COMMIT..MANY).await;
+    let mut again = Writing::begin(&here, "again").await;
+    bring(&mut again, 0..A_COMMIT).await;
+    has_all(&there, "again", 0..A_COMMIT).await;
+    assert!(there.check().await.expect("checked").is_clean());
+}
+
+#[tokio::test]
+async fn a_store_of_the_first_format_is_brought_up_to_date() {
+    let place = File::new();
+    let mut one = Writing::begin(&place.open(), "one").await;
+    bring(&mut one, 0..A_COMMIT).await;
+    drop(one);
+    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    db.execute_batch(
+        "DROP TABLE addresses; DROP TABLE news; CREATE INDEX bodies_hash ON bodies (hash); PRAGMA user_version = 1",
+    )
+    .expect("as it was");
+    drop(db);
+    let store = place.open();
+    has_all(&store, "one", 0..A_COMMIT).await;
+    let mut other = Writing::begin(&store, "other").await;
+    bring(&mut other, 0..A_COMMIT).await;
+    assert_eq!(place.body_count(), A_COMMIT);
+    assert!(store.check().await.expect("checked").is_clean());
+}
+
+#[tokio::test]
+async fn lost_addresses_hide_no_text_and_are_told_by_the_check() {
+    let place = File::new();
+    let mut one = Writing::begin(&place.open(), "one").await;
+    bring(&mut one, 0..A_COMMIT).await;
+    drop(one);
+    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    db.execute_batch("UPDATE news SET data = CAST(substr(data, 9) AS BLOB)").expect("spoilt");
+    drop(db);
+    let store = place.open();
+    has_all(&store, "one", 0..A_COMMIT).await;
+    let missing = store.bodies(&name("one"), &[BodyId::of("never said")]).await;
+    assert!(matches!(missing, Err(Error::NoSuchBody { .. })), "{missing:?}");
+    let report = store.check().await.expect("checked");
+    assert!(report.damaged[0].1.contains("is not found by its address"), "{report:?}");
+}
