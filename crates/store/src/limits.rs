@@ -32,4 +32,6 @@ pub const NEWS_MAX: usize = 65_536;
 /// Addresses moved into the index in one transaction.
 pub const NEWS_MOVED: usize = 256;
 /// So many waiting commits are written together; of more, half.
-pub const WHOLE_JOBS_MAX: usize = 16;
+pub const WHOLE_JOBS_MAX: usize = 24;
+/// Where so many commits wait, whoever brings another lets the writer run first.
+pub const YIELD_JOBS_MIN: usize = 12;

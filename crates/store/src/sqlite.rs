@@ -29,7 +29,7 @@ mod writer;
 use addresses::Db;
 use fault::{Trouble, about_file, about_store};
 use node::Node;
-use writer::{Queue, Task, Traces};
+use writer::{Queue, Task, Traces, give_way};
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default)]
@@ -87,14 +87,15 @@ impl SqliteStore {
         F: FnMut(&Db, &Node) -> Result<T, Trouble> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        {
+        let waiting = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
             let work = move |db: &Db| work(db, &node);
             let job = Task { session: session.clone(), bytes, traces, work, result: None, reply };
-            writer.queue.send(Box::new(job)).map_err(|_| Error::Closed)?;
-        }
+            writer.queue.push(Box::new(job))?
+        };
+        give_way(waiting);
         answer.await.unwrap_or(Err(Error::Closed))
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Decides what shares a transaction and when the log is checkpointed. What a job does is the job's.
 
-use crate::limits::{COMPANY_JOBS_MIN, GROUP_BYTES_MAX, GROUP_JOBS_MAX, WAL_BYTES_MAX, WHOLE_JOBS_MAX};
+use crate::limits::{COMPANY_JOBS_MIN, GROUP_BYTES_MAX, GROUP_JOBS_MAX, WAL_BYTES_MAX, WHOLE_JOBS_MAX, YIELD_JOBS_MIN};
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,7 +49,64 @@ pub(super) trait Job: Send {
 }
 
 /// Where jobs wait for their transaction.
-pub(super) type Queue = mpsc::Sender<Box<dyn Job>>;
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    length: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    /// Adds a job; how many wait with it.
+    pub(super) fn push(&self, job: Box<dyn Job>) -> Result<usize, Error> {
+        let before = self.length.fetch_add(1, Ordering::Relaxed);
+        self.jobs.send(job).map_err(|_| Error::Closed)?;
+        Ok(before + 1)
+    }
+}
+
+/// Where many wait, lets the writer run first if it lacks a core: a thread that has one may keep it for milliseconds, and
+/// all of them wait for the writer.
+pub(super) fn give_way(waiting: usize) {
+    if waiting >= YIELD_JOBS_MIN {
+        std::thread::yield_now();
+    }
+}
+
+/// The writer's end of the queue.
+struct Waiting {
+    jobs: mpsc::Receiver<Box<dyn Job>>,
+    length: Arc<AtomicUsize>,
+    /// Taken out of the channel, and next.
+    next: VecDeque<Box<dyn Job>>,
+}
+
+impl Waiting {
+    /// The next job, if it is there.
+    fn take(&mut self) -> Option<Box<dyn Job>> {
+        let job = self.next.pop_front().or_else(|| self.jobs.try_recv().ok());
+        self.count(job)
+    }
+
+    /// The next job, waited for. Nothing if none will come any more.
+    fn wait(&mut self) -> Option<Box<dyn Job>> {
+        let job = self.next.pop_front().or_else(|| self.jobs.recv().ok());
+        self.count(job)
+    }
+
+    fn count(&self, job: Option<Box<dyn Job>>) -> Option<Box<dyn Job>> {
+        if job.is_some() {
+            self.length.fetch_sub(1, Ordering::Relaxed);
+        }
+        job
+    }
+
+    /// How many of those that wait share the next transaction. Not all of a crowd: if all wait for the same transaction,
+    /// nobody works while it is written, and nothing is there to write while they work.
+    fn share(&mut self) -> usize {
+        self.next.extend(self.jobs.try_iter());
+        (self.next.len() / 2).max(WHOLE_JOBS_MAX)
+    }
+}
 
 /// A job from a closure, with someone waiting for what it returns.
 pub(super) struct Task<T, F> {
@@ -95,20 +152,16 @@ where
 
 /// Starts the writer. It ends, after all that is queued, when the last sender is dropped.
 pub(super) fn start(db: Connection, path: &Path) -> Result<(Queue, JoinHandle<()>), Error> {
-    let (sender, queue) = mpsc::channel();
+    let (sender, jobs) = mpsc::channel();
+    let queue = Queue { jobs: sender, length: Arc::default() };
+    let mut waiting = Waiting { jobs, length: queue.length.clone(), next: VecDeque::new() };
     let checkpointer = Checkpointer::start(path)?;
     let mut writer = Writer { db: db.into(), checkpointer, unsettled_bytes: 0, erase_owed: false };
     let thread = std::thread::Builder::new()
         .name("segue-store-writer".into())
-        .spawn(move || writer.serve(&queue))
+        .spawn(move || writer.serve(&mut waiting))
         .map_err(|error| about_file(&error, path))?;
-    Ok((sender, thread))
-}
-
-/// How many of those that wait share the next transaction. Not all of a crowd: if all wait for the same transaction, nobody
-/// works while it is written, and nothing is there to write while they work.
-fn share(waiting: usize) -> usize {
-    (waiting / 2).max(WHOLE_JOBS_MAX)
+    Ok((queue, thread))
 }
 
 struct Writer {
@@ -120,23 +173,21 @@ struct Writer {
 }
 
 impl Writer {
-    fn serve(&mut self, queue: &mpsc::Receiver<Box<dyn Job>>) {
-        let mut waiting = VecDeque::new();
-        while let Some(first) = waiting.pop_front().or_else(|| queue.recv().ok()) {
-            waiting.extend(queue.try_iter());
-            let most = share(waiting.len() + 1);
+    fn serve(&mut self, waiting: &mut Waiting) {
+        while let Some(first) = waiting.wait() {
+            let most = waiting.share();
             let mut group = vec![first];
             let done = self.attempt(&mut group, |done| {
                 if done >= most {
                     return None;
                 }
-                let here = waiting.pop_front().or_else(|| queue.try_recv().ok());
+                let here = waiting.take();
                 if here.is_some() || done < COMPANY_JOBS_MIN {
                     return here;
                 }
                 // Where some come together more are on their way: let them run first, if they can. Nobody is waited for.
                 std::thread::yield_now();
-                queue.try_recv().ok()
+                waiting.take()
             });
             let bytes = group.iter().map(|job| job.bytes()).sum();
             match done {
