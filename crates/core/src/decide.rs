@@ -4,6 +4,7 @@
 mod calls;
 mod compaction;
 mod draft;
+mod ends;
 mod inputs;
 mod phases;
 mod recompute;
