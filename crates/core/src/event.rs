@@ -166,6 +166,9 @@ pub enum Event {
         call: CallId,
         /// Why.
         reason: String,
+        /// Whether a try of it was under way: it may have been billed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_flight: bool,
     },
     /// An answer came after its call had been given up or cancelled. It is kept and paid for, and changes nothing else.
     CallAnsweredLate {

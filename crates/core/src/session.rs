@@ -243,6 +243,9 @@ pub struct GivenUp {
     /// recorded like any other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// Whether it was cancelled while a try of it was under way: the ledger has it as one of unknown end until it is heard of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_flight: bool,
 }
 
 /// How an owed call stands.
@@ -309,6 +312,18 @@ pub struct Stand {
     pub handed: BTreeSet<HandoverKind>,
     /// The turn last counted for this visit.
     pub counted: Option<TurnId>,
+}
+
+impl OpenCall {
+    /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits or is held is not.
+    #[must_use]
+    pub fn is_due(&self, now: Millis) -> bool {
+        match self.status {
+            CallStatus::Due => true,
+            CallStatus::Waiting(until) => until <= now,
+            CallStatus::Held => false,
+        }
+    }
 }
 
 /// What is owed to the world.

@@ -78,6 +78,11 @@ impl<'a> Draft<'a> {
         self.about.push(about);
     }
 
+    /// What this decision has recorded so far.
+    pub fn recorded(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().map(|recorded| &recorded.event)
+    }
+
     /// What an event is about, looked up before the event closes it.
     fn about(&self, event: &Event) -> About {
         let session = self.session();

@@ -6,7 +6,7 @@ use crate::event::{Event, Next, Outcome, ToolOutcome};
 use crate::flow::UnknownPolicy;
 use crate::ids::{CallId, TimerId, ToolRunId, TurnId};
 use crate::limits::TRIES_MAX;
-use crate::session::{CallStatus, OpenCall};
+use crate::session::OpenCall;
 
 impl Draft<'_> {
     /// Ends the turn that runs and all that is owed for it.
@@ -52,7 +52,7 @@ impl Draft<'_> {
         let deferred: Vec<u32> =
             session.deferred.values().filter(|wait| wanted(wait.turn)).map(|wait| wait.deferred).collect();
         for call in calls {
-            self.record(Event::CallCancelled { call, reason: reason.to_owned() });
+            self.cancel(call, reason.to_owned());
         }
         for run in tools {
             self.close_tool(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
@@ -62,19 +62,22 @@ impl Draft<'_> {
         }
     }
 
+    /// Ends a call that nobody wants any more.
+    pub fn cancel(&mut self, call: CallId, reason: String) {
+        let is_due = self.session().calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
+        // What this very decision opens, tries again or copies nobody has begun.
+        let in_flight = is_due && !self.recorded().any(|event| is_of_next_try(event, call));
+        self.record(Event::CallCancelled { call, reason, in_flight });
+    }
+
     /// What was in flight has an unknown end. A try that was still to come has not begun.
     pub fn recover(&mut self) {
         let now = self.env.now;
-        let in_flight = |open: &OpenCall| match open.status {
-            CallStatus::Due => true,
-            CallStatus::Waiting(until) => until <= now,
-            CallStatus::Held => false,
-        };
         let calls: Vec<(CallId, u32, UnknownPolicy)> = self
             .session()
             .calls
             .iter()
-            .filter(|(_, open)| in_flight(open))
+            .filter(|(_, open)| open.is_due(now))
             .map(|(call, open)| (*call, open.attempt, self.unknown_policy(open)))
             .collect();
         for (call, attempt, policy) in calls {
@@ -102,5 +105,17 @@ impl Draft<'_> {
 
     fn unknown_policy(&self, open: &OpenCall) -> UnknownPolicy {
         self.spec().roles.get(&open.opened.role).map_or(UnknownPolicy::Fail, |role| role.unknown)
+    }
+}
+
+/// Whether the next try of a call is to begin only after this event.
+fn is_of_next_try(event: &Event, wanted: CallId) -> bool {
+    match event {
+        Event::CallOpened(opened) => opened.call == wanted,
+        Event::CallFailed { call, .. } | Event::CallUnknown { call, .. } | Event::CallResolved { call, .. } => {
+            *call == wanted
+        }
+        Event::SessionForked { .. } => true,
+        _ => false,
     }
 }

@@ -195,9 +195,9 @@ impl Draft<'_> {
 
     fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
         cut_to(&mut failure.message, FAILURE_BYTES_MAX);
-        let is_given_up = self.session().given_up.iter().any(|given_up| given_up.call == call);
-        if is_given_up && failure.spent.is_some() {
-            // Nobody waited for it, and what it took has to be paid.
+        let given_up = self.session().given_up.iter().find(|given_up| given_up.call == call);
+        if given_up.is_some_and(|given_up| given_up.in_flight || failure.spent.is_some()) {
+            // Nobody waited for it, and what it took has to be paid; that it took nothing was not known before.
             self.record(Event::CallFailed { call, attempt, failure, next: Next::GiveUp });
             return Ok(());
         }

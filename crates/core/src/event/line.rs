@@ -65,7 +65,10 @@ impl Event {
                 format!("{call} try {attempt} was in flight when the process died, maybe billed{}", next_line(*next))
             }
             Self::CallResolved { call, next } => format!("{call} decided by hand{}", next_line(*next)),
-            Self::CallCancelled { call, reason } => format!("{call} cancelled: {reason}"),
+            Self::CallCancelled { call, reason, in_flight } => {
+                let billed = if *in_flight { " in flight, maybe billed" } else { "" };
+                format!("{call} cancelled{billed}: {reason}")
+            }
             Self::CallAnsweredLate { call, .. } => format!("{call} answered too late; kept and not used"),
             Self::ThreadReset { slot, by, reason } => format!("memory of {} reset by {by}: {reason}", slot.role),
             Self::ThreadCompacted(compacted) => format!(

@@ -72,7 +72,7 @@ impl Session {
             Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
             Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
-            Event::CallCancelled { call, .. } => self.give_up(*call),
+            Event::CallCancelled { call, in_flight, .. } => self.call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
                 self.answered_late(*call, *usage, *cost_microusd);
             }
@@ -364,9 +364,21 @@ impl Session {
             account: account.clone(),
             tokens: opened.receipt.tokens,
             stopped: false,
+            in_flight: false,
         });
         keep_newest(&mut self.given_up, GIVEN_UP_MAX);
         self.close_call(call);
+    }
+
+    /// A call is not wanted any more. What it took while it was under way, if anything, nobody says unless it is heard of.
+    fn call_cancelled(&mut self, call: CallId, in_flight: bool) {
+        if let Some(open) = self.calls.get(&call).filter(|_| in_flight) {
+            self.ledger.unknown(account(open));
+        }
+        self.give_up(call);
+        if let Some(given_up) = self.given_up.back_mut().filter(|given_up| given_up.call == call) {
+            given_up.in_flight = in_flight;
+        }
     }
 
     fn answered_late(&mut self, call: CallId, usage: Usage, cost_microusd: Option<u64>) {
@@ -381,9 +393,14 @@ impl Session {
         self.ledger.failed(given_up.account(), spent);
     }
 
+    /// A call that was given up is heard of, for the last time.
     fn take_given_up(&mut self, call: CallId) -> Option<GivenUp> {
         let place = self.given_up.iter().position(|given_up| given_up.call == call)?;
-        self.given_up.remove(place)
+        let given_up = self.given_up.remove(place)?;
+        if given_up.in_flight {
+            self.ledger.found(given_up.account());
+        }
+        Some(given_up)
     }
 
     fn close_call(&mut self, call: CallId) {

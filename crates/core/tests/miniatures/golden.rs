@@ -11,8 +11,8 @@ use segue_core::codec;
 use segue_core::decide::{Command, Input};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Rules;
-use segue_core::ids::{Millis, Seq};
-use segue_core::prompt::{FailureKind, Image, Media, Reply, Usage};
+use segue_core::ids::{CallId, Millis, Seq};
+use segue_core::prompt::{Failure, FailureKind, Image, Media, Reply, Usage};
 use segue_core::session::State;
 use segue_testkit::Stage;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 10] = [
+const FORMAT_1: [Golden; 11] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -39,6 +39,7 @@ const FORMAT_1: [Golden; 10] = [
     Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
     Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
     Golden { name: "weights", rules: || Box::new(Concierge::new()), play: weights },
+    Golden { name: "cancelled", rules: || Box::new(Concierge::new()), play: cancelled },
 ];
 
 fn concierge() -> Stage {
@@ -59,6 +60,19 @@ fn again() -> Stage {
     stage.say("which way?").answer("expert", "left").answer("expert", "right").answer("expert", "straight");
     stage.answer("mapper", "three ways").fail("speaker", FailureKind::Refused).command(Command::Retry);
     stage.answer("speaker", "Left.");
+    stage
+}
+
+/// Calls that were stopped: not begun, under way and heard of after all, under way and never heard of again.
+fn cancelled() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.say("which way?").answer("expert", "left").fail("expert", FailureKind::Overload).command(Command::Cancel);
+    let reply = Reply { text: "too late".into(), ..Reply::default() };
+    stage.give(Input::Answer { call: CallId(3), attempt: 1, reply, cost_microusd: Some(10), ms: 5 });
+    stage.say("well?").command(Command::Cancel);
+    let failure = Failure::new(FailureKind::Network, "cut off");
+    stage.give(Input::Failure { call: CallId(4), attempt: 1, failure });
+    stage.say("and now?").command(Command::Cancel);
     stage
 }
 

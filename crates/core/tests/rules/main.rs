@@ -2,6 +2,7 @@
 
 mod accounts;
 mod busy;
+mod cancelling;
 mod closing;
 mod compaction;
 mod deciding;

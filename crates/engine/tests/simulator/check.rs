@@ -188,7 +188,12 @@ fn nobody_is_left_without_a_word(journal: &Journal) {
 
 fn the_ledger_is_the_sum(journal: &Journal) {
     let mut sum = Tally::default();
+    // Those that were cancelled under way, until they are heard of.
+    let mut in_flight: BTreeSet<CallId> = BTreeSet::new();
     for recorded in &journal.events {
+        if let Event::CallAnsweredLate { call, .. } | Event::CallFailed { call, .. } = &recorded.event {
+            sum.unknown -= u32::from(in_flight.remove(call));
+        }
         let spent = match &recorded.event {
             Event::CallAnswered(answered) => {
                 sum.answered += 1;
@@ -206,6 +211,10 @@ fn the_ledger_is_the_sum(journal: &Journal) {
                 sum.unknown += 1;
                 None
             }
+            Event::CallCancelled { call, in_flight: true, .. } => {
+                sum.unknown += u32::from(in_flight.insert(*call));
+                None
+            }
             _ => None,
         };
         let Some((usage, cost)) = spent else { continue };
@@ -218,11 +227,11 @@ fn the_ledger_is_the_sum(journal: &Journal) {
     let ledger = &journal.state.session.ledger;
     assert_eq!(ledger.total, sum, "the ledger is the sum of what was recorded");
     let add = |tallies: Vec<&Tally>| {
-        tallies
-            .iter()
-            .fold((0, 0, 0), |sum, tally| (sum.0 + tally.answered, sum.1 + tally.input, sum.2 + tally.cost_microusd))
+        tallies.iter().fold((0, 0, 0, 0), |sum, tally| {
+            (sum.0 + tally.answered, sum.1 + tally.unknown, sum.2 + tally.input, sum.3 + tally.cost_microusd)
+        })
     };
-    let total = (sum.answered, sum.input, sum.cost_microusd);
+    let total = (sum.answered, sum.unknown, sum.input, sum.cost_microusd);
     assert_eq!(add(ledger.roles.values().collect()), total, "roles add up");
     assert_eq!(add(ledger.models.values().collect()), total, "models add up");
 }
@@ -382,8 +391,13 @@ fn follow(
         Event::CallFailed { call, next, .. }
         | Event::CallUnknown { call, next, .. }
         | Event::CallResolved { call, next } => missed(call, next),
-        Event::CallCancelled { call, .. } => {
-            calls.insert(*call, Stands::Cancelled);
+        Event::CallCancelled { call, in_flight, .. } => {
+            if let Some(Stands::Open { attempt, held: false }) = calls.insert(*call, Stands::Cancelled) {
+                assert!(
+                    *in_flight || !begun.contains(&(*call, attempt)),
+                    "{call} (try {attempt}) was asked, and that it may be billed is not said"
+                );
+            }
         }
         Event::CallAnsweredLate { call, .. } => {
             let stood = calls.insert(*call, Stands::Closed);
