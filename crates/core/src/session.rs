@@ -2,6 +2,7 @@
 //! nothing any more is in the journal alone, so this stays small however long the conversation grows.
 
 mod apply;
+mod given_up;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
