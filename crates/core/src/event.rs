@@ -25,7 +25,7 @@ use crate::phase::state::{Grant, Transition};
 use crate::prompt::{Failure, Usage};
 use crate::scope::Slot;
 
-pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next, Recomputes};
+pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, NO_CALL, Next, Recomputes};
 
 impl Event {
     /// Whether nothing is owed for a call any more after this.

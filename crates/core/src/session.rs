@@ -387,7 +387,8 @@ impl Session {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let nobody_waits = self.queue.is_empty() || self.closed.is_some();
-        self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && nobody_waits
+        let owes = !self.calls.is_empty() || !self.tools.is_empty() || !self.deferred.is_empty();
+        self.turn.is_none() && !owes && nobody_waits
     }
 
     /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody

@@ -1,11 +1,12 @@
 //! Opening calls: the one rule that picks a thread, the fragments that make the prompt, the receipt that says why.
 
+use super::Doing;
 use super::draft::Draft;
 use crate::body::{BodyId, BodyKind, Picture, Text};
 use crate::context::{
     Asked, Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, Source, ThreadUse, fit, prefix,
 };
-use crate::event::{CallDeferred, CallOpened, CallWish, Event, Next, ToolOpened, ToolOutcome};
+use crate::event::{CallDeferred, CallOpened, CallWish, Event, NO_CALL, Next, ToolOpened, ToolOutcome};
 use crate::flow::{About, Asking, Folding, RoleSpec, Runs};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
 use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
@@ -65,6 +66,10 @@ impl<'a> Draft<'a> {
         }
         if let Some(why) = self.over_limit() {
             self.refuse_step(step, why);
+            return None;
+        }
+        if self.env.doing == Doing::Elsewhere {
+            self.defer(wish, NO_CALL, errand);
             return None;
         }
         let call = CallId(self.session().last.call.0 + 1);

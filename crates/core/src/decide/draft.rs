@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Decision, Env, Refusal, Undecided};
+use super::{Decision, Doing, Env, Refusal, Undecided};
 use crate::body::{Body, BodyId, BodyKind, Text};
 use crate::event::{CallOpened, Event, Outcome, Recorded, ToolOpened};
 use crate::flow::{About, FlowSpec, Rules, Sight, Step, Texts};
@@ -180,6 +180,9 @@ impl<'a> Draft<'a> {
     fn settle(&mut self) -> bool {
         if self.session().closed.is_some() && self.session().turn.is_none() && self.abandon("the session is closed") {
             return true;
+        }
+        if self.env.doing == Doing::Elsewhere {
+            return false;
         }
         if self.continue_rounds() || self.resume_deferred() || self.expire_phases() {
             return true;

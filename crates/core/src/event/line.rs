@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CallOpened, Event, Next, Outcome};
+use super::{CallOpened, Event, NO_CALL, Next, Outcome};
 use crate::body::Text;
 use crate::context::{Prefix, ThreadUse};
 
@@ -48,7 +48,11 @@ impl Event {
             Self::CallOpened(opened) => call_line(opened),
             Self::CallDeferred(deferred) => {
                 let wish = &deferred.wish;
-                format!("call of {} for {} waits for {}", wish.role, wish.ask, deferred.waits_for)
+                let awaited = match deferred.waits_for {
+                    NO_CALL => "somebody to make it".to_owned(),
+                    call => call.to_string(),
+                };
+                format!("call of {} for {} waits for {awaited}", wish.role, wish.ask)
             }
             Self::CallResumed { deferred } => format!("waiting call {deferred} goes on"),
             Self::CallDropped { deferred, reason } => format!("waiting call {deferred} dropped: {reason}"),

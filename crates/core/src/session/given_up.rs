@@ -27,7 +27,8 @@ impl Session {
 
     /// A call is not wanted any more. What it took while it was under way, if anything, nobody says unless it is heard of.
     pub(super) fn call_cancelled(&mut self, call: CallId, in_flight: bool) {
-        if let Some(open) = self.calls.get(&call).filter(|_| in_flight) {
+        let Some(open) = self.calls.get(&call) else { return };
+        if in_flight {
             self.ledger.unknown(account(open));
         }
         self.give_up(call);

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod busy;
+mod by_hand;
 mod cancelling;
 mod closing;
 mod compaction;
