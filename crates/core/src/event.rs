@@ -153,6 +153,11 @@ pub enum Event {
         /// What follows.
         next: Next,
     },
+    /// A call that this session was copied with, and nobody made here, is made from now on.
+    CallTakenUp {
+        /// Which.
+        call: CallId,
+    },
     /// A person decided about a call whose end is not known.
     CallResolved {
         /// Which.

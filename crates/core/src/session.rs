@@ -259,6 +259,9 @@ pub enum CallStatus {
     Waiting(Millis),
     /// A person must decide.
     Held,
+    /// To be made once somebody takes it up, not before this moment. The session was copied with it, so whatever became of it
+    /// where it was opened, nobody has begun it here.
+    Left(Millis),
 }
 
 /// An answer that asked for tools, until all of them have answered.
@@ -316,13 +319,13 @@ pub struct Stand {
 }
 
 impl OpenCall {
-    /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits or is held is not.
+    /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits, is held or was left is not.
     #[must_use]
     pub fn is_due(&self, now: Millis) -> bool {
         match self.status {
             CallStatus::Due => true,
             CallStatus::Waiting(until) => until <= now,
-            CallStatus::Held => false,
+            CallStatus::Held | CallStatus::Left(_) => false,
         }
     }
 }
@@ -359,7 +362,7 @@ impl Session {
             let not_before = match open.status {
                 CallStatus::Due => Millis(0),
                 CallStatus::Waiting(until) => until,
-                CallStatus::Held => return None,
+                CallStatus::Held | CallStatus::Left(_) => return None,
             };
             Some(Act::Call { call: *call, attempt: open.attempt, not_before })
         });
@@ -407,6 +410,7 @@ impl Session {
             Event::CallAnswered(answered) => again(&answered.call),
             Event::CallFailed { call, .. }
             | Event::CallUnknown { call, .. }
+            | Event::CallTakenUp { call }
             | Event::CallResolved { call, .. }
             | Event::CallCancelled { call, .. } => again(call),
             _ => false,

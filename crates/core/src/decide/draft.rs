@@ -101,6 +101,7 @@ impl<'a> Draft<'a> {
             Event::CallAnswered(answered) => about_call(call(&answered.call)),
             Event::CallFailed { call: id, .. }
             | Event::CallUnknown { call: id, .. }
+            | Event::CallTakenUp { call: id }
             | Event::CallResolved { call: id, .. }
             | Event::CallCancelled { call: id, .. } => about_call(call(id)),
             // It belongs to the turn it was made in, whatever turn runs by now.

@@ -1,12 +1,13 @@
 //! What ends without having come to anything: turns that are stopped, calls and tools nobody wants any more, and what was
 //! under way when a process died.
 
+use super::Doing;
 use super::draft::Draft;
 use crate::event::{Event, Next, Outcome, ToolOutcome};
 use crate::flow::UnknownPolicy;
-use crate::ids::{CallId, TimerId, ToolRunId, TurnId};
+use crate::ids::{CallId, Seq, SessionId, TimerId, ToolRunId, TurnId};
 use crate::limits::TRIES_MAX;
-use crate::session::OpenCall;
+use crate::session::{CallStatus, OpenCall};
 
 impl Draft<'_> {
     /// Ends the turn that runs and all that is owed for it.
@@ -65,9 +66,36 @@ impl Draft<'_> {
     /// Ends a call that nobody wants any more.
     pub fn cancel(&mut self, call: CallId, reason: String) {
         let is_due = self.session().calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
-        // What this very decision opens, tries again or copies nobody has begun.
+        // What this very decision opens, tries again or takes up nobody has begun.
         let in_flight = is_due && !self.recorded().any(|event| is_of_next_try(event, call));
         self.record(Event::CallCancelled { call, reason, in_flight });
+    }
+
+    /// The session is a copy from here on. The turn it was copied in the middle of is over; what goes on beside turns goes on here
+    /// too, but for what somebody had made once more there.
+    pub fn fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
+        self.record(Event::SessionForked { session, from, at });
+        self.stop_turn("the session was forked in the middle of a turn", Outcome::Cancelled);
+        let calls = self.session().calls.iter();
+        let again: Vec<CallId> =
+            calls.filter(|(_, open)| open.opened.recomputes.is_some()).map(|(call, _)| *call).collect();
+        for call in again {
+            self.cancel(call, "the session was forked meanwhile".to_owned());
+        }
+        self.take_up_left();
+    }
+
+    /// Makes the calls that a copy was left with, if anybody makes calls here.
+    fn take_up_left(&mut self) {
+        if self.env.doing == Doing::Elsewhere {
+            return;
+        }
+        let calls = self.session().calls.iter();
+        let left: Vec<CallId> =
+            calls.filter(|(_, open)| matches!(open.status, CallStatus::Left(_))).map(|(call, _)| *call).collect();
+        for call in left {
+            self.record(Event::CallTakenUp { call });
+        }
     }
 
     /// What was in flight has an unknown end. A try that was still to come has not begun.
@@ -88,6 +116,7 @@ impl Draft<'_> {
             };
             self.record(Event::CallUnknown { call, attempt, next });
         }
+        self.take_up_left();
         let runs: Vec<(ToolRunId, UnknownPolicy)> = self
             .session()
             .tools
@@ -112,10 +141,10 @@ impl Draft<'_> {
 fn is_of_next_try(event: &Event, wanted: CallId) -> bool {
     match event {
         Event::CallOpened(opened) => opened.call == wanted,
-        Event::CallFailed { call, .. } | Event::CallUnknown { call, .. } | Event::CallResolved { call, .. } => {
-            *call == wanted
-        }
-        Event::SessionForked { .. } => true,
+        Event::CallFailed { call, .. }
+        | Event::CallUnknown { call, .. }
+        | Event::CallTakenUp { call }
+        | Event::CallResolved { call, .. } => *call == wanted,
         _ => false,
     }
 }

@@ -28,8 +28,7 @@ impl Draft<'_> {
             }
             _ if !is_open => Err(Refusal::NotOpen),
             Input::Forked { session, from, at } => {
-                self.record(Event::SessionForked { session, from, at });
-                self.stop_turn("the session was forked in the middle of a turn", Outcome::Cancelled);
+                self.fork(session, from, at);
                 Ok(())
             }
             Input::Message { text, key, busy, images } => self.message(text, key, busy, images),
@@ -123,7 +122,8 @@ impl Draft<'_> {
 
     fn owed(&self, call: CallId, attempt: u32) -> Result<&OpenCall, Refusal> {
         let open = self.session().calls.get(&call);
-        open.filter(|open| open.attempt == attempt && open.status != CallStatus::Held)
+        open.filter(|open| open.attempt == attempt)
+            .filter(|open| !matches!(open.status, CallStatus::Held | CallStatus::Left(_)))
             .ok_or(Refusal::NotOwed { call, attempt })
     }
 

@@ -68,6 +68,7 @@ impl Event {
             Self::CallUnknown { call, attempt, next } => {
                 format!("{call} try {attempt} was in flight when the process died, maybe billed{}", next_line(*next))
             }
+            Self::CallTakenUp { call } => format!("{call} is made here, as it was owed before the fork"),
             Self::CallResolved { call, next } => format!("{call} decided by hand{}", next_line(*next)),
             Self::CallCancelled { call, reason, in_flight } => {
                 let billed = if *in_flight { " in flight, maybe billed" } else { "" };

@@ -28,6 +28,7 @@ impl Session {
             Event::SessionForked { session, .. } => {
                 self.id = Some(session.clone());
                 self.closed = None;
+                self.calls.values_mut().for_each(OpenCall::leave);
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
@@ -71,6 +72,11 @@ impl Session {
             }
             Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
+            Event::CallTakenUp { call } => {
+                if let Some(open) = self.calls.get_mut(call) {
+                    open.take_up();
+                }
+            }
             Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
             Event::CallCancelled { call, in_flight, .. } => self.call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
@@ -464,6 +470,26 @@ impl Session {
             self.phases.insert(key.clone(), stand);
         }
         self.phases.get_mut(key)
+    }
+}
+
+impl OpenCall {
+    /// The session is a copy from here on, and in the copy nobody has begun it.
+    fn leave(&mut self) {
+        self.status = match self.status {
+            CallStatus::Due => CallStatus::Left(Millis(0)),
+            CallStatus::Waiting(until) => CallStatus::Left(until),
+            stands @ (CallStatus::Held | CallStatus::Left(_)) => stands,
+        };
+    }
+
+    /// Somebody makes it from here on.
+    fn take_up(&mut self) {
+        self.status = match self.status {
+            CallStatus::Left(Millis(0)) => CallStatus::Due,
+            CallStatus::Left(until) => CallStatus::Waiting(until),
+            stands @ (CallStatus::Due | CallStatus::Waiting(_) | CallStatus::Held) => stands,
+        };
     }
 }
 

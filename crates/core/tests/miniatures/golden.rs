@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 11] = [
+const FORMAT_1: [Golden; 12] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -40,6 +40,7 @@ const FORMAT_1: [Golden; 11] = [
     Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
     Golden { name: "weights", rules: || Box::new(Concierge::new()), play: weights },
     Golden { name: "cancelled", rules: || Box::new(Concierge::new()), play: cancelled },
+    Golden { name: "copied", rules: || Box::new(Team::new()), play: copied },
 ];
 
 fn concierge() -> Stage {
@@ -129,6 +130,15 @@ fn team() -> Stage {
     stage.answer("coder", "plan bob?").answer("architect", "fine, bob").answer("coder", "plan two?");
     stage.answer("architect", "good").answer("coder", "done").answer("coder", "done").say("story-3 to ann");
     stage
+}
+
+/// A copy made by hand while agents were at work, taken up later.
+fn copied() -> Stage {
+    let mut stage = Stage::open(Team::new());
+    stage.say("story-1 to ann").say("story-2 to bob").answer("coder", "plan one?").fail("coder", FailureKind::Overload);
+    let mut copy = stage.copy_by_hand_at(stage.journal().len());
+    copy.crash().answer("coder", "plan bob?").answer("architect", "good").answer("architect", "fine, bob");
+    copy
 }
 
 /// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
@@ -291,6 +301,7 @@ fn kind(event: &Event) -> &'static str {
         Event::CallFailed { .. } => "call_failed",
         Event::CallMoved { .. } => "call_moved",
         Event::CallUnknown { .. } => "call_unknown",
+        Event::CallTakenUp { .. } => "call_taken_up",
         Event::CallResolved { .. } => "call_resolved",
         Event::CallCancelled { .. } => "call_cancelled",
         Event::CallAnsweredLate { .. } => "call_answered_late",
@@ -314,7 +325,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 38;
+const KINDS: usize = 39;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -6,6 +6,7 @@ mod by_hand;
 mod cancelling;
 mod closing;
 mod compaction;
+mod copying;
 mod deciding;
 mod limits;
 mod phases;

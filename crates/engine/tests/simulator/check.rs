@@ -312,6 +312,7 @@ fn nothing_is_done_twice(journal: &Journal, notes: &Notes) {
     let mut calls: BTreeMap<CallId, Stands> = BTreeMap::new();
     let mut tools: BTreeMap<ToolRunId, bool> = BTreeMap::new();
     let mut begun: BTreeSet<(CallId, u32)> = BTreeSet::new();
+    let mut left: BTreeSet<CallId> = BTreeSet::new();
     // What a copy was made of happened elsewhere.
     let forked = journal.events.iter().rposition(|recorded| matches!(recorded.event, Event::SessionForked { .. }));
     let own = forked.map_or(0, |place| place + 1);
@@ -326,9 +327,28 @@ fn nothing_is_done_twice(journal: &Journal, notes: &Notes) {
             assert_eq!(tools.get(&run.run), Some(&true), "{} is run while it is owed", run.run);
         }
         follow(recorded, &mut calls, &mut tools, &begun);
+        what_was_left_was_not_lost(recorded, &calls, &mut left);
     }
     streams.for_each(|stream| begins(stream, &calls, &mut begun));
     assert_eq!(runs.count(), 0, "no tool runs when everything rests");
+}
+
+/// A copy has not begun what it was copied with, until somebody takes it up: it cannot have been lost, and is nobody's to pay.
+fn what_was_left_was_not_lost(recorded: &Recorded, calls: &BTreeMap<CallId, Stands>, left: &mut BTreeSet<CallId>) {
+    match &recorded.event {
+        Event::SessionForked { .. } => {
+            let open = calls.iter().filter(|(_, stands)| matches!(stands, Stands::Open { held: false, .. }));
+            left.extend(open.map(|(call, _)| *call));
+        }
+        Event::CallTakenUp { call } => assert!(left.remove(call), "{call} is taken up, and was not left"),
+        Event::CallUnknown { call, .. } | Event::CallCancelled { call, in_flight: true, .. } => {
+            assert!(!left.contains(call), "{call} was left by another, and is said to have been under way");
+        }
+        Event::CallAnswered(answered) => {
+            assert!(!left.contains(&answered.call), "{} was made, and nobody took it up", answered.call);
+        }
+        _ => {}
+    }
 }
 
 /// The try that an event of another session's past answers.

@@ -78,7 +78,7 @@ fn heading(id: &SessionId, session: &Session, screen: Screen) -> String {
     for (call, open) in &session.calls {
         lines.push(paint.warn(match open.status {
             CallStatus::Held => format!("{call} waits for your decision: segue resolve {id} {call} retry|fail"),
-            CallStatus::Due => format!("{call} is owed (try {})", open.attempt),
+            CallStatus::Due | CallStatus::Left(_) => format!("{call} is owed (try {})", open.attempt),
             CallStatus::Waiting(at) => format!("{call} is owed again at {}", amount::time_of_day(at)),
         }));
     }
