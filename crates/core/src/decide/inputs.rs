@@ -223,8 +223,8 @@ impl Draft<'_> {
             _ => (Next::GiveUp, None),
         };
         self.record(Event::CallFailed { call, attempt, failure, next });
-        if let Some(plan) = shorter {
-            self.fold(open.opened.receipt.thread.thread(), &plan, None);
+        if let Some((plan, stands)) = shorter {
+            self.fold(open.opened.receipt.thread.thread(), &plan, stands);
         }
         if let Some(to) = moves {
             self.record(Event::CallMoved { call, from: open.opened.model.clone(), to });
