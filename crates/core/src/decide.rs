@@ -4,6 +4,7 @@
 mod calls;
 mod compaction;
 mod draft;
+mod ends;
 mod inputs;
 mod phases;
 mod recompute;
@@ -176,6 +177,18 @@ pub struct Env<'a> {
     pub texts: &'a dyn Lookup,
     /// Which model serves whom.
     pub catalog: &'a dyn Catalog,
+    /// Who does what is owed afterwards.
+    pub doing: Doing,
+}
+
+/// Who does what a decision leaves owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Doing {
+    /// Whoever decides, at once.
+    #[default]
+    Here,
+    /// Somebody else, later. So nothing is begun: messages wait for their turn, and calls to be opened.
+    Elsewhere,
 }
 
 impl std::fmt::Debug for Env<'_> {

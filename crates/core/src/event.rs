@@ -25,7 +25,7 @@ use crate::phase::state::{Grant, Transition};
 use crate::prompt::{Failure, Usage};
 use crate::scope::Slot;
 
-pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, Next, Recomputes};
+pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, NO_CALL, Next, Recomputes};
 
 impl Event {
     /// Whether nothing is owed for a call any more after this.
@@ -153,6 +153,11 @@ pub enum Event {
         /// What follows.
         next: Next,
     },
+    /// A call that this session was copied with, and nobody made here, is made from now on.
+    CallTakenUp {
+        /// Which.
+        call: CallId,
+    },
     /// A person decided about a call whose end is not known.
     CallResolved {
         /// Which.
@@ -166,6 +171,9 @@ pub enum Event {
         call: CallId,
         /// Why.
         reason: String,
+        /// Whether a try of it was under way: it may have been billed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_flight: bool,
     },
     /// An answer came after its call had been given up or cancelled. It is kept and paid for, and changes nothing else.
     CallAnsweredLate {

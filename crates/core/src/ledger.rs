@@ -47,7 +47,7 @@ pub struct Tally {
     pub answered: u32,
     /// Tries that failed.
     pub failed: u32,
-    /// Tries that were in flight when the process died: maybe billed.
+    /// Tries of unknown end, maybe billed: they were in flight when the process died, or when nobody wanted them any more.
     pub unknown: u32,
     /// Answers that came too late to be used, and were paid for.
     pub late: u32,
@@ -87,6 +87,17 @@ impl Tally {
         if let Some(Spent { usage, cost_microusd }) = spent {
             self.spent(usage.unwrap_or_default(), cost_microusd);
         }
+    }
+
+    /// Enters an answer that came too late to be used.
+    pub fn answered_late(&mut self, usage: Usage, cost_microusd: Option<u64>) {
+        self.late += 1;
+        self.spent(usage, cost_microusd);
+    }
+
+    /// A try that was entered as one of unknown end is heard of after all.
+    pub fn found(&mut self) {
+        self.unknown = self.unknown.saturating_sub(1);
     }
 
     fn spent(&mut self, usage: Usage, cost_microusd: Option<u64>) {
@@ -129,12 +140,14 @@ impl Ledger {
         self.each(account, |tally| tally.unknown += 1);
     }
 
+    /// A try that was entered as one of unknown end is heard of after all.
+    pub fn found(&mut self, account: Account<'_>) {
+        self.each(account, Tally::found);
+    }
+
     /// Enters an answer that came too late to be used.
     pub fn answered_late(&mut self, account: Account<'_>, usage: Usage, cost_microusd: Option<u64>) {
-        self.each(account, |tally| {
-            tally.late += 1;
-            tally.spent(usage, cost_microusd);
-        });
+        self.each(account, |tally| tally.answered_late(usage, cost_microusd));
     }
 
     /// Enters how a prompt relates to the one before it.

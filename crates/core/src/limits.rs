@@ -36,6 +36,10 @@ pub const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
 pub const THREADS_MAX: usize = 512;
 /// Most compactions tried before one call, after which the thread is trimmed without a summary.
 pub const COMPACTIONS_PER_CALL_MAX: u32 = 3;
+/// Least room there must be for a summary that a model is asked for, in percent of the longest it may be.
+pub const SUMMARY_PERCENT_MIN: u32 = 25;
+/// Most that a summariser is shown beside a message it can only be shown a part of, in percent of what it can be shown.
+pub const SHOWN_BESIDE_PERCENT: u32 = 50;
 /// Share of the window, in percent, that a compaction leaves filled.
 pub const COMPACTED_FILL_PERCENT: u32 = 50;
 /// Tokens kept free beside prompt and answer, since our count is an estimate.

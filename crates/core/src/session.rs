@@ -2,6 +2,7 @@
 //! nothing any more is in the journal alone, so this stays small however long the conversation grows.
 
 mod apply;
+mod given_up;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -243,6 +244,9 @@ pub struct GivenUp {
     /// recorded like any other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// Whether it was cancelled while a try of it was under way: the ledger has it as one of unknown end until it is heard of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_flight: bool,
 }
 
 /// How an owed call stands.
@@ -255,6 +259,9 @@ pub enum CallStatus {
     Waiting(Millis),
     /// A person must decide.
     Held,
+    /// To be made once somebody takes it up, not before this moment. The session was copied with it, so whatever became of it
+    /// where it was opened, nobody has begun it here.
+    Left(Millis),
 }
 
 /// An answer that asked for tools, until all of them have answered.
@@ -311,6 +318,18 @@ pub struct Stand {
     pub counted: Option<TurnId>,
 }
 
+impl OpenCall {
+    /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits, is held or was left is not.
+    #[must_use]
+    pub fn is_due(&self, now: Millis) -> bool {
+        match self.status {
+            CallStatus::Due => true,
+            CallStatus::Waiting(until) => until <= now,
+            CallStatus::Held | CallStatus::Left(_) => false,
+        }
+    }
+}
+
 /// What is owed to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
@@ -343,7 +362,7 @@ impl Session {
             let not_before = match open.status {
                 CallStatus::Due => Millis(0),
                 CallStatus::Waiting(until) => until,
-                CallStatus::Held => return None,
+                CallStatus::Held | CallStatus::Left(_) => return None,
             };
             Some(Act::Call { call: *call, attempt: open.attempt, not_before })
         });
@@ -371,7 +390,8 @@ impl Session {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let nobody_waits = self.queue.is_empty() || self.closed.is_some();
-        self.turn.is_none() && self.calls.is_empty() && self.tools.is_empty() && nobody_waits
+        let owes = !self.calls.is_empty() || !self.tools.is_empty() || !self.deferred.is_empty();
+        self.turn.is_none() && !owes && nobody_waits
     }
 
     /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody
@@ -390,6 +410,7 @@ impl Session {
             Event::CallAnswered(answered) => again(&answered.call),
             Event::CallFailed { call, .. }
             | Event::CallUnknown { call, .. }
+            | Event::CallTakenUp { call }
             | Event::CallResolved { call, .. }
             | Event::CallCancelled { call, .. } => again(call),
             _ => false,

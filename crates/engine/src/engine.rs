@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use segue_core::body::{Body, BodyId};
 use segue_core::codec;
 use segue_core::context::Count;
-use segue_core::decide::{Command, Env, Input, Refusal, Undecided, decide};
+use segue_core::decide::{Command, Doing, Env, Input, Refusal, Undecided, decide};
 use segue_core::event::{Busy, Recorded, SessionOpened};
 use segue_core::flow::settings::models_named;
 use segue_core::flow::{FlowSpec, Rules};
@@ -72,7 +72,7 @@ pub enum Recovery {
     Now,
     /// For a session that is used, when it is used.
     OnUse,
-    /// Never: what it is told is recorded, and whatever that leaves owed is for another engine to do.
+    /// Never: what it is told is recorded, and nothing is begun. What is owed then is for another engine to do.
     Never,
 }
 
@@ -308,6 +308,7 @@ impl Engine {
             count: &*self.shared.count,
             texts: &shelf,
             catalog: &self.shared.casting,
+            doing: self.shared.doing(),
         };
         let decision = match decide(&*rules, &State::fresh(&*rules), Input::Open(opened), env) {
             Ok(decision) => decision,
@@ -541,6 +542,14 @@ impl Engine {
 }
 
 impl Shared {
+    /// Who does what a decision leaves owed.
+    pub fn doing(&self) -> Doing {
+        match self.recovery {
+            Recovery::Now | Recovery::OnUse => Doing::Here,
+            Recovery::Never => Doing::Elsewhere,
+        }
+    }
+
     /// The rules of a flow.
     pub fn rules(&self, flow: Option<&FlowName>) -> Result<Arc<dyn Rules>, Error> {
         let found = flow.and_then(|flow| self.flows.get(flow));

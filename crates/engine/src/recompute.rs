@@ -157,7 +157,7 @@ impl Engine {
                 {
                     Err("the answer was lost when the process died".to_owned())
                 }
-                Event::CallCancelled { call, reason } if Some(call) == new => Err(reason),
+                Event::CallCancelled { call, reason, .. } if Some(call) == new => Err(reason),
                 _ => continue,
             };
             return Ok((new.ok_or_else(|| Error::Stopped(session.clone()))?, over));

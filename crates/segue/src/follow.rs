@@ -39,13 +39,20 @@ pub struct CallRow {
     pub role: RoleName,
     pub model: ModelName,
     pub end: CallEnd,
-    /// Tries whose end is not known.
-    pub unknown: u32,
-    /// Tries that failed, and what they took all the same.
+    /// Tries that brought no answer in time, and what they took all the same: those that failed, those of unknown end, a late answer.
     pub lost: Tally,
 }
 
 impl CallRow {
+    /// A call that was cancelled while it was under way has a known end after all.
+    fn heard_of(&mut self) {
+        if let CallEnd::Cancelled { in_flight, .. } = &mut self.end
+            && std::mem::take(in_flight)
+        {
+            self.lost.found();
+        }
+    }
+
     /// What is to be said about an answer that is not whole.
     pub fn shortfall(&self) -> Option<String> {
         let CallEnd::Answered { stop, usage, .. } = &self.end else { return None };
@@ -73,6 +80,12 @@ pub enum CallEnd {
     Answered { usage: Usage, counted_by: CountedBy, cost_microusd: Option<u64>, ms: u64, stop: Stop },
     /// Without.
     Failed(String),
+    /// It was no longer wanted.
+    Cancelled {
+        reason: String,
+        /// Whether it was under way then and was not heard of since.
+        in_flight: bool,
+    },
 }
 
 /// What a turn came to.
@@ -275,7 +288,6 @@ impl<'e> Follower<'e> {
                 role: opened.role.clone(),
                 model: opened.model.clone(),
                 end: CallEnd::Open,
-                unknown: 0,
                 lost: Tally::default(),
             };
             self.calls.insert(opened.call, row);
@@ -306,21 +318,27 @@ fn note(event: &Event, calls: &mut BTreeMap<CallId, CallRow>) {
             };
         }),
         Event::CallFailed { call, failure, next, .. } => change(call, &|row| {
+            row.heard_of();
             row.lost.failed(failure.spent);
             if *next == Next::GiveUp && row.end == CallEnd::Open {
                 row.end = CallEnd::Failed(failure.to_string());
             }
         }),
         Event::CallUnknown { call, next, .. } => change(call, &|row| {
-            row.unknown += 1;
+            row.lost.unknown += 1;
             if *next == Next::GiveUp {
                 row.end = CallEnd::Failed("its end is not known".to_owned());
             }
         }),
         Event::CallMoved { call, to, .. } => change(call, &|row| row.model = to.clone()),
-        Event::CallCancelled { call, reason } => {
-            change(call, &|row| row.end = CallEnd::Failed(format!("cancelled: {reason}")));
-        }
+        Event::CallCancelled { call, reason, in_flight } => change(call, &|row| {
+            row.end = CallEnd::Cancelled { reason: reason.clone(), in_flight: *in_flight };
+            row.lost.unknown += u32::from(*in_flight);
+        }),
+        Event::CallAnsweredLate { call, usage, cost_microusd, .. } => change(call, &|row| {
+            row.heard_of();
+            row.lost.answered_late(*usage, *cost_microusd);
+        }),
         _ => {}
     }
 }
@@ -336,7 +354,8 @@ pub fn sum(calls: &[CallRow]) -> Tally {
     let mut tally = Tally::default();
     for row in calls {
         tally.failed += row.lost.failed;
-        tally.unknown += row.unknown;
+        tally.unknown += row.lost.unknown;
+        tally.late += row.lost.late;
         tally.input += row.lost.input;
         tally.output += row.lost.output;
         tally.cached += row.lost.cached;

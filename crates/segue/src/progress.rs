@@ -155,7 +155,7 @@ fn tried(open: &OpenCall, now: Millis) -> String {
     match open.status {
         CallStatus::Due if open.attempt > 1 => format!(" (try {})", open.attempt),
         CallStatus::Waiting(until) => format!(" (try {} in {})", open.attempt, duration(until.since(now))),
-        CallStatus::Due | CallStatus::Held => String::new(),
+        CallStatus::Due | CallStatus::Held | CallStatus::Left(_) => String::new(),
     }
 }
 

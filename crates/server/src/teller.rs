@@ -210,6 +210,7 @@ fn call_of(event: &Event) -> Option<CallId> {
         Event::CallAnswered(answered) => Some(answered.call),
         Event::CallFailed { call, .. }
         | Event::CallUnknown { call, .. }
+        | Event::CallTakenUp { call }
         | Event::CallResolved { call, .. }
         | Event::CallCancelled { call, .. }
         | Event::CallAnsweredLate { call, .. }

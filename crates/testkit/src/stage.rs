@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::{BodyId, Text};
 use segue_core::codec;
-use segue_core::decide::{Catalog, Change, Command, Decision, Env, Input, Refusal, Undecided, decide, frozen};
+use segue_core::decide::{Catalog, Change, Command, Decision, Doing, Env, Input, Refusal, Undecided, decide, frozen};
 use segue_core::event::{Busy, Event, Recorded, SessionOpened};
 use segue_core::flow::{Flow, Lookup, Rules};
 use segue_core::ids::{CallId, FlowName, Millis, ModelName, PhaseName, RoleName, ToolRunId};
@@ -32,6 +32,7 @@ pub struct Stage {
     chance: u64,
     shown: usize,
     checked: Checked,
+    doing: Doing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +125,7 @@ impl Stage {
             chance: 7,
             shown: 0,
             checked: Checked::AfterEachInput,
+            doing: Doing::Here,
         };
         stage.give(Input::Open(opened));
         stage
@@ -191,7 +193,13 @@ impl Stage {
         assert_eq!(thrifty.bodies, decision.bodies, "nor for what is stored");
         let before = self.state.clone();
         self.take(&decision);
-        check::step(&*self.rules, &self.journal, &before, decision.events.len(), &self.state);
+        match self.doing {
+            Doing::Here => check::step(&*self.rules, &self.journal, &before, decision.events.len(), &self.state),
+            // Much waits then that would go on otherwise.
+            Doing::Elsewhere => {
+                check::the_state_is_the_fold_of_the_journal(&*self.rules, &self.journal, &self.state);
+            }
+        }
         Ok(decision)
     }
 
@@ -219,12 +227,21 @@ impl Stage {
         self
     }
 
+    /// Plays a part that is only written down: what is owed then is for somebody else to do.
+    pub fn by_hand(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
+        self.doing = Doing::Elsewhere;
+        play(self);
+        self.doing = Doing::Here;
+        self
+    }
+
     /// What would be decided about an input with these texts at hand. Nothing changes.
     ///
     /// # Errors
     /// It would be refused, or more texts are needed.
     pub fn decide(&self, input: Input, texts: &dyn Lookup) -> Result<Decision, Undecided> {
-        let env = Env { now: self.now, chance: self.chance, count: &Words, texts, catalog: &self.casting };
+        let (now, chance, doing) = (self.now, self.chance, self.doing);
+        let env = Env { now, chance, count: &Words, texts, catalog: &self.casting, doing };
         decide(&*self.rules, &self.state, input, env)
     }
 
@@ -328,10 +345,25 @@ impl Stage {
     /// A copy of the first `events` of the journal, which goes on under another name.
     #[must_use]
     pub fn copy_at(&self, events: usize) -> Self {
+        let mut copy = self.copied(events);
+        copy.fork();
+        copy
+    }
+
+    /// The same, made by hand: it goes on only when somebody takes it up.
+    #[must_use]
+    pub fn copy_by_hand_at(&self, events: usize) -> Self {
+        let mut copy = self.copied(events);
+        copy.by_hand(|copy| {
+            copy.fork();
+        });
+        copy
+    }
+
+    fn copied(&self, events: usize) -> Self {
         let mut copy = self.copy_at_nothing();
         copy.journal = self.journal[..events].to_vec();
         copy.state = State::fold(&*copy.rules, &copy.journal);
-        copy.fork();
         copy
     }
 
@@ -348,6 +380,7 @@ impl Stage {
             chance: self.chance,
             shown: 0,
             checked: Checked::AfterEachInput,
+            doing: Doing::Here,
         }
     }
 

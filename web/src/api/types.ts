@@ -257,6 +257,8 @@ export interface Call {
   compacts: string | null;
   recomputes: string | null;
   attempts: number;
+  /** Those of unknown end: maybe billed. */
+  unknown: number;
   status: CallStatus;
   problem: string | null;
   ended: Millis | null;

@@ -144,7 +144,7 @@ function step(turn: Turn, line: EventLine, heard: (role: string) => boolean): Tu
     case 'call_resolved':
       return failed(turn, line);
     case 'call_cancelled':
-      return withCall(turn, line, (call) => ({ ...call, status: 'cancelled', problem: event['reason'] as string, ended: line.at }));
+      return cancelled(turn, line);
     case 'tool_opened':
       return { ...turn, tools: [...turn.tools, toolOpened(line)] };
     case 'tool_answered':
@@ -230,6 +230,7 @@ function opened(line: EventLine, heard: (role: string) => boolean): Call {
     compacts: compacts === undefined ? null : `th${compacts}`,
     recomputes: recomputes === undefined ? null : `c${recomputes.call}`,
     attempts: 1,
+    unknown: 0,
     status: 'open',
     problem: null,
     ended: null,
@@ -262,7 +263,31 @@ function withCall(turn: Turn, line: EventLine, change: (call: Call) => Call): Tu
   return { ...turn, calls: turn.calls.map((call) => (call.call === `c${line.event['call']}` ? change(call) : call)) };
 }
 
-function answered(turn: Turn, line: EventLine): Turn {
+/** What was under way may have been billed, until it is heard of. */
+function cancelled(turn: Turn, line: EventLine): Turn {
+  const event = line.event;
+  const lost = event['in_flight'] === true ? 1 : 0;
+  const spent = { ...turn.spent, unknown: turn.spent.unknown + lost };
+  const changed = withCall(turn, line, (call) => ({
+    ...call,
+    status: 'cancelled',
+    problem: event['reason'] as string,
+    ended: line.at,
+    unknown: call.unknown + lost,
+  }));
+  return { ...changed, spent };
+}
+
+/** A call is heard of: if it was cancelled while it was under way, its end is known now. */
+function found(turn: Turn, line: EventLine): Turn {
+  const known = turn.calls.some((call) => call.call === `c${line.event['call']}` && call.status === 'cancelled' && call.unknown > 0);
+  if (!known) return turn;
+  const changed = withCall(turn, line, (call) => ({ ...call, unknown: call.unknown - 1 }));
+  return { ...changed, spent: { ...turn.spent, unknown: turn.spent.unknown - 1 } };
+}
+
+function answered(before: Turn, line: EventLine): Turn {
+  const turn = found(before, line);
   const event = line.event;
   const given = event['usage'] as { input: number; output: number; cached?: number; reasoning?: number };
   const usage = { input: given.input, output: given.output, cached: given.cached ?? 0, reasoning: given.reasoning ?? 0 };
@@ -293,18 +318,21 @@ function answered(turn: Turn, line: EventLine): Turn {
   return { ...done, spent };
 }
 
-/** A try that brought no answer, or a person's word on it: what follows decides. */
-function failed(turn: Turn, line: EventLine): Turn {
+/** A try that brought no answer, or a person's word on it: what follows decides. What was cancelled before stays so. */
+function failed(before: Turn, line: EventLine): Turn {
+  const turn = found(before, line);
   const event = line.event;
   const [next] = alternative(event['next']);
   const status: Call['status'] = next === 'retry' ? 'waiting' : next === 'ask' ? 'held' : 'failed';
   const attempt = event['attempt'] as number | undefined;
   const spent = { ...turn.spent };
   if (event.is === 'call_failed') spent.failed += 1;
-  if (event.is === 'call_unknown') spent.unknown += 1;
-  const changed = withCall(turn, line, (call) => ({
+  const lost = event.is === 'call_unknown' ? 1 : 0;
+  spent.unknown += lost;
+  const changed = withCall(turn, line, (call) => call.status === 'cancelled' ? call : ({
     ...call,
     status,
+    unknown: call.unknown + lost,
     attempts: (attempt ?? call.attempts) + (next === 'retry' && attempt !== undefined ? 1 : 0),
     problem: event.is === 'call_resolved' ? call.problem : afterColon(line.line),
     ended: status === 'failed' ? line.at : null,

@@ -2,7 +2,7 @@
 //!
 //! Kept: the opening (the system message), pinned messages, the newest messages, and the user's own words within a
 //! budget. A tool call and its results are kept or folded together. What is folded never exceeds what the summarising
-//! call itself can be shown.
+//! call itself can be shown, but for its last message, of which a part is shown.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Text;
-use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_WORDS_PERCENT};
+use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_WORDS_PERCENT, SHOWN_BESIDE_PERCENT};
 use crate::prompt::Speaker;
-use crate::thread::{Entry, First, Thread};
+use crate::thread::{Entry, First, MESSAGE_FRAME_TOKENS, Thread};
 
 /// What a compaction will do to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,14 @@ pub struct Plan {
     pub kept: Vec<usize>,
     /// The user's own words among the folded, newest kept first, in order of speaking.
     pub words: Vec<Text>,
+    /// Most tokens that may stand in the place of the folded beside those, so that the call it is done for fits.
+    #[serde(default = "unbounded")]
+    pub summary_max: u32,
+}
+
+/// Nothing was said of it once.
+fn unbounded() -> u32 {
+    u32::MAX
 }
 
 /// Room for a compaction.
@@ -52,13 +60,12 @@ impl Room {
 #[must_use]
 pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
     let groups = groups(&thread.entries);
-    let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let words_max = room.tokens / 100 * KEPT_WORDS_PERCENT;
-    let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
-    if opening.saturating_add(pinned) > room.free {
+    let stays_anyway = stays_anyway(thread, &groups);
+    if stays_anyway > room.free {
         return None;
     }
-    let mut left = room.tokens.saturating_sub(opening + room.summary + words_max + pinned);
+    let mut left = room.tokens.saturating_sub(stays_anyway + room.summary + words_max);
 
     // From the newest backwards: what still fits stays.
     let mut stays = vec![false; groups.len()];
@@ -73,24 +80,41 @@ pub fn plan(thread: &Thread, room: Room) -> Option<Plan> {
             full = true;
         }
     }
-    // From the oldest forwards: no more is folded than the summarising call can be shown.
-    let mut shown = 0u32;
+    // From the oldest forwards: no more is folded than the summarising call can be shown. What is too long for it by itself comes
+    // last and is shown in part, and so that there is progress, so does what is too long beside an earlier summary.
+    let is_summary = |folded: &[usize]| folded == [0] && thread.first == First::Summary;
+    let (mut shown, mut full) = (0u32, false);
     let mut folded = Vec::new();
     let mut kept = Vec::new();
     for (group, stays) in groups.iter().zip(&stays) {
-        let fold = !stays && (folded.is_empty() || shown.saturating_add(group.tokens) <= room.shown);
-        if fold {
-            shown = shown.saturating_add(group.tokens);
-            folded.extend(group.places.clone());
-        } else {
+        let fits = shown.saturating_add(group.tokens) <= room.shown;
+        let in_part = folded.is_empty()
+            || is_summary(&folded)
+            || (group.tokens > room.shown && shown <= room.shown / 100 * SHOWN_BESIDE_PERCENT);
+        if *stays || full || !(fits || in_part) {
+            full |= !stays;
             kept.extend(group.places.clone());
+        } else {
+            shown = shown.saturating_add(group.tokens);
+            full = !fits;
+            folded.extend(group.places.clone());
         }
     }
-    if folded.is_empty() || (folded == [0] && thread.first == First::Summary) {
+    if folded.is_empty() || is_summary(&folded) {
         return None;
     }
     let words = words(&thread.entries, &folded, words_max);
-    Some(Plan { folded, kept, words })
+    let spoken: u32 = words.iter().map(|text| text.tokens).sum();
+    let beside = stays_anyway.saturating_add(spoken).saturating_add(MESSAGE_FRAME_TOKENS);
+    let summary_max = room.summary.min(room.free.saturating_sub(beside));
+    Some(Plan { folded, kept, words, summary_max })
+}
+
+/// Tokens of the opening and of what is pinned.
+fn stays_anyway(thread: &Thread, groups: &[Group]) -> u32 {
+    let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
+    let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
+    opening.saturating_add(pinned)
 }
 
 struct Group {
@@ -191,6 +215,26 @@ mod tests {
         assert_eq!(plan.folded, [0, 1, 2]);
     }
 
+    #[test]
+    fn what_is_too_long_for_the_summariser_comes_last_and_nothing_is_skipped() {
+        let said = |tokens: u32| entry(Speaker::Assistant, tokens - 4, 0, false);
+        let room = Room { shown: 300, ..ROOM };
+        let folded = |entries: Vec<Entry>| plan(&thread(entries), room).expect("it is too long").folded;
+        assert_eq!(folded(vec![said(100), said(900), said(100), said(900)]), [0, 1], "in part, beside a little");
+        assert_eq!(folded(vec![said(200), said(900), said(100), said(900)]), [0], "not beside much");
+        assert_eq!(folded(vec![said(200), said(200), said(100), said(900)]), [0], "one that can be shown whole waits");
+        assert_eq!(folded(vec![said(900), said(100), said(900)]), [0], "nothing comes after it");
+    }
+
+    #[test]
+    fn beside_an_earlier_summary_there_is_always_something_to_fold() {
+        let said = |tokens: u32| entry(Speaker::Assistant, tokens - 4, 0, false);
+        let mut summarised = thread(vec![said(100), said(290), said(900)]);
+        summarised.first = First::Summary;
+        let room = Room { shown: 300, ..ROOM };
+        assert_eq!(plan(&summarised, room).expect("it is too long").folded, [0, 1]);
+    }
+
     fn any_entry() -> impl Strategy<Value = Entry> {
         (0..3u8, 1..200u32, 0..3usize, proptest::bool::weighted(0.1)).prop_map(|(who, tokens, calls, pinned)| match who
         {
@@ -214,6 +258,10 @@ mod tests {
             prop_assert_eq!(all, (0..thread.entries.len()).collect::<Vec<_>>());
             prop_assert!(plan.folded.iter().all(|place| !thread.entries[*place].pinned));
             let groups = groups(&thread.entries);
+            let whole = groups.iter().filter(|group| plan.folded.contains(&group.places.start));
+            let before: Vec<u32> = whole.map(|group| group.tokens).collect();
+            let (_, before) = before.split_last().expect("something is folded");
+            prop_assert!(before.iter().sum::<u32>() <= shown, "all but the last is shown whole");
             for group in groups {
                 let folded = group.places.clone().filter(|place| plan.folded.contains(place)).count();
                 prop_assert!(folded == 0 || folded == group.places.len(), "a tool call was parted from its result");

@@ -1,11 +1,12 @@
 //! Opening calls: the one rule that picks a thread, the fragments that make the prompt, the receipt that says why.
 
+use super::Doing;
 use super::draft::Draft;
 use crate::body::{BodyId, BodyKind, Picture, Text};
 use crate::context::{
     Asked, Carried, Fitted, FragmentSpec, Layer, Mark, Piece, Receipt, Rendered, Source, ThreadUse, fit, prefix,
 };
-use crate::event::{CallDeferred, CallOpened, CallWish, Event, Next, ToolOpened, ToolOutcome};
+use crate::event::{CallDeferred, CallOpened, CallWish, Event, NO_CALL, Next, ToolOpened, ToolOutcome};
 use crate::flow::{About, Asking, Folding, RoleSpec, Runs};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName, ToolRunId};
 use crate::limits::{CALLS_PER_TURN_MAX, DEFERRED_CALLS_MAX, OPEN_CALLS_MAX, WINDOW_RESERVE_TOKENS};
@@ -65,6 +66,10 @@ impl<'a> Draft<'a> {
         }
         if let Some(why) = self.over_limit() {
             self.refuse_step(step, why);
+            return None;
+        }
+        if self.env.doing == Doing::Elsewhere {
+            self.defer(wish, NO_CALL, errand);
             return None;
         }
         let call = CallId(self.session().last.call.0 + 1);
@@ -168,20 +173,25 @@ impl<'a> Draft<'a> {
         let folding = errand.compacts.map(|(_, folding)| folding);
         let opens = matches!(bearing.choice, Choice::Open(_));
         let asking = Asking { wish: &wish, call, turn: self.turn(), opens, folding };
+        let window = self.window(&bearing.model);
+        let weight = self.session().weight(&bearing.model);
+        let reply_tokens_max = reply_tokens(role, window);
+        let free = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
         let opening = if opens { self.render(&role.recipe.opening, &asking) } else { Vec::new() };
-        let ask = match errand.follows {
-            Some(_) => Vec::new(),
-            None => self.render(role.recipe.asks.get(&wish.ask).map_or(&[], Vec::as_slice), &asking),
+        let asks = role.recipe.asks.get(&wish.ask).map_or(&[][..], Vec::as_slice);
+        let ask = match errand {
+            Errand { follows: Some(_), .. } => Vec::new(),
+            // A summary of a part is worth more than none.
+            Errand { compacts: Some(_), .. } => {
+                self.render_within(asks, &asking, weight.ours(free).saturating_sub(message_tokens(&opening)))
+            }
+            Errand { .. } => self.render(asks, &asking),
         };
         let tools = self.tools_at_hand(role, bearing.visit.as_ref());
         let carried = self.carried(&bearing.choice);
         let tool_tokens = tools.as_ref().map_or(0, |text| self.env.count.count(text));
         let tokens = carried.tokens + message_tokens(&opening) + message_tokens(&ask) + tool_tokens;
-        let window = self.window(&bearing.model);
-        let weight = self.session().weight(&bearing.model);
         let corrected = weight.theirs(tokens);
-        let reply_tokens_max = reply_tokens(role, window);
-        let free = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
         let taken = message_tokens(&ask) + tool_tokens;
         // Where there is no room by the vendor's count, as far as we know it, there may be some by ours.
         for (needed, space) in [(corrected, weight.ours(free)), (corrected.min(tokens), free)] {
@@ -256,6 +266,17 @@ impl<'a> Draft<'a> {
     /// Has the flow fill the fragments, fits each to its budget, and notes what became of it.
     fn render(&mut self, specs: &[FragmentSpec], asking: &Asking<'_>) -> Vec<Piece> {
         specs.iter().map(|spec| self.piece(spec, asking)).collect()
+    }
+
+    /// The same for a message of at most so many tokens: each fragment has what those before it left.
+    fn render_within(&mut self, specs: &[FragmentSpec], asking: &Asking<'_>, tokens_max: u32) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let left = tokens_max.saturating_sub(message_tokens(&pieces).max(MESSAGE_FRAME_TOKENS));
+            let tokens_max = spec.tokens_max.map_or(left, |own| own.min(left));
+            pieces.push(self.piece(&spec.clone().within(tokens_max, spec.over), asking));
+        }
+        pieces
     }
 
     fn piece(&mut self, spec: &FragmentSpec, asking: &Asking<'_>) -> Piece {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Decision, Env, Refusal, Undecided};
+use super::{Decision, Doing, Env, Refusal, Undecided};
 use crate::body::{Body, BodyId, BodyKind, Text};
 use crate::event::{CallOpened, Event, Outcome, Recorded, ToolOpened};
 use crate::flow::{About, FlowSpec, Rules, Sight, Step, Texts};
@@ -78,6 +78,11 @@ impl<'a> Draft<'a> {
         self.about.push(about);
     }
 
+    /// What this decision has recorded so far.
+    pub fn recorded(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().map(|recorded| &recorded.event)
+    }
+
     /// What an event is about, looked up before the event closes it.
     fn about(&self, event: &Event) -> About {
         let session = self.session();
@@ -96,6 +101,7 @@ impl<'a> Draft<'a> {
             Event::CallAnswered(answered) => about_call(call(&answered.call)),
             Event::CallFailed { call: id, .. }
             | Event::CallUnknown { call: id, .. }
+            | Event::CallTakenUp { call: id }
             | Event::CallResolved { call: id, .. }
             | Event::CallCancelled { call: id, .. } => about_call(call(id)),
             // It belongs to the turn it was made in, whatever turn runs by now.
@@ -175,6 +181,9 @@ impl<'a> Draft<'a> {
     fn settle(&mut self) -> bool {
         if self.session().closed.is_some() && self.session().turn.is_none() && self.abandon("the session is closed") {
             return true;
+        }
+        if self.env.doing == Doing::Elsewhere {
+            return false;
         }
         if self.continue_rounds() || self.resume_deferred() || self.expire_phases() {
             return true;

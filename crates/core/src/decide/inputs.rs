@@ -6,7 +6,6 @@ use crate::body::{BodyKind, Picture};
 use crate::event::{
     Busy, CallAnswered, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome,
 };
-use crate::flow::UnknownPolicy;
 use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
 use crate::limits::{
     FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX,
@@ -29,8 +28,7 @@ impl Draft<'_> {
             }
             _ if !is_open => Err(Refusal::NotOpen),
             Input::Forked { session, from, at } => {
-                self.record(Event::SessionForked { session, from, at });
-                self.stop_turn("the session was forked in the middle of a turn", Outcome::Cancelled);
+                self.fork(session, from, at);
                 Ok(())
             }
             Input::Message { text, key, busy, images } => self.message(text, key, busy, images),
@@ -122,62 +120,10 @@ impl Draft<'_> {
         true
     }
 
-    /// Ends the turn that runs and all that is owed for it.
-    pub fn stop_turn(&mut self, reason: &str, outcome: Outcome) {
-        let Some(turn) = self.session().turn.as_ref().map(|turn| turn.id) else { return };
-        self.cancel_owed(reason, |other| other == Some(turn));
-        self.record(Event::TurnEnded { turn, outcome });
-    }
-
-    /// Ends everything that is owed and every timer. Says whether there was anything.
-    pub fn abandon(&mut self, reason: &str) -> bool {
-        let before = self.session().seq;
-        self.cancel_owed(reason, |_| true);
-        let rounds: Vec<CallId> = self.session().rounds.keys().copied().collect();
-        for call in rounds {
-            self.record(Event::RoundDropped { call, reason: reason.to_owned() });
-        }
-        let timers: Vec<TimerId> = self.session().timers.keys().copied().collect();
-        for timer in timers {
-            self.record(Event::TimerStopped { timer });
-        }
-        self.session().seq != before
-    }
-
-    /// Ends the turn that runs as failed, and every round that nobody will go on with.
-    pub fn let_go(&mut self, reason: &str) {
-        self.stop_turn(reason, Outcome::Failed { reason: reason.to_owned() });
-        let session = self.session();
-        let runs =
-            |call: CallId| session.tools.values().any(|tool| tool.wish.as_ref().is_some_and(|(of, _)| *of == call));
-        let left: Vec<CallId> = session.rounds.keys().copied().filter(|call| !runs(*call)).collect();
-        for call in left {
-            self.record(Event::RoundDropped { call, reason: reason.to_owned() });
-        }
-    }
-
-    fn cancel_owed(&mut self, reason: &str, wanted: impl Fn(Option<TurnId>) -> bool) {
-        let session = self.session();
-        let calls: Vec<CallId> =
-            session.calls.iter().filter(|(_, open)| wanted(open.opened.turn)).map(|(call, _)| *call).collect();
-        let tools: Vec<ToolRunId> =
-            session.tools.values().filter(|tool| wanted(tool.turn)).map(|tool| tool.run).collect();
-        let deferred: Vec<u32> =
-            session.deferred.values().filter(|wait| wanted(wait.turn)).map(|wait| wait.deferred).collect();
-        for call in calls {
-            self.record(Event::CallCancelled { call, reason: reason.to_owned() });
-        }
-        for run in tools {
-            self.close_tool(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
-        }
-        for deferred in deferred {
-            self.record(Event::CallDropped { deferred, reason: reason.to_owned() });
-        }
-    }
-
     fn owed(&self, call: CallId, attempt: u32) -> Result<&OpenCall, Refusal> {
         let open = self.session().calls.get(&call);
-        open.filter(|open| open.attempt == attempt && open.status != CallStatus::Held)
+        open.filter(|open| open.attempt == attempt)
+            .filter(|open| !matches!(open.status, CallStatus::Held | CallStatus::Left(_)))
             .ok_or(Refusal::NotOwed { call, attempt })
     }
 
@@ -249,9 +195,9 @@ impl Draft<'_> {
 
     fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
         cut_to(&mut failure.message, FAILURE_BYTES_MAX);
-        let is_given_up = self.session().given_up.iter().any(|given_up| given_up.call == call);
-        if is_given_up && failure.spent.is_some() {
-            // Nobody waited for it, and what it took has to be paid.
+        let given_up = self.session().given_up.iter().find(|given_up| given_up.call == call);
+        if given_up.is_some_and(|given_up| given_up.in_flight || failure.spent.is_some()) {
+            // Nobody waited for it, and what it took has to be paid; that it took nothing was not known before.
             self.record(Event::CallFailed { call, attempt, failure, next: Next::GiveUp });
             return Ok(());
         }
@@ -277,8 +223,8 @@ impl Draft<'_> {
             _ => (Next::GiveUp, None),
         };
         self.record(Event::CallFailed { call, attempt, failure, next });
-        if let Some(plan) = shorter {
-            self.fold(open.opened.receipt.thread.thread(), &plan, None);
+        if let Some((plan, stands)) = shorter {
+            self.fold(open.opened.receipt.thread.thread(), &plan, stands);
         }
         if let Some(to) = moves {
             self.record(Event::CallMoved { call, from: open.opened.model.clone(), to });
@@ -340,7 +286,7 @@ impl Draft<'_> {
         self.record(Event::ToolAnswered { run, outcome, text, failed });
     }
 
-    fn fire_timers(&mut self) {
+    pub fn fire_timers(&mut self) {
         let now = self.env.now;
         let mut due: Vec<(TimerId, String)> = Vec::new();
         for (timer, running) in self.session().timers.iter().filter(|(_, running)| running.at <= now) {
@@ -349,48 +295,6 @@ impl Draft<'_> {
         for (timer, name) in due {
             self.record(Event::TimerFired { timer, name });
         }
-    }
-
-    /// What was in flight has an unknown end. A try that was still to come has not begun.
-    fn recover(&mut self) {
-        let now = self.env.now;
-        let in_flight = |open: &OpenCall| match open.status {
-            CallStatus::Due => true,
-            CallStatus::Waiting(until) => until <= now,
-            CallStatus::Held => false,
-        };
-        let calls: Vec<(CallId, u32, UnknownPolicy)> = self
-            .session()
-            .calls
-            .iter()
-            .filter(|(_, open)| in_flight(open))
-            .map(|(call, open)| (*call, open.attempt, self.unknown_policy(open)))
-            .collect();
-        for (call, attempt, policy) in calls {
-            let next = match policy {
-                UnknownPolicy::Retry if attempt < TRIES_MAX => Next::Retry { at: now },
-                UnknownPolicy::Ask => Next::Ask,
-                UnknownPolicy::Retry | UnknownPolicy::Fail => Next::GiveUp,
-            };
-            self.record(Event::CallUnknown { call, attempt, next });
-        }
-        let runs: Vec<(ToolRunId, UnknownPolicy)> = self
-            .session()
-            .tools
-            .values()
-            .map(|tool| (tool.run, self.spec().tools.get(&tool.tool).map_or(UnknownPolicy::Fail, |def| def.unknown)))
-            .collect();
-        for (run, policy) in runs {
-            if policy != UnknownPolicy::Retry {
-                let text = "the process died while this ran; it may or may not have had its effect".to_owned();
-                self.close_tool(run, ToolOutcome::Unknown, text);
-            }
-        }
-        self.fire_timers();
-    }
-
-    fn unknown_policy(&self, open: &OpenCall) -> UnknownPolicy {
-        self.spec().roles.get(&open.opened.role).map_or(UnknownPolicy::Fail, |role| role.unknown)
     }
 
     fn command(&mut self, command: Command) -> Result<(), Refusal> {

@@ -71,7 +71,7 @@ impl Draft<'_> {
             Step::Forget { wish, reason } => self.forget(&wish, reason),
             Step::Cancel { call, reason } => {
                 if self.session().calls.contains_key(&call) {
-                    self.record(Event::CallCancelled { call, reason });
+                    self.cancel(call, reason);
                 } else {
                     self.refuse_step(format!("cancelling {call}"), "it is not open");
                 }

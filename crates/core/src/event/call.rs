@@ -77,6 +77,9 @@ pub struct Recomputes {
     pub changed: Vec<FragmentName>,
 }
 
+/// What a call waits for that waits for none.
+pub const NO_CALL: CallId = CallId(0);
+
 /// A call that waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallDeferred {
@@ -87,7 +90,7 @@ pub struct CallDeferred {
     pub turn: Option<TurnId>,
     /// What is wanted.
     pub wish: CallWish,
-    /// The call it waits for.
+    /// The call it waits for; none if only for somebody who makes it.
     pub waits_for: CallId,
     /// The call whose tool results it brings.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CallOpened, Event, Next, Outcome};
+use super::{CallOpened, Event, NO_CALL, Next, Outcome};
 use crate::body::Text;
 use crate::context::{Prefix, ThreadUse};
 
@@ -48,7 +48,11 @@ impl Event {
             Self::CallOpened(opened) => call_line(opened),
             Self::CallDeferred(deferred) => {
                 let wish = &deferred.wish;
-                format!("call of {} for {} waits for {}", wish.role, wish.ask, deferred.waits_for)
+                let awaited = match deferred.waits_for {
+                    NO_CALL => "somebody to make it".to_owned(),
+                    call => call.to_string(),
+                };
+                format!("call of {} for {} waits for {awaited}", wish.role, wish.ask)
             }
             Self::CallResumed { deferred } => format!("waiting call {deferred} goes on"),
             Self::CallDropped { deferred, reason } => format!("waiting call {deferred} dropped: {reason}"),
@@ -64,8 +68,12 @@ impl Event {
             Self::CallUnknown { call, attempt, next } => {
                 format!("{call} try {attempt} was in flight when the process died, maybe billed{}", next_line(*next))
             }
+            Self::CallTakenUp { call } => format!("{call} is made here, as it was owed before the fork"),
             Self::CallResolved { call, next } => format!("{call} decided by hand{}", next_line(*next)),
-            Self::CallCancelled { call, reason } => format!("{call} cancelled: {reason}"),
+            Self::CallCancelled { call, reason, in_flight } => {
+                let billed = if *in_flight { " in flight, maybe billed" } else { "" };
+                format!("{call} cancelled{billed}: {reason}")
+            }
             Self::CallAnsweredLate { call, .. } => format!("{call} answered too late; kept and not used"),
             Self::ThreadReset { slot, by, reason } => format!("memory of {} reset by {by}: {reason}", slot.role),
             Self::ThreadCompacted(compacted) => format!(

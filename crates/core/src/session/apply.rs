@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CallStatus, GivenUp, OpenCall, Round, Session, Stand, Timer, Turn, Waiting, Wished};
+use super::{CallStatus, OpenCall, Round, Session, Stand, Timer, Turn, Waiting, Wished};
 use crate::context::{Asked, Mark, ThreadUse};
 use crate::event::{
     Busy, CallAnswered, CallOpened, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered,
@@ -11,9 +11,9 @@ use crate::event::{
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
 use crate::ledger::Account;
-use crate::limits::{GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
+use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
 use crate::phase::Attached;
-use crate::prompt::{FailureKind, Speaker, Spent, ToolCall, Usage};
+use crate::prompt::{FailureKind, Speaker, Spent, ToolCall};
 use crate::thread::{Entry, Thread};
 use crate::weight::Weight;
 
@@ -28,6 +28,7 @@ impl Session {
             Event::SessionForked { session, .. } => {
                 self.id = Some(session.clone());
                 self.closed = None;
+                self.calls.values_mut().for_each(OpenCall::leave);
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
             Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
@@ -71,8 +72,13 @@ impl Session {
             }
             Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
             Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
+            Event::CallTakenUp { call } => {
+                if let Some(open) = self.calls.get_mut(call) {
+                    open.take_up();
+                }
+            }
             Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
-            Event::CallCancelled { call, .. } => self.give_up(*call),
+            Event::CallCancelled { call, in_flight, .. } => self.call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
                 self.answered_late(*call, *usage, *cost_microusd);
             }
@@ -353,40 +359,7 @@ impl Session {
         open.on_model_since = open.attempt;
     }
 
-    /// A call is not waited for any more; its answer may still come, and will have been paid for.
-    fn give_up(&mut self, call: CallId) {
-        let Some(OpenCall { opened, account, .. }) = self.calls.get(&call) else { return };
-        self.given_up.push_back(GivenUp {
-            call,
-            turn: opened.turn,
-            role: opened.role.clone(),
-            model: opened.model.clone(),
-            account: account.clone(),
-            tokens: opened.receipt.tokens,
-            stopped: false,
-        });
-        keep_newest(&mut self.given_up, GIVEN_UP_MAX);
-        self.close_call(call);
-    }
-
-    fn answered_late(&mut self, call: CallId, usage: Usage, cost_microusd: Option<u64>) {
-        let Some(given_up) = self.take_given_up(call) else { return };
-        self.ledger.answered_late(given_up.account(), usage, cost_microusd);
-    }
-
-    /// A call that was given up brought no answer either, and took something all the same.
-    fn failed_late(&mut self, call: CallId, how: Missed) {
-        let Missed::Failed(spent) = how else { return };
-        let Some(given_up) = self.take_given_up(call) else { return };
-        self.ledger.failed(given_up.account(), spent);
-    }
-
-    fn take_given_up(&mut self, call: CallId) -> Option<GivenUp> {
-        let place = self.given_up.iter().position(|given_up| given_up.call == call)?;
-        self.given_up.remove(place)
-    }
-
-    fn close_call(&mut self, call: CallId) {
+    pub(super) fn close_call(&mut self, call: CallId) {
         let Some(open) = self.calls.remove(&call) else { return };
         for id in [Some(open.opened.receipt.thread.thread()), open.opened.compacts].into_iter().flatten() {
             self.release(id, call);
@@ -500,10 +473,23 @@ impl Session {
     }
 }
 
-impl GivenUp {
-    fn account(&self) -> Account<'_> {
-        let Self { turn, role, model, account, .. } = self;
-        Account { role, model, phase: account.as_deref(), turn: *turn }
+impl OpenCall {
+    /// The session is a copy from here on, and in the copy nobody has begun it.
+    fn leave(&mut self) {
+        self.status = match self.status {
+            CallStatus::Due => CallStatus::Left(Millis(0)),
+            CallStatus::Waiting(until) => CallStatus::Left(until),
+            stands @ (CallStatus::Held | CallStatus::Left(_)) => stands,
+        };
+    }
+
+    /// Somebody makes it from here on.
+    fn take_up(&mut self) {
+        self.status = match self.status {
+            CallStatus::Left(Millis(0)) => CallStatus::Due,
+            CallStatus::Left(until) => CallStatus::Waiting(until),
+            stands @ (CallStatus::Due | CallStatus::Waiting(_) | CallStatus::Held) => stands,
+        };
     }
 }
 
@@ -522,13 +508,13 @@ impl Wished {
 }
 
 #[derive(Clone, Copy)]
-enum Missed {
+pub(super) enum Missed {
     Failed(Option<Spent>),
     Unknown,
     Resolved,
 }
 
-fn account(open: &OpenCall) -> Account<'_> {
+pub(super) fn account(open: &OpenCall) -> Account<'_> {
     let opened = &open.opened;
     Account { role: &opened.role, model: &opened.model, phase: open.account.as_deref(), turn: opened.turn }
 }
@@ -546,7 +532,7 @@ pub(crate) fn wish_of(opened: &CallOpened) -> CallWish {
     }
 }
 
-fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, most: usize) {
+pub(super) fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, most: usize) {
     while queue.len() > most {
         queue.pop_front();
     }

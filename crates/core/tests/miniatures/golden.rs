@@ -11,8 +11,8 @@ use segue_core::codec;
 use segue_core::decide::{Command, Input};
 use segue_core::event::{Event, Recorded};
 use segue_core::flow::Rules;
-use segue_core::ids::{Millis, Seq};
-use segue_core::prompt::{FailureKind, Image, Media, Reply, Usage};
+use segue_core::ids::{CallId, Millis, Seq};
+use segue_core::prompt::{Failure, FailureKind, Image, Media, Reply, Usage};
 use segue_core::session::State;
 use segue_testkit::Stage;
 use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
@@ -28,7 +28,7 @@ struct Golden {
     play: fn() -> Stage,
 }
 
-const FORMAT_1: [Golden; 10] = [
+const FORMAT_1: [Golden; 12] = [
     Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
     Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
     Golden { name: "project", rules: || Box::new(Project::new()), play: project },
@@ -39,6 +39,8 @@ const FORMAT_1: [Golden; 10] = [
     Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
     Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
     Golden { name: "weights", rules: || Box::new(Concierge::new()), play: weights },
+    Golden { name: "cancelled", rules: || Box::new(Concierge::new()), play: cancelled },
+    Golden { name: "copied", rules: || Box::new(Team::new()), play: copied },
 ];
 
 fn concierge() -> Stage {
@@ -59,6 +61,19 @@ fn again() -> Stage {
     stage.say("which way?").answer("expert", "left").answer("expert", "right").answer("expert", "straight");
     stage.answer("mapper", "three ways").fail("speaker", FailureKind::Refused).command(Command::Retry);
     stage.answer("speaker", "Left.");
+    stage
+}
+
+/// Calls that were stopped: not begun, under way and heard of after all, under way and never heard of again.
+fn cancelled() -> Stage {
+    let mut stage = Stage::open(Concierge::new());
+    stage.say("which way?").answer("expert", "left").fail("expert", FailureKind::Overload).command(Command::Cancel);
+    let reply = Reply { text: "too late".into(), ..Reply::default() };
+    stage.give(Input::Answer { call: CallId(3), attempt: 1, reply, cost_microusd: Some(10), ms: 5 });
+    stage.say("well?").command(Command::Cancel);
+    let failure = Failure::new(FailureKind::Network, "cut off");
+    stage.give(Input::Failure { call: CallId(4), attempt: 1, failure });
+    stage.say("and now?").command(Command::Cancel);
     stage
 }
 
@@ -115,6 +130,15 @@ fn team() -> Stage {
     stage.answer("coder", "plan bob?").answer("architect", "fine, bob").answer("coder", "plan two?");
     stage.answer("architect", "good").answer("coder", "done").answer("coder", "done").say("story-3 to ann");
     stage
+}
+
+/// A copy made by hand while agents were at work, taken up later.
+fn copied() -> Stage {
+    let mut stage = Stage::open(Team::new());
+    stage.say("story-1 to ann").say("story-2 to bob").answer("coder", "plan one?").fail("coder", FailureKind::Overload);
+    let mut copy = stage.copy_by_hand_at(stage.journal().len());
+    copy.crash().answer("coder", "plan bob?").answer("architect", "good").answer("architect", "fine, bob");
+    copy
 }
 
 /// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
@@ -277,6 +301,7 @@ fn kind(event: &Event) -> &'static str {
         Event::CallFailed { .. } => "call_failed",
         Event::CallMoved { .. } => "call_moved",
         Event::CallUnknown { .. } => "call_unknown",
+        Event::CallTakenUp { .. } => "call_taken_up",
         Event::CallResolved { .. } => "call_resolved",
         Event::CallCancelled { .. } => "call_cancelled",
         Event::CallAnsweredLate { .. } => "call_answered_late",
@@ -300,7 +325,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-const KINDS: usize = 38;
+const KINDS: usize = 39;
 
 #[test]
 fn every_kind_of_event_is_in_a_golden_journal() {

@@ -88,7 +88,7 @@ fn a_cancelled_turn_ends_with_its_calls_and_the_next_message_goes_on() {
     stage.say("one").say("two").log();
     stage.command(Command::Cancel);
     expect_test::expect![[r#"
-        c1 cancelled: stopped by hand
+        c1 cancelled in flight, maybe billed: stopped by hand
         t1 cancelled
         t2 begins with m2
         c2 speaker asked reply on plain, th1 continued (0 messages); prefix kept 6, broken by message

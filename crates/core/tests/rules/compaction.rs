@@ -35,9 +35,13 @@ fn stage(spec: FlowSpec) -> Stage {
 
 /// Turns of 20 words each, answered by 200, until a compaction is wanted.
 fn talk_until_full(stage: &mut Stage) {
+    talk_until(stage, |stage| stage.open_roles() != ["speaker"] || !compactions(stage).is_empty());
+}
+
+fn talk_until(stage: &mut Stage, enough: impl Fn(&Stage) -> bool) {
     for turn in 0..100 {
         stage.say(&format!("question {turn} {}", words(18)));
-        if stage.open_roles() != ["speaker"] || !compactions(stage).is_empty() {
+        if enough(stage) {
             return;
         }
         stage.answer("speaker", &format!("answer {turn} {}", words(198)));
@@ -268,8 +272,124 @@ fn no_more_is_shown_to_the_scribe_than_it_can_read_and_what_is_left_is_folded_ne
     }
     assert_eq!(asked, COMPACTIONS_PER_CALL_MAX, "then the rest is trimmed");
     assert_eq!(stage.open_roles(), ["speaker"]);
-    assert_eq!(compactions(&stage).iter().filter(|compacted| compacted.by.is_none()).count(), 1);
+    assert_eq!(compactions(&stage).len(), 1 + COMPACTIONS_PER_CALL_MAX as usize);
+    let parts = stage.prompt("speaker").messages[1].parts.clone();
+    assert_eq!(&*parts[0], "so far: they went on", "what was paid for stands");
+    assert!(parts[1].ends_with(" messages were left out"), "and what is missing beside it is told: {parts:?}");
     stage.answer("speaker", "fine");
+}
+
+/// A chat on a wide window whose scribe has a narrow one, with these answers so far.
+fn narrow_scribe(answers: &[usize]) -> Stage {
+    let mut stage = stage(summarised(speaker()));
+    stage.window(8_000);
+    stage.cast("scribe", "narrow");
+    stage.window_of("narrow", 1_400);
+    for (turn, answer) in answers.iter().enumerate() {
+        stage.say(&format!("question {turn}")).answer("speaker", &format!("answer {turn} {}", words(*answer)));
+    }
+    stage
+}
+
+/// Has the scribe write summaries as long as it is asked to: what it was shown each time, and whether that was cut.
+fn summaries(stage: &mut Stage) -> Vec<(String, bool)> {
+    let mut shown = Vec::new();
+    while stage.open_roles() == ["scribe"] {
+        let receipt = stage.session().calls.values().next().expect("it is open").opened.receipt.clone();
+        assert!(receipt.tokens + 100 + 256 <= 1_400, "the scribe has room to answer: {}", receipt.tokens);
+        shown.push((stage.prompt("scribe").messages[0].text(), receipt.ask[0].cut_from.is_some()));
+        stage.answer("scribe", &format!("summary {}", shown.len()));
+    }
+    shown
+}
+
+/// What stands in the place of what was folded.
+fn standing(stage: &Stage) -> String {
+    stage.prompt("speaker").messages[1].parts[0].to_string()
+}
+
+#[test]
+fn a_message_too_long_for_the_scribe_is_shown_to_it_in_part_and_no_summary_is_paid_for_in_vain() {
+    let mut stage = narrow_scribe(&[200, 3_000, 200, 3_000]);
+    stage.window(3_400);
+    stage.say("and now?");
+    let shown = summaries(&mut stage);
+    assert_eq!(shown.iter().map(|(_, is_cut)| *is_cut).collect::<Vec<_>>(), [true, true], "one for each of the two");
+    assert!(shown[0].0.starts_with("question 0 | answer 0 w0") && shown[0].0.contains(" | answer 1 w0"));
+    assert!(shown[1].0.starts_with("so far: summary 1") && shown[1].0.contains(" | answer 3 w0"), "{}", shown[1].0);
+    assert_eq!(standing(&stage), "so far: summary 2", "the last stands for all of them");
+    assert!(compactions(&stage).iter().all(|compacted| compacted.by.is_some()));
+    stage.answer("speaker", "fine");
+    assert!(stage.session().is_idle());
+}
+
+#[test]
+fn a_summary_stands_on_where_the_next_one_fails() {
+    for summary in [None, Some(" \n")] {
+        let mut stage = stage(summarised(speaker()));
+        talk_until_full(&mut stage);
+        stage.answer("scribe", "they talked").answer("speaker", &words(200));
+        talk_until(&mut stage, |stage| stage.open_roles() == ["scribe"]);
+        assert!(stage.prompt("scribe").messages[0].text().starts_with("so far: they talked"));
+        match summary {
+            None => stage.fail("scribe", FailureKind::Refused),
+            Some(blank) => stage.answer("scribe", blank),
+        };
+        assert_eq!(standing(&stage), "so far: they talked");
+        let compactions = compactions(&stage);
+        assert_eq!(compactions[0].by, compactions[1].by, "that is who wrote what stands");
+    }
+}
+
+#[test]
+fn a_summary_stands_on_where_a_vendor_finds_the_prompt_too_long() {
+    let mut stage = stage(summarised(speaker()));
+    talk_until_full(&mut stage);
+    stage.answer("scribe", "they talked").answer("speaker", &words(200));
+    stage.say("and now?").answer("speaker", &words(200)).say("well?").fail("speaker", FailureKind::ContextTooLong);
+    assert_eq!(compactions(&stage).len(), 2);
+    assert_eq!(standing(&stage), "so far: they talked");
+}
+
+#[test]
+fn a_summary_gives_way_where_there_is_no_room_for_it() {
+    let mut wide = speaker();
+    wide.compaction.tokens_max = 900;
+    let mut stage = stage(summarised(wide));
+    stage.window(8_000);
+    talk_until(&mut stage, |stage| stage.open_roles() == ["scribe"]);
+    stage.answer("scribe", &words(800));
+    assert!(standing(&stage).starts_with("so far: w0"));
+    stage.answer("speaker", &words(200)).window(1_400);
+    stage.say("and now on a small model");
+    while stage.open_roles() == ["scribe"] {
+        stage.fail("scribe", FailureKind::Refused);
+    }
+    assert_eq!(stage.open_roles(), ["speaker"], "the call is made all the same");
+    let receipt = &stage.session().calls.values().next().expect("it is open").opened.receipt;
+    assert!(receipt.tokens + 200 + 256 <= 1_400, "{}", receipt.tokens);
+}
+
+#[test]
+fn a_summary_that_there_is_no_room_for_is_not_asked_for() {
+    let asked = |question: usize| {
+        let mut stage = stage(summarised(speaker()));
+        for _ in 0..4 {
+            stage.say("go on").answer("speaker", &words(200));
+        }
+        stage.say(&words(question));
+        let asked = stage.open_roles() == ["scribe"];
+        if asked {
+            stage.answer("scribe", &words(100));
+        }
+        let receipt = &stage.session().calls.values().next().expect("it is open").opened.receipt;
+        assert_eq!(stage.open_roles(), ["speaker"], "one is enough");
+        assert!(receipt.tokens + 200 + 256 <= WINDOW, "{}", receipt.tokens);
+        asked
+    };
+    assert!(asked(1_400), "there is room for a whole one");
+    assert!(asked(1_500), "there is room for half of one");
+    assert!(!asked(1_525), "there is hardly any");
 }
 
 #[test]

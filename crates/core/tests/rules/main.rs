@@ -2,8 +2,11 @@
 
 mod accounts;
 mod busy;
+mod by_hand;
+mod cancelling;
 mod closing;
 mod compaction;
+mod copying;
 mod deciding;
 mod limits;
 mod phases;

@@ -145,15 +145,18 @@ fn the_answer_to_a_cancelled_call_is_kept_and_paid_for_too() {
 #[test]
 fn a_failure_after_giving_up_is_recorded_for_what_it_took_and_the_flow_is_not_told() {
     let mut stage = chat();
-    stage.say("hi").command(Command::Cancel).say("again");
+    stage.say("hi").fail("speaker", FailureKind::Overload).command(Command::Cancel).say("again");
     let spent = Spent { usage: None, cost_microusd: Some(7) };
     let took = |spent| Failure { spent, ..Failure::new(FailureKind::Network, "cut off") };
-    let late = |spent| Input::Failure { call: CallId(1), attempt: 1, failure: took(spent) };
-    assert!(stage.try_give(late(None)).is_err(), "one that took nothing is nobody's business");
+    let late = |spent| Input::Failure { call: CallId(1), attempt: 2, failure: took(spent) };
+    assert!(
+        stage.try_give(late(None)).is_err(),
+        "of one that nobody thought was under way, that it took nothing is no news"
+    );
     stage.give(late(Some(spent)));
     assert!(stage.session().turn.is_some(), "the turn that runs has nothing to do with it");
     let ledger = &stage.session().ledger;
-    assert_eq!((ledger.total.failed, ledger.total.cost_microusd, ledger.turn.failed), (1, 7, 0));
+    assert_eq!((ledger.total.failed, ledger.total.cost_microusd, ledger.turn.failed), (2, 7, 0));
     assert!(stage.try_give(late(Some(spent))).is_err(), "it comes once");
     stage.give(answer(2, 1, "yes"));
     assert_eq!(stage.said(), "yes");

@@ -157,6 +157,7 @@ impl Actor {
             count: &*self.shared.count,
             texts: &self.resident.shelf,
             catalog: &self.shared.casting,
+            doing: self.shared.doing(),
         }
     }
 

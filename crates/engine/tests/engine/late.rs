@@ -63,6 +63,7 @@ async fn an_answer_that_comes_when_its_session_rests_is_recorded_and_paid_for() 
     let (engine, mut calls, session) = pairs(&MemoryDisk::new()).await;
     let (report, second) = turn_without(&engine, &mut calls, &session).await;
     assert_eq!((report.outcome, report.spent.answered, report.spent.late), (Outcome::Done, 1, 0));
+    assert_eq!(report.spent.unknown, 1, "it may be billed, and nobody knows yet");
     pass(10_000).await;
     assert_eq!(engine.at_work(), 0, "the session rests, whatever is still out");
     second.answer("sorry for the delay");
@@ -70,6 +71,7 @@ async fn an_answer_that_comes_when_its_session_rests_is_recorded_and_paid_for() 
     assert_eq!(late(&engine, &session).await, said(2, "sorry for the delay"));
     let ledger = state(&engine, &session).await.session.ledger;
     assert_eq!((ledger.total.answered, ledger.total.late, ledger.turn.late), (1, 1, 1));
+    assert_eq!((ledger.total.unknown, ledger.turn.unknown), (0, 0), "now it is known");
     assert!(ledger.total.output > report.spent.output);
     assert_eq!(engine.at_work(), 0, "and rests again");
 }
@@ -104,6 +106,7 @@ async fn what_the_user_stops_is_stopped_at_once() {
         first.dropped().await;
         second.dropped().await;
         assert_eq!(first.at.elapsed(), Duration::ZERO);
+        assert_eq!(state(&engine, &session).await.session.ledger.total.unknown, 2, "both may be billed");
     }
     let (engine, mut calls, session) = pairs(&MemoryDisk::new()).await;
     let (_, second) = turn_without(&engine, &mut calls, &session).await;
@@ -212,13 +215,14 @@ async fn one_that_fails_is_not_tried_again_and_counts_for_what_it_took() {
     let before = events(&engine, &session).await.len();
     second.fail(FailureKind::Overload);
     pass(10).await;
-    assert_eq!(events(&engine, &session).await.len(), before, "it took nothing");
+    assert_eq!(events(&engine, &session).await.len(), before + 1, "that it took nothing is worth knowing");
     fourth.say("I was going");
     fourth.fail_with(Failure::new(FailureKind::Network, "cut off").after(None));
     pass(10).await;
     let events = events(&engine, &session).await;
     assert!(matches!(events.last(), Some(Event::CallFailed { call: CallId(4), .. })), "{:?}", events.last());
-    assert_eq!(state(&engine, &session).await.session.ledger.turn.failed, 1);
+    let ledger = state(&engine, &session).await.session.ledger;
+    assert_eq!((ledger.turn.failed, ledger.total.failed, ledger.total.unknown), (1, 2, 0));
     calls.none().await;
 }
 

@@ -1,13 +1,18 @@
 //! Sessions as files, and sessions from sessions.
 
-use segue_core::decide::Command;
-use segue_core::event::{Event, Outcome};
-use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, Error};
-use segue_store::Query;
-use segue_store::memory::{Fault, MemoryDisk};
+use std::sync::Arc;
 
-use crate::lab::{Calls, ask, engine, events, open, outcomes, pass, state, turn};
+use segue_core::decide::Command;
+use segue_core::event::{CallWish, Event, Outcome};
+use segue_core::flow::{Rules, Step};
+use segue_core::ids::{CallId, Seq, SessionId};
+use segue_core::scope::Scope;
+use segue_engine::{Engine, Error, Recovery, Setup};
+use segue_store::Query;
+use segue_store::memory::{Fault, MemoryDisk, MemoryStore};
+use segue_testkit::Puppet;
+
+use crate::lab::{Calls, ask, engine, engine_of, events, open, outcomes, pass, setup, state, turn};
 
 type Damage = Box<dyn Fn(&mut Vec<String>)>;
 
@@ -115,6 +120,59 @@ async fn a_fork_in_the_middle_of_a_turn_begins_after_it_and_the_turn_goes_on() {
     assert_eq!(shown, ["one", "to one", "two", "to two", "four"], "what came of the turn is not known to the fork");
     call.answer("to four");
     asked.await.expect("it lives").expect("it is answered");
+}
+
+/// A turn sets the worker going and ends.
+fn sets_going() -> Arc<dyn Rules> {
+    let spec = Puppet::spec_of(Puppet::role("worker", Scope::session()));
+    Arc::new(Puppet::new(spec, |_, event| match &event.event {
+        Event::TurnStarted { .. } => {
+            let wish = CallWish::new("worker", "note").note(serde_json::json!("dig"));
+            vec![Step::EndTurn(Outcome::Done), Step::Call(wish)]
+        }
+        _ => Vec::new(),
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_made_by_hand_makes_what_goes_on_beside_the_turns_when_it_is_taken_up() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls) = engine_of(&disk, sets_going()).await;
+    let session = open(&one).await;
+    one.send(&session, "go".into()).await.expect("accepted");
+    let there = calls.next().await;
+    let (setup, _nobody) = setup(MemoryStore::open(&disk), sets_going());
+    let by_hand = Engine::start(Setup { recovery: Recovery::Never, ..setup }).await.expect("it starts");
+    let fork = by_hand.fork(&session, None, Some("fork".into())).await.expect("it forks");
+    by_hand.shutdown().await;
+    let here = calls.next().await;
+    assert_eq!((here.facts.session.as_str(), here.facts.call, here.facts.attempt), ("fork", CallId(1), 1));
+    here.answer("dug here");
+    there.answer("dug there");
+    pass(10).await;
+    for branch in [&session, &fork] {
+        let total = state(&one, branch).await.session.ledger.total;
+        assert_eq!((total.answered, total.unknown, total.late), (1, 0, 0), "{branch} pays for its own");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_made_by_hand_before_a_turn_begins_is_answered_when_it_is_taken_up() {
+    let disk = MemoryDisk::new();
+    let (one, mut calls, session) = two_turns(&disk).await;
+    let said = events(&one, &session).await.iter().rposition(|event| matches!(event, Event::MessageReceived(_)));
+    let at = Seq(said.expect("it was said") as u64 + 1);
+    let (setup, _nobody) = setup(MemoryStore::open(&disk), crate::lab::chat());
+    let by_hand = Engine::start(Setup { recovery: Recovery::Never, ..setup }).await.expect("it starts");
+    let fork = by_hand.fork(&session, Some(at), Some("fork".into())).await.expect("it forks");
+    assert!(state(&by_hand, &fork).await.session.calls.is_empty());
+    by_hand.shutdown().await;
+    let call = calls.next().await;
+    assert_eq!((call.facts.session.as_str(), call.facts.attempt, call.last().as_str()), ("fork", 1, "two"));
+    call.answer("to two, otherwise");
+    pass(10).await;
+    let total = state(&one, &fork).await.session.ledger.total;
+    assert_eq!((total.answered, total.unknown), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]

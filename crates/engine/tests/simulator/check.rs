@@ -188,7 +188,12 @@ fn nobody_is_left_without_a_word(journal: &Journal) {
 
 fn the_ledger_is_the_sum(journal: &Journal) {
     let mut sum = Tally::default();
+    // Those that were cancelled under way, until they are heard of.
+    let mut in_flight: BTreeSet<CallId> = BTreeSet::new();
     for recorded in &journal.events {
+        if let Event::CallAnsweredLate { call, .. } | Event::CallFailed { call, .. } = &recorded.event {
+            sum.unknown -= u32::from(in_flight.remove(call));
+        }
         let spent = match &recorded.event {
             Event::CallAnswered(answered) => {
                 sum.answered += 1;
@@ -206,6 +211,10 @@ fn the_ledger_is_the_sum(journal: &Journal) {
                 sum.unknown += 1;
                 None
             }
+            Event::CallCancelled { call, in_flight: true, .. } => {
+                sum.unknown += u32::from(in_flight.insert(*call));
+                None
+            }
             _ => None,
         };
         let Some((usage, cost)) = spent else { continue };
@@ -218,11 +227,11 @@ fn the_ledger_is_the_sum(journal: &Journal) {
     let ledger = &journal.state.session.ledger;
     assert_eq!(ledger.total, sum, "the ledger is the sum of what was recorded");
     let add = |tallies: Vec<&Tally>| {
-        tallies
-            .iter()
-            .fold((0, 0, 0), |sum, tally| (sum.0 + tally.answered, sum.1 + tally.input, sum.2 + tally.cost_microusd))
+        tallies.iter().fold((0, 0, 0, 0), |sum, tally| {
+            (sum.0 + tally.answered, sum.1 + tally.unknown, sum.2 + tally.input, sum.3 + tally.cost_microusd)
+        })
     };
-    let total = (sum.answered, sum.input, sum.cost_microusd);
+    let total = (sum.answered, sum.unknown, sum.input, sum.cost_microusd);
     assert_eq!(add(ledger.roles.values().collect()), total, "roles add up");
     assert_eq!(add(ledger.models.values().collect()), total, "models add up");
 }
@@ -303,6 +312,7 @@ fn nothing_is_done_twice(journal: &Journal, notes: &Notes) {
     let mut calls: BTreeMap<CallId, Stands> = BTreeMap::new();
     let mut tools: BTreeMap<ToolRunId, bool> = BTreeMap::new();
     let mut begun: BTreeSet<(CallId, u32)> = BTreeSet::new();
+    let mut left: BTreeSet<CallId> = BTreeSet::new();
     // What a copy was made of happened elsewhere.
     let forked = journal.events.iter().rposition(|recorded| matches!(recorded.event, Event::SessionForked { .. }));
     let own = forked.map_or(0, |place| place + 1);
@@ -317,9 +327,28 @@ fn nothing_is_done_twice(journal: &Journal, notes: &Notes) {
             assert_eq!(tools.get(&run.run), Some(&true), "{} is run while it is owed", run.run);
         }
         follow(recorded, &mut calls, &mut tools, &begun);
+        what_was_left_was_not_lost(recorded, &calls, &mut left);
     }
     streams.for_each(|stream| begins(stream, &calls, &mut begun));
     assert_eq!(runs.count(), 0, "no tool runs when everything rests");
+}
+
+/// A copy has not begun what it was copied with, until somebody takes it up: it cannot have been lost, and is nobody's to pay.
+fn what_was_left_was_not_lost(recorded: &Recorded, calls: &BTreeMap<CallId, Stands>, left: &mut BTreeSet<CallId>) {
+    match &recorded.event {
+        Event::SessionForked { .. } => {
+            let open = calls.iter().filter(|(_, stands)| matches!(stands, Stands::Open { held: false, .. }));
+            left.extend(open.map(|(call, _)| *call));
+        }
+        Event::CallTakenUp { call } => assert!(left.remove(call), "{call} is taken up, and was not left"),
+        Event::CallUnknown { call, .. } | Event::CallCancelled { call, in_flight: true, .. } => {
+            assert!(!left.contains(call), "{call} was left by another, and is said to have been under way");
+        }
+        Event::CallAnswered(answered) => {
+            assert!(!left.contains(&answered.call), "{} was made, and nobody took it up", answered.call);
+        }
+        _ => {}
+    }
 }
 
 /// The try that an event of another session's past answers.
@@ -382,8 +411,13 @@ fn follow(
         Event::CallFailed { call, next, .. }
         | Event::CallUnknown { call, next, .. }
         | Event::CallResolved { call, next } => missed(call, next),
-        Event::CallCancelled { call, .. } => {
-            calls.insert(*call, Stands::Cancelled);
+        Event::CallCancelled { call, in_flight, .. } => {
+            if let Some(Stands::Open { attempt, held: false }) = calls.insert(*call, Stands::Cancelled) {
+                assert!(
+                    *in_flight || !begun.contains(&(*call, attempt)),
+                    "{call} (try {attempt}) was asked, and that it may be billed is not said"
+                );
+            }
         }
         Event::CallAnsweredLate { call, .. } => {
             let stood = calls.insert(*call, Stands::Closed);

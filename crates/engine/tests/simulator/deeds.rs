@@ -7,9 +7,13 @@ use std::time::Duration;
 use segue_core::decide::Change;
 use segue_core::event::{Busy, Event};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId};
-use segue_engine::{Engine, Error, Message, Update};
+use segue_engine::chance::Chance;
+use segue_engine::clock::RuntimeClock;
+use segue_engine::{Engine, Error, Message, Recovery, Setup, Update};
+use segue_models::Models;
 use segue_store::Store;
 use segue_store::memory::{MemoryDisk, MemoryStore};
+use segue_testkit::Words;
 
 use crate::plan::{Deed, From, How, Through};
 use crate::store::now;
@@ -123,9 +127,9 @@ async fn perform(hand: &Hand, deed: Deed) {
     }
 }
 
-type Words = (String, Option<String>, Option<Busy>);
+type Said = (String, Option<String>, Option<Busy>);
 
-async fn say(hand: &Hand, session: SessionId, (text, key, busy): Words, how: How, through: Through) {
+async fn say(hand: &Hand, session: SessionId, (text, key, busy): Said, how: How, through: Through) {
     let key = key.map(IdempotencyKey::from);
     let head = head(&hand.world.disk, &session);
     let place = {
@@ -156,10 +160,34 @@ async fn fork(hand: &Hand, session: &SessionId, at_percent: Option<u64>) {
         },
         None => None,
     };
-    match hand.first.fork(session, at, Some(to)).await {
+    // Half of those in the middle are made by a program that makes no calls, and left for others to take up.
+    let forked = match at_percent {
+        Some(percent) if percent % 2 == 0 => {
+            let by_hand = by_hand(hand).await;
+            let forked = by_hand.fork(session, at, Some(to)).await;
+            by_hand.shutdown().await;
+            forked
+        }
+        _ => hand.first.fork(session, at, Some(to)).await,
+    };
+    match forked {
         Ok(fork) => hand.add(fork),
         Err(error) => hand.note("a fork", &error),
     }
+}
+
+/// Another program on the same disk, which only writes down what it is told.
+async fn by_hand(hand: &Hand) -> Engine {
+    let store = Arc::new(MemoryStore::open(&hand.world.disk));
+    let flows = hand.first.flows().cloned().collect();
+    let setup = Setup {
+        recovery: Recovery::Never,
+        clock: Arc::new(RuntimeClock::starting(hand.first.now())),
+        chance: Chance::seeded(1),
+        count: Arc::new(Words),
+        ..Setup::new(store, flows, Models::new(), "nobody")
+    };
+    Engine::start(setup).await.expect("an engine starts")
 }
 
 async fn copy(hand: &Hand, session: &SessionId) {

@@ -225,7 +225,7 @@ impl Memory {
             Event::CallUnknown { call, next: Next::GiveUp, .. } | Event::CallResolved { call, next: Next::GiveUp } => {
                 self.missed(*call, "lost when the process died");
             }
-            Event::CallCancelled { call, reason } => self.missed(*call, reason),
+            Event::CallCancelled { call, reason, .. } => self.missed(*call, reason),
             Event::Said(said) => self.heard(said),
             // What the plan was shown in may be folded now.
             Event::ThreadCompacted(compacted) if self.thread == Some(compacted.thread) => self.shown = None,

@@ -174,11 +174,12 @@ fn call_json(row: &CallRow) -> Value {
         "role": row.role,
         "model": row.model,
         "failed_tries": row.lost.failed,
-        "unknown_tries": row.unknown,
+        "unknown_tries": row.lost.unknown,
     });
     let more = match &row.end {
         CallEnd::Open => json!({ "end": "open" }),
         CallEnd::Failed(reason) => json!({ "end": "failed", "reason": reason }),
+        CallEnd::Cancelled { reason, .. } => json!({ "end": "failed", "reason": format!("cancelled: {reason}") }),
         CallEnd::Answered { usage, counted_by, cost_microusd, ms, stop } => json!({
             "end": "answered",
             "tokens_in": usage.input,

@@ -71,11 +71,14 @@ fn heading(id: &SessionId, session: &Session, screen: Screen) -> String {
             waiting => format!(", {} waiting behind it", amount::several(waiting, "message")),
         };
         lines.push(paint.warn(format!("{} is not finished{waiting}", turn.id)));
+    } else if !session.queue.is_empty() && session.closed.is_none() {
+        let waiting = amount::several(session.queue.len() as u64, "message");
+        lines.push(paint.warn(format!("{waiting} waiting for an answer")));
     }
     for (call, open) in &session.calls {
         lines.push(paint.warn(match open.status {
             CallStatus::Held => format!("{call} waits for your decision: segue resolve {id} {call} retry|fail"),
-            CallStatus::Due => format!("{call} is owed (try {})", open.attempt),
+            CallStatus::Due | CallStatus::Left(_) => format!("{call} is owed (try {})", open.attempt),
             CallStatus::Waiting(at) => format!("{call} is owed again at {}", amount::time_of_day(at)),
         }));
     }

@@ -65,7 +65,11 @@ fn a_killed_turn_can_be_cancelled_without_calling_anybody() {
     assert_eq!(place.ok(&["rename", "a", "left behind"]), "a is called “left behind”\n");
     assert_eq!(place.ok(&["cancel", "a"]), "t2 of a is cancelled\n");
     let events = place.ok(&["show", "a", "--events"]);
-    assert!(events.contains("c2 cancelled: stopped by hand") && !events.contains("maybe billed"), "{events}");
+    assert!(events.contains("c2 cancelled in flight, maybe billed: stopped by hand"), "{events}");
+    let shown = place.ok(&["show", "a"]);
+    assert!(shown.contains("1 call · 1 of unknown end, maybe billed · 40 in, 5 out"), "{shown}");
+    let explained = place.ok(&["explain", "a", "c2"]);
+    assert!(explained.contains("c2 cancelled in flight, maybe billed: stopped by hand"), "{explained}");
     assert!(!place.ok(&["doctor"]).contains("unfinished"));
     assert_eq!(place.fails(&["cancel", "a"]), "error: no turn is running, so there is nothing to cancel\n");
 }
@@ -76,6 +80,7 @@ fn a_killed_turn_is_left_out_of_a_fork() {
     assert_eq!(place.ok(&["fork", "a", "--name", "b"]), "b is forked from a\n");
     let shown = place.ok(&["show", "b"]);
     assert!(shown.contains("t2 was cancelled") && !shown.contains("is owed"), "{shown}");
+    assert!(!shown.contains("maybe billed"), "the fork did not make that call: {shown}");
     assert!(place.ok(&["show", "a"]).contains("t2 is not finished"), "the original waits as before");
 }
 

@@ -71,6 +71,26 @@ fn a_fork_begins_with_the_past_and_goes_its_own_way() {
 }
 
 #[test]
+fn a_fork_between_a_message_and_its_turn_answers_it_when_it_is_used_and_pays_for_it_once() {
+    let place = Place::with_session(&["one", "two"]);
+    assert_eq!(place.ok(&["fork", "a", "--at", "9", "--name", "b"]), "b is forked from a at 9\n");
+    let shown = place.ok(&["show", "b"]);
+    assert!(shown.contains("1 message waiting for an answer\n") && !shown.contains("is owed"), "{shown}");
+    let doctor = place.ok(&["doctor"]);
+    assert!(doctor.contains("1 session with an unfinished turn, taken up when used next: b\n"), "{doctor}");
+    // Nobody had to know of the models of the session when it was forked.
+    assert!(place.run(&["send", "--session", "b", "three"]).out.contains("(rehearsal)"));
+    let events = place.ok(&["show", "b", "--events"]);
+    for wanted in
+        ["forked from a at 9", "t2 begins with m2", "c2 assistant asked reply on rehearsal", "t2 done", "t3 done"]
+    {
+        assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
+    }
+    let shown = place.ok(&["show", "b"]);
+    assert!(shown.contains("3 turns · 3 calls · ") && !shown.contains("maybe billed"), "{shown}");
+}
+
+#[test]
 fn a_closed_session_takes_no_message_and_can_be_forked() {
     let place = Place::with_session(&["hello"]);
     place.ok(&["export", "a", "-o", "a.jsonl"]);

@@ -68,6 +68,8 @@ pub struct CallBrief {
     pub recomputes: Option<String>,
     /// Tries so far.
     pub attempts: u32,
+    /// Those of unknown end: maybe billed.
+    pub unknown: u32,
     /// `open`, `waiting`, `held`, `answered`, `failed`, `cancelled` or `late`.
     pub status: String,
     /// Why it failed or was cancelled, or what ended the last try.
@@ -150,6 +152,7 @@ pub fn brief(note: &CallNote, spec: &FlowSpec) -> CallBrief {
         compacts: note.compacts.map(|thread| thread.to_string()),
         recomputes: note.recomputes.as_ref().map(|(call, _)| call.to_string()),
         attempts: attempts(note),
+        unknown: note.unknown,
         status: status.to_owned(),
         problem,
         ended: None,
@@ -188,6 +191,10 @@ fn attempts(note: &CallNote) -> u32 {
     match &note.end {
         Some(CallEnd::Failed { .. }) => tried,
         Some(CallEnd::Answered { late: true, .. }) => tried.max(1),
+        // The try that was under way when it was cancelled has failed since.
+        Some(CallEnd::Cancelled { place, .. }) if note.tries.last().is_some_and(|last| last.place.seq > place.seq) => {
+            tried
+        }
         Some(_) => tried + 1,
         None if matches!(last_next(note), Some(Next::Retry { .. } | Next::Ask)) => tried,
         None => tried + 1,

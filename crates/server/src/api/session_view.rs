@@ -194,7 +194,7 @@ fn open_calls(session: &segue_core::session::Session) -> Vec<OpenCallView> {
         model: open.opened.model.to_string(),
         attempt: open.attempt,
         status: match open.status {
-            CallStatus::Due => CallStands::Due,
+            CallStatus::Due | CallStatus::Left(_) => CallStands::Due,
             CallStatus::Waiting(until) => CallStands::Waiting { until: until.0 },
             CallStatus::Held => CallStands::Held,
         },

@@ -97,24 +97,29 @@ impl Chronicle {
         match event {
             Event::CallFailed { call, attempt, failure, next } => {
                 self.attempted(*call, Try { place, attempt: Some(*attempt), line: line(), next: Some(*next) });
+                self.found(*call);
                 self.spend(*call, |tally| tally.failed(failure.spent));
                 self.given_up(*call, *next, place, failure.to_string());
             }
             Event::CallUnknown { call, attempt, next } => {
                 self.attempted(*call, Try { place, attempt: Some(*attempt), line: line(), next: Some(*next) });
-                self.spend(*call, |tally| tally.unknown += 1);
+                self.lost(*call);
                 self.given_up(*call, *next, place, "its answer was lost when the process died".to_owned());
             }
             Event::CallResolved { call, next } => {
                 self.attempted(*call, Try { place, attempt: None, line: line(), next: Some(*next) });
                 self.given_up(*call, *next, place, "taken as failed by hand".to_owned());
             }
-            Event::CallCancelled { call, reason } => {
+            Event::CallCancelled { call, reason, in_flight } => {
                 if let Some(note) = self.calls.get_mut(call) {
-                    note.end = Some(CallEnd::Cancelled { place, why: reason.clone() });
+                    note.end = Some(CallEnd::Cancelled { place, why: reason.clone(), in_flight: *in_flight });
+                }
+                if *in_flight {
+                    self.lost(*call);
                 }
             }
             Event::CallAnsweredLate { call, text, usage, counted_by, cost_microusd } => {
+                self.found(*call);
                 if let Some(note) = self.calls.get_mut(call) {
                     note.end = Some(CallEnd::Answered {
                         place,
@@ -127,10 +132,7 @@ impl Chronicle {
                         late: true,
                     });
                 }
-                self.spend(*call, |tally| {
-                    tally.late += 1;
-                    spent(tally, *usage, *cost_microusd);
-                });
+                self.spend(*call, |tally| tally.answered_late(*usage, *cost_microusd));
             }
             Event::ToolOpened(opened) => {
                 let note = ToolNote {
@@ -211,6 +213,7 @@ impl Chronicle {
             compacts: opened.compacts,
             recomputes: opened.recomputes.as_ref().map(|again| (again.call, again.changed.clone())),
             tries: Vec::new(),
+            unknown: 0,
             end: None,
         };
         self.calls.insert(opened.call, note);
@@ -314,6 +317,25 @@ impl Chronicle {
             && note.end.is_none()
         {
             note.end = Some(CallEnd::Failed { place, why });
+        }
+    }
+
+    /// A try of a call has an unknown end.
+    fn lost(&mut self, call: CallId) {
+        if let Some(note) = self.calls.get_mut(&call) {
+            note.unknown += 1;
+        }
+        self.spend(call, |tally| tally.unknown += 1);
+    }
+
+    /// A call is heard of. If it was cancelled while it was under way, its end is known now.
+    fn found(&mut self, call: CallId) {
+        let Some(note) = self.calls.get_mut(&call) else { return };
+        if let Some(CallEnd::Cancelled { in_flight, .. }) = &mut note.end
+            && std::mem::take(in_flight)
+        {
+            note.unknown = note.unknown.saturating_sub(1);
+            self.spend(call, Tally::found);
         }
     }
 

@@ -143,6 +143,8 @@ pub struct CallNote {
     pub recomputes: Option<(CallId, Vec<FragmentName>)>,
     /// Tries that brought no answer.
     pub tries: Vec<Try>,
+    /// Tries of unknown end: maybe billed.
+    pub unknown: u32,
     /// How it ended, if it did.
     pub end: Option<CallEnd>,
 }
@@ -195,6 +197,8 @@ pub enum CallEnd {
         place: Place,
         /// Why.
         why: String,
+        /// Whether it was under way then and was not heard of since: it may have been billed.
+        in_flight: bool,
     },
 }
 

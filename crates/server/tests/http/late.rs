@@ -69,7 +69,13 @@ async fn a_late_answer_is_told_in_the_turn_it_was_asked_in_though_another_runs()
     let opening = Opening { session: Some("s".into()), settings, ..Opening::default() };
     let session = engine.open(&"concierge".into(), opening).await.expect("it opens");
 
-    assert_eq!(lab.say("s", "rent or buy?").await["outcome"]["is"], "done");
+    let report = lab.say("s", "rent or buy?").await;
+    assert_eq!((&report["outcome"]["is"], &report["spent"]["unknown"]), (&json!("done"), &json!(1)));
+    let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
+    assert_eq!(turns["turns"][0]["spent"]["unknown"], 1, "it may be billed");
+    let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
+    let call = find(&calls, "calls", |call| call["status"] == "cancelled");
+    assert_eq!((&call["attempts"], &call["unknown"]), (&json!(1), &json!(1)));
     engine.send(&session, Message::from("I stay for long.")).await.expect("accepted");
     held.expert.notify_one();
     happens(&engine, &session, |event| matches!(event, Event::CallAnsweredLate { .. })).await;
@@ -83,10 +89,13 @@ async fn a_late_answer_is_told_in_the_turn_it_was_asked_in_though_another_runs()
     let began = find(&events, "events", |event| event["is"] == "turn_started" && event["turn"] == "t2");
     assert!(began["seq"].as_u64() < late["seq"].as_u64(), "another turn ran then");
     let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
-    let spent = |turn: &str| find(&turns, "turns", |view| view["turn"] == turn)["spent"]["late"].clone();
-    assert_eq!((spent("t1"), spent("t2")), (json!(1), json!(0)));
+    let spent = |turn: &str| {
+        let spent = &find(&turns, "turns", |view| view["turn"] == turn)["spent"];
+        [spent["late"].clone(), spent["unknown"].clone()]
+    };
+    assert_eq!((spent("t1"), spent("t2")), ([json!(1), json!(0)], [json!(0), json!(0)]));
     let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
     let call = find(&calls, "calls", |call| call["call"] == late["call"]);
-    assert_eq!((&call["status"], &call["turn"]), (&json!("late"), &json!("t1")));
+    assert_eq!((&call["status"], &call["turn"], &call["unknown"]), (&json!("late"), &json!("t1"), &json!(0)));
     lab.stop().await;
 }

@@ -92,6 +92,9 @@ async fn a_turn_is_stopped_and_nothing_runs_then() {
     assert_eq!(lab.post("/v1/sessions/fox/cancel", json!({})).await.problem(409), "nothing-runs");
     let turns = lab.get("/v1/sessions/fox/turns").await.expect(200);
     assert_eq!(turns["turns"][0]["outcome"], json!({"is": "cancelled"}));
+    assert_eq!(turns["turns"][0]["spent"]["unknown"], 1, "it was under way, and may be billed");
+    let ledger = lab.get("/v1/sessions/fox/ledger").await.expect(200);
+    assert_eq!((&ledger["total"]["unknown"], &ledger["turns"][0]["spent"]["unknown"]), (&json!(1), &json!(1)));
     assert_eq!(turns["turns"][1]["said"][0]["text"], "You said: later");
 }
 

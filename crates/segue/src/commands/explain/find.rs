@@ -99,6 +99,7 @@ pub async fn find(engine: &Engine, session: &SessionId, wanted: CallId) -> anyho
                 Event::CallFailed { call, .. }
                 | Event::CallMoved { call, .. }
                 | Event::CallUnknown { call, .. }
+                | Event::CallTakenUp { call }
                 | Event::CallResolved { call, .. }
                 | Event::CallCancelled { call, .. }
                 | Event::CallAnsweredLate { call, .. }

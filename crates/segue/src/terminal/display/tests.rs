@@ -160,6 +160,7 @@ fn the_failure_of_a_call_that_was_given_up_is_not_told() {
         account: None,
         tokens: 0,
         stopped: false,
+        in_flight: false,
     };
     scene.session.given_up.push_back(given_up);
     scene.failed(1, Next::GiveUp).shows("").failed(2, Next::GiveUp).shows("c2: rate limit: slow down");
@@ -168,7 +169,11 @@ fn the_failure_of_a_call_that_was_given_up_is_not_told() {
 #[test]
 fn a_turn_that_did_not_end_well_says_so() {
     let mut scene = Scene::live();
-    scene.words(1, "Half").event(Event::CallCancelled { call: CallId(1), reason: "stopped".to_owned() });
+    scene.words(1, "Half").event(Event::CallCancelled {
+        call: CallId(1),
+        reason: "stopped".to_owned(),
+        in_flight: true,
+    });
     scene.ended(&Outcome::Cancelled).shows("Half\n— cancelled —");
     scene.ended(&Outcome::Failed { reason: "no key".to_owned() });
     scene.shows("Half\n— cancelled —\nthe turn failed: no key");
