@@ -19,8 +19,8 @@ use crate::event::{
 use crate::flow::{FlowSpec, FlowState, Rules};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, GraphName, HandoverKind, IdempotencyKey, MessageId, Millis, ModelName, RoleName, Seq,
-    SessionId, ThreadId, TimerId, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, GraphName, HandoverId, HandoverKind, IdempotencyKey, MessageId, Millis, ModelName,
+    RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, WorkName,
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// What every session has.
+/// What every session has. A decision is taken on a copy of it, so what is large is shared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Session {
     /// Its name.
@@ -115,7 +115,7 @@ pub struct Session {
     /// Timers that run.
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
-    pub threads: BTreeMap<ThreadId, Thread>,
+    pub threads: BTreeMap<ThreadId, Arc<Thread>>,
     /// Which thread stands where.
     #[serde(with = "pairs")]
     pub slots: BTreeMap<Slot, ThreadId>,
@@ -124,12 +124,12 @@ pub struct Session {
     pub resets: BTreeMap<Slot, u32>,
     /// The last prompt of each slot, to compare that of the next thread there with.
     #[serde(with = "pairs")]
-    pub marks: BTreeMap<Slot, Mark>,
+    pub marks: BTreeMap<Slot, Arc<Mark>>,
     /// Where each phase graph stands.
     #[serde(with = "pairs")]
-    pub phases: BTreeMap<PhaseKey, Stand>,
+    pub phases: BTreeMap<PhaseKey, Arc<Stand>>,
     /// Handovers made, newest last.
-    pub handovers: VecDeque<Handover>,
+    pub handovers: VecDeque<Arc<Handover>>,
     /// How often each kind of handover was asked for again since one was last made.
     pub asked: BTreeMap<HandoverKind, u32>,
     /// Who works on what.
@@ -166,7 +166,7 @@ pub struct Counters {
     /// Timers.
     pub timer: TimerId,
     /// Handovers.
-    pub handover: crate::ids::HandoverId,
+    pub handover: HandoverId,
     /// Deferred calls.
     pub deferred: u32,
 }
@@ -463,7 +463,7 @@ impl Session {
     /// Where a graph stands; one that was never moved stands at its start.
     #[must_use]
     pub fn stand(&self, graph: &PhaseGraph, key: &PhaseKey) -> Stand {
-        self.phases.get(key).cloned().unwrap_or_else(|| Stand {
+        self.phases.get(key).map(|stand| Stand::clone(stand)).unwrap_or_else(|| Stand {
             now: PhaseState::begin(graph, self.at),
             past: VecDeque::new(),
             handed: BTreeSet::new(),
@@ -489,7 +489,13 @@ impl Session {
     /// The newest handover of a kind.
     #[must_use]
     pub fn handover(&self, kind: &str) -> Option<&Handover> {
-        self.handovers.iter().rev().find(|handover| handover.kind == *kind)
+        self.handovers.iter().rev().find(|handover| handover.kind == *kind).map(|handover| &**handover)
+    }
+
+    /// The handover of this number, if it is among those kept.
+    #[must_use]
+    pub fn handover_made(&self, id: HandoverId) -> Option<&Handover> {
+        self.handovers.iter().find(|handover| handover.id == id).map(|handover| &**handover)
     }
 
     /// The message an agent would take next: urgent ones first, each lane in its order.

@@ -40,7 +40,7 @@ pub struct Thread {
     /// What its first entry is.
     pub first: First,
     /// Its last prompt, to compare the next one with.
-    pub mark: Option<Mark>,
+    pub mark: Option<Arc<Mark>>,
 }
 
 /// What the first entry of a thread is.

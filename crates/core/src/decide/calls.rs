@@ -354,7 +354,7 @@ impl<'a> Draft<'a> {
             tools: shown.tools,
         };
         let before = stood.map_or_else(|| self.session().marks.get(slot), |thread| thread.mark.as_ref());
-        prefix(before, &next)
+        prefix(before.map(|mark| &**mark), &next)
     }
 
     /// The fingerprint of everything a model is sent: equal prompts have equal ones, and only those.

@@ -94,9 +94,9 @@ impl Session {
                 self.last.handover = self.last.handover.max(handover.id);
                 self.asked.remove(&handover.kind);
                 for stand in self.phases.values_mut() {
-                    stand.handed.insert(handover.kind.clone());
+                    Arc::make_mut(stand).handed.insert(handover.kind.clone());
                 }
-                self.handovers.push_back(crate::handover::Handover { at, ..handover.clone() });
+                self.handovers.push_back(Arc::new(crate::handover::Handover { at, ..handover.clone() }));
                 keep_newest(&mut self.handovers, HANDOVERS_KEPT_MAX);
             }
             Event::HandoverAsked { kind } => *self.asked.entry(kind.clone()).or_default() += 1,
@@ -170,7 +170,7 @@ impl Session {
             self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
         rounds.into_iter().for_each(|call| self.end_round(call));
         for stand in self.phases.values_mut().filter(|stand| stand.counted == Some(turn)) {
-            stand.now.turn_ended();
+            Arc::make_mut(stand).now.turn_ended();
         }
     }
 
@@ -187,7 +187,7 @@ impl Session {
             let opening = opened.receipt.opening.iter();
             let opening = opening.filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
             let new = Thread::open(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
-            self.threads.insert(*thread, new);
+            self.threads.insert(*thread, Arc::new(new));
             if tag.fresh.is_none()
                 && let Some(old) = self.slots.insert(slot.clone(), *thread)
             {
@@ -198,11 +198,11 @@ impl Session {
             Some(round) => (round.root, round.round + 1),
             None => (opened.call, 0),
         };
-        if let Some(thread) = self.threads.get_mut(&thread_id) {
+        if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             thread.busy = Some(opened.call);
             thread.used = at;
             let ask = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
-            let mark = Mark {
+            let mark = Arc::new(Mark {
                 call: opened.call,
                 thread: thread_id,
                 compactions: thread.compactions,
@@ -211,7 +211,7 @@ impl Session {
                 ask: ask.collect(),
                 asked: Asked::InPassing,
                 tools: opened.tools,
-            };
+            });
             thread.mark = Some(mark.clone());
             // A late round of a thread that was left behind says nothing about the one that took its place.
             if thread.tag.fresh.is_some() || self.slots.get(&thread.slot) == Some(&thread_id) {
@@ -219,7 +219,7 @@ impl Session {
             }
         }
         if let Some(thread) = opened.compacts.and_then(|thread| self.threads.get_mut(&thread)) {
-            thread.busy = Some(opened.call);
+            Arc::make_mut(thread).busy = Some(opened.call);
         }
         self.evict_threads();
         self.evict_marks();
@@ -271,7 +271,7 @@ impl Session {
         self.learn_weight(opened, answered);
         let thread_id = opened.receipt.thread.thread();
         let waits_for_tools = !answered.tool_calls.is_empty();
-        if let Some(thread) = self.threads.get_mut(&thread_id) {
+        if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
@@ -280,7 +280,7 @@ impl Session {
                 thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
             }
             let marks = thread.mark.iter_mut().chain(self.marks.get_mut(&thread.slot));
-            marks.filter(|mark| mark.call == opened.call).for_each(|mark| mark.asked = Asked::ForGood);
+            marks.filter(|mark| mark.call == opened.call).for_each(|mark| Arc::make_mut(mark).asked = Asked::ForGood);
             thread.push(Entry {
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),
@@ -379,7 +379,8 @@ impl Session {
     /// `call` is done with a thread; it goes back to the round it was shortened in the middle of, if there is one.
     fn release(&mut self, id: ThreadId, call: CallId) {
         if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.busy == Some(call)) {
-            thread.busy = self.rounds.iter().find(|(_, round)| round.thread == id).map(|(call, _)| *call);
+            Arc::make_mut(thread).busy =
+                self.rounds.iter().find(|(_, round)| round.thread == id).map(|(call, _)| *call);
         }
         self.drop_if_left_behind(id);
     }
@@ -414,7 +415,7 @@ impl Session {
     }
 
     fn thread_compacted(&mut self, compacted: &ThreadCompacted) {
-        let Some(thread) = self.threads.get_mut(&compacted.thread) else { return };
+        let Some(thread) = self.threads.get_mut(&compacted.thread).map(Arc::make_mut) else { return };
         let kept: Vec<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
         let summary = (!compacted.summary.is_empty()).then(|| {
             let by = compacted.by.unwrap_or(thread.opened_by);
@@ -453,7 +454,7 @@ impl Session {
     }
 
     fn push_results(&mut self, call: CallId, round: &Round) {
-        let Some(thread) = self.threads.get_mut(&round.thread) else { return };
+        let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
         for Wished { id, text, failed } in &round.results {
             thread.push(Entry {
                 parts: text.iter().copied().collect(),
@@ -467,9 +468,9 @@ impl Session {
     pub(crate) fn stand_mut(&mut self, spec: &FlowSpec, key: &PhaseKey) -> Option<&mut Stand> {
         if !self.phases.contains_key(key) {
             let stand = self.stand(spec.graphs.get(&key.graph)?, key);
-            self.phases.insert(key.clone(), stand);
+            self.phases.insert(key.clone(), Arc::new(stand));
         }
-        self.phases.get_mut(key)
+        self.phases.get_mut(key).map(Arc::make_mut)
     }
 }
 

@@ -187,7 +187,8 @@ fn a_way_out_that_is_barred_for_good_wakes_nobody() {
     assert!(stage.session().phases[&key()].now.open_gates.is_empty());
     let Some(Act::Wake { at }) = stage.session().owed(&spec).pop() else { panic!("there is a deadline") };
     let mut session = stage.session().clone();
-    session.phases.get_mut(&key()).expect("it stands").now.open_gates.insert("first".into());
+    let stand = session.phases.get_mut(&key()).expect("it stands");
+    std::sync::Arc::make_mut(stand).now.open_gates.insert("first".into());
     assert_eq!(session.wake_at(&spec), None);
     stage.pass(at.since(stage.now()));
     assert_eq!(phase(&stage).0, "b");

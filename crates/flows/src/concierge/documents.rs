@@ -180,7 +180,7 @@ pub fn by_hand(view: &View<'_, Memory>, to: &str) -> Option<Step> {
         _ if to == EXECUTOR => (EXECUTION, built_execution(view, Document::new(), &left.said)),
         _ if to != EXPLORER => return None,
         Some(workflow) => {
-            let execution = left.handed.and_then(|id| view.session.handovers.iter().find(|made| made.id == id));
+            let execution = left.handed.and_then(|id| view.session.handover_made(id));
             (OUTCOME, built_outcome(execution, workflow, ""))
         }
         None => (INTENT, built_intent(view, Document::new())),

@@ -56,6 +56,5 @@ pub(super) fn told(block: &str, kind: &str, more: &[(&str, &str)]) -> String {
 
 /// The handover that this visit began with.
 pub(super) fn handed<'v>(view: &View<'v, Memory>) -> Option<&'v Handover> {
-    let handed = view.state.visit.handed?;
-    view.session.handovers.iter().find(|handover| handover.id == handed)
+    view.session.handover_made(view.state.visit.handed?)
 }
