@@ -443,20 +443,18 @@ impl Engine {
         loop {
             // Handed over under the same lock under which a session goes to rest: what is in the mailbox is seen there.
             let handed = self.shared.registry.with(|places| {
-                let rested = match places.remove(session) {
-                    Some(Place::AtWork(desk)) if !desk.jobs.is_closed() => {
-                        let handed =
-                            desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
-                        places.insert(session.clone(), Place::AtWork(desk));
-                        return handed;
-                    }
-                    Some(Place::AtWork(_)) | None => None,
-                    Some(Place::AtRest(resident, _)) => Some(resident),
-                };
+                if let Some(Place::AtWork(desk)) = places.get(session)
+                    && !desk.jobs.is_closed()
+                {
+                    return desk.hand(job);
+                }
                 let (sender, jobs) = mpsc::channel(MAILBOX_INPUTS_MAX);
                 let desk = Desk::new(sender);
-                let handed = desk.jobs.try_send(job).map_err(|refused| Box::new((desk.clone(), refused.into_inner())));
-                places.insert(session.clone(), Place::AtWork(desk.clone()));
+                let handed = desk.hand(job);
+                let rested = match places.insert(session.clone(), Place::AtWork(desk.clone())) {
+                    Some(Place::AtRest(resident, _)) => Some(resident),
+                    Some(Place::AtWork(_)) | None => None,
+                };
                 tokio::spawn(work(self.shared.clone(), session.clone(), rested, desk, jobs));
                 handed
             });

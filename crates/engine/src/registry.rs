@@ -80,6 +80,11 @@ impl Desk {
         Self { jobs, stop: Arc::default() }
     }
 
+    /// Puts a job into the mailbox; gives it back if that is full or closed.
+    pub fn hand(&self, job: Job) -> Result<(), Box<(Self, Job)>> {
+        self.jobs.try_send(job).map_err(|refused| Box::new((self.clone(), refused.into_inner())))
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.jobs.same_channel(&other.jobs)
     }
