@@ -1,7 +1,7 @@
 //! How bytes lie on disk: records of one commit framed together, compressed where that helps, sealed with a checksum
 //! where nothing else tells damage. Total: any bytes give a value or say what is wrong with them.
 
-use crate::limits::{COMPRESS_BYTES_MIN, TRUSTED_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{COMPRESS_BYTES_MIN, COMPRESS_TEXT_BYTES_MIN, TRUSTED_BYTES_MAX, VALUE_BYTES_MAX};
 use std::cell::RefCell;
 use std::io::Read as _;
 use std::sync::LazyLock;
@@ -100,10 +100,17 @@ pub(super) fn pack(bytes: &[u8]) -> Vec<u8> {
     pack_as(ZSTD, bytes)
 }
 
+/// A text the same way. A short one stays as it is: it would take longer than the bytes are worth.
+pub(super) fn pack_text(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    if bytes.len() < COMPRESS_TEXT_BYTES_MIN { plain(bytes) } else { pack(bytes) }
+}
+
 fn pack_as(mark: u8, bytes: &[u8]) -> Vec<u8> {
-    if let Some(squeezed) = squeeze(mark, bytes) {
-        return squeezed;
-    }
+    squeeze(mark, bytes).unwrap_or_else(|| plain(bytes))
+}
+
+fn plain(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 1);
     out.push(PLAIN);
     out.extend_from_slice(bytes);

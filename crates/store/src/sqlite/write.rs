@@ -39,7 +39,7 @@ impl Prepared {
     pub(super) fn new(commit: &Commit) -> Self {
         let prepare = |body: &Body| PreparedBody {
             id: body.id,
-            packed: pack::pack(body.text.as_bytes()),
+            packed: pack::pack_text(&body.text),
             said: body.kind == BodyKind::Said,
         };
         Self {
