@@ -31,7 +31,7 @@ use crate::house::keep_house;
 use crate::hub::{Hub, Subscription};
 use crate::late::LateCalls;
 use crate::limits::MAILBOX_INPUTS_MAX;
-use crate::load::{Trace, find_trace, load_state, read_events, records, state_at};
+use crate::load::{Trace, find_trace, load_state, named, read_events, records, state_at};
 use crate::pace::{ModelLimits, Pace};
 use crate::registry::{Desk, Job, Place, Registry, Resident};
 use crate::report::TurnReport;
@@ -377,6 +377,7 @@ impl Engine {
             expected: claim.head,
             records: records(events),
             bodies,
+            names: named,
             summary: Some(summary_of(&state.session, owes)),
         };
         let Err(error) = store.append(commit).await else { return Ok(claim.epoch) };

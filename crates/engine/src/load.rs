@@ -1,6 +1,7 @@
 //! Sessions between memory and store: events as records and back, a state from snapshot and events, and what became of a
 //! write whose end is not known.
 
+use segue_core::body::BodyId;
 use segue_core::codec;
 use segue_core::event::Recorded;
 use segue_core::flow::Rules;
@@ -15,6 +16,12 @@ use crate::limits::READ_EVENTS_MAX;
 pub(crate) fn records(events: &[Recorded]) -> Vec<Record> {
     let record = |event: &Recorded| Record { seq: event.seq, at: event.at, bytes: codec::encode(&event.event) };
     events.iter().map(record).collect()
+}
+
+/// The texts that a record names; none if it cannot be read, and then nobody asks for them.
+pub(crate) fn named(record: &Record) -> Vec<BodyId> {
+    let event = codec::decode(record.seq, record.at, &record.bytes);
+    event.map(|event| event.event.bodies().into_iter().map(|(id, _)| id).collect()).unwrap_or_default()
 }
 
 /// What a store knows of a write.

@@ -7,7 +7,7 @@ use segue_core::codec;
 use segue_core::event::{Event, Recorded};
 use segue_core::ids::{Millis, Seq, SessionId};
 use segue_core::session::State;
-use segue_store::{Fork, Owes, Record};
+use segue_store::{Fork, Owes};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,6 +15,7 @@ use crate::actor::summary_of;
 use crate::engine::{Engine, check_name};
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
+use crate::load::named;
 
 /// One line of an exported session: a heading, then each event after the texts it is the first to name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,12 +109,6 @@ impl Engine {
         self.wake(&to).await?;
         Ok(to)
     }
-}
-
-/// The texts that a record names; none if it cannot be read, and then nobody asks for them.
-fn named(record: &Record) -> Vec<BodyId> {
-    let event = codec::decode(record.seq, record.at, &record.bytes);
-    event.map(|event| event.event.bodies().into_iter().map(|(id, _)| id).collect()).unwrap_or_default()
 }
 
 struct Parsed {

@@ -129,5 +129,6 @@ fn commit(session: &SessionId, claim: segue_store::Claim, text: String, note: &s
     };
     let bodies = vec![Body { id, text: text.into(), kind: BodyKind::Said }];
     let (epoch, expected) = (claim.epoch, claim.head);
-    Commit { session: session.clone(), epoch, expected, records, bodies, summary: Some(summary) }
+    let names = |_: &Record| Vec::new();
+    Commit { session: session.clone(), epoch, expected, records, bodies, names, summary: Some(summary) }
 }

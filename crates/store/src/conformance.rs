@@ -43,6 +43,7 @@ macro_rules! suite {
             names_that_cannot_be_are_refused,
             records_keep_the_time_they_came_with,
             sessions_do_not_disturb_each_other,
+            a_long_commit_is_one_commit,
             a_large_text_and_strange_characters_survive);
         $crate::suite!($place; sharing:
             an_older_writer_is_fenced,
@@ -78,6 +79,7 @@ macro_rules! suite {
         $crate::suite!($place; erasing:
             a_fork_has_the_prefix_and_its_bodies,
             a_fork_can_be_cut_inside_a_commit,
+            a_fork_of_a_long_commit_has_the_bodies_its_records_name,
             a_fork_and_its_origin_go_their_own_ways,
             a_fork_outside_the_journal_is_refused,
             a_fork_outlives_its_origin,
@@ -141,6 +143,23 @@ pub fn record(session: &SessionId, seq: u64) -> Record {
     Record { seq: Seq(seq), at: Millis(1_700_000_000_000 + seq * 7), bytes }
 }
 
+/// A commit of `count` long records after the claim's head, of which each names a text of its own.
+#[must_use]
+pub fn long_commit(session: &SessionId, claim: Claim, count: u64) -> Commit {
+    let texts: Vec<Body> = (1..=count).map(|step| said(&format!("text {}", claim.head.0 + step))).collect();
+    let padding = "so on and on ".repeat(100);
+    let say = |(step, text): (u64, &Body)| {
+        let bytes = format!("{} {padding}", text.id).into_bytes();
+        Record { bytes, ..record(session, claim.head.0 + step) }
+    };
+    let records = (1..=count).zip(&texts).map(say).collect();
+    let names = |record: &Record| {
+        let id = std::str::from_utf8(&record.bytes).ok().and_then(|text| text.split(' ').next()?.parse().ok());
+        id.into_iter().collect()
+    };
+    Commit { records, bodies: texts, names, ..commit(session, claim, 0) }
+}
+
 /// `count` records after the claim's head.
 #[must_use]
 pub fn commit(session: &SessionId, claim: Claim, count: u64) -> Commit {
@@ -151,6 +170,7 @@ pub fn commit(session: &SessionId, claim: Claim, count: u64) -> Commit {
         expected: claim.head,
         records,
         bodies: Vec::new(),
+        names: |_| Vec::new(),
         summary: None,
     }
 }

@@ -92,7 +92,7 @@ pub struct Record {
 }
 
 /// What is appended in one piece.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Commit {
     /// Which session.
     pub session: SessionId,
@@ -104,6 +104,9 @@ pub struct Commit {
     pub records: Vec<Record>,
     /// Texts the records name for the first time. One that is already there is not stored again.
     pub bodies: Vec<Body>,
+    /// The bodies a record names. Asked where there are too many records to be kept together: a text is kept with the first of
+    /// them that names it.
+    pub names: fn(&Record) -> Vec<BodyId>,
     /// Replaces the session's summary, if given.
     pub summary: Option<Summary>,
 }

@@ -13,6 +13,9 @@ pub const COMPRESS_BYTES_MIN: usize = 64;
 pub const COMPRESS_TEXT_BYTES_MIN: usize = 512;
 /// Allocated at once on the word of a length read from disk; more only as bytes really come.
 pub const TRUSTED_BYTES_MAX: usize = 1 << 20;
+/// Records of one commit that are kept together, in bytes, so that whoever wants a few of them need not read all. One that is longer
+/// is kept by itself.
+pub const ROW_BYTES_MAX: usize = 64 << 10;
 /// The longest value SQLite takes.
 pub const VALUE_BYTES_MAX: usize = 1_000_000_000;
 /// Complaints taken from one integrity check.

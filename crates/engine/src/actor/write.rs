@@ -15,7 +15,7 @@ use segue_store::{Commit, Owes, Snapshot, Summary};
 use super::{Actor, Lost, owes, summary_of};
 use crate::error::Error;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
-use crate::load::{Trace, find_trace, records};
+use crate::load::{Trace, find_trace, named, records};
 use crate::registry::Job;
 use crate::report::{Answered, Ended, TurnReport};
 
@@ -182,6 +182,7 @@ impl Actor {
             expected: self.session().seq,
             records: records(&decision.events),
             bodies: decision.bodies.clone(),
+            names: named,
             summary: self.summary(decision, owes),
         };
         self.shared.store.append(commit).await.map(|_| ())

@@ -3,7 +3,7 @@
 use segue_core::body::BodyId;
 use segue_core::ids::Seq;
 
-use super::{Place, Writing, all, commit, inner, name, record, records, said, summary};
+use super::{Place, Writing, all, commit, inner, long_commit, name, record, records, said, summary};
 use crate::{Error, Fork, Query, Record, Report, Snapshot, Store, Takeover};
 
 pub async fn a_fork_has_the_prefix_and_its_bodies(place: &impl Place) {
@@ -34,6 +34,28 @@ pub async fn a_fork_can_be_cut_inside_a_commit(place: &impl Place) {
     assert_eq!(claim.head, Seq(5));
     assert_eq!(store.append(commit(&name("b"), claim, 2)).await, Ok(Seq(7)));
     assert!(store.bodies(&name("b"), &[BodyId::of("in the middle")]).await.is_ok());
+}
+
+pub async fn a_fork_of_a_long_commit_has_the_bodies_its_records_name(place: &impl Place) {
+    let store = place.open();
+    let a = Writing::begin(&store, "a").await;
+    let long = long_commit(&a.session, a.claim, 500);
+    store.append(long.clone()).await.expect("in time");
+    for (at, to) in [(1, "b"), (250, "c"), (499, "d"), (500, "e")] {
+        let fork = Fork { names: long.names, ..fork("a", at, to) };
+        store.fork(fork).await.expect("forked");
+        let kept = usize::try_from(at).expect("small");
+        assert_eq!(all(&store, &name(to)).await, long.records[..kept]);
+        for (place, text) in long.bodies.iter().enumerate() {
+            let read = store.bodies(&name(to), &[text.id]).await;
+            assert_eq!(read.is_ok(), place < kept, "text {place} of a fork at {at}");
+        }
+    }
+    store.delete(&name("a")).await.expect("deleted");
+    assert_eq!(place.body_count(), 500, "the whole fork has all of them");
+    store.delete(&name("e")).await.expect("deleted");
+    assert_eq!(place.body_count(), 499, "and what only it named is gone with it");
+    assert!(store.check().await.expect("checked").is_clean());
 }
 
 pub async fn a_fork_and_its_origin_go_their_own_ways(place: &impl Place) {

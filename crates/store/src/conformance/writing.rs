@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_core::body::BodyId;
 use segue_core::ids::{Epoch, Millis, Seq};
 
-use super::{Place, Writing, all, commit, inner, name, record, records, said, summary};
+use super::{Place, Writing, all, commit, inner, long_commit, name, record, records, said, summary};
 use crate::{Claim, Commit, Error, Record, Takeover};
 
 pub async fn a_new_session_is_empty_and_ours(place: &impl Place) {
@@ -178,6 +178,27 @@ pub async fn sessions_do_not_disturb_each_other(place: &impl Place) {
         let session = name(&format!("s{number}"));
         assert_eq!(all(&store, &session).await, records(&session, 19));
     }
+}
+
+pub async fn a_long_commit_is_one_commit(place: &impl Place) {
+    let store = place.open();
+    let a = Writing::begin(&store, "a").await;
+    let long = long_commit(&a.session, a.claim, 500);
+    let late = Commit { epoch: Epoch(a.claim.epoch.0 + 1), ..long.clone() };
+    assert!(matches!(store.append(late).await, Err(Error::Fenced { .. })));
+    assert_eq!((all(&store, &a.session).await, place.body_count()), (Vec::new(), 0), "nothing of it is there");
+    assert_eq!(store.append(long.clone()).await, Ok(Seq(500)));
+    for (after, limit) in [(0, 500), (0, 1), (137, 200), (499, 9), (250, usize::MAX)] {
+        let read = store.read(&a.session, Seq(after), limit).await.expect("readable");
+        let after = usize::try_from(after).expect("small");
+        assert_eq!(read, long.records[after..after.saturating_add(limit).min(500)], "{limit} after {after}");
+    }
+    let ids: Vec<BodyId> = long.bodies.iter().map(|text| text.id).collect();
+    let texts = store.bodies(&a.session, &ids).await.expect("all are there");
+    assert!(texts.iter().zip(&long.bodies).all(|(read, text)| *read == text.text));
+    let next = Claim { head: Seq(500), ..a.claim };
+    assert_eq!(store.append(commit(&a.session, next, 1)).await, Ok(Seq(501)));
+    assert!(store.check().await.expect("checked").is_clean());
 }
 
 pub async fn a_large_text_and_strange_characters_survive(place: &impl Place) {

@@ -1,4 +1,4 @@
-//! How bytes lie on disk: records of one commit framed together, compressed where that helps, sealed with a checksum
+//! How bytes lie on disk: records that lie together framed as one, compressed where that helps, sealed with a checksum
 //! where nothing else tells damage. Total: any bytes give a value or say what is wrong with them.
 
 use crate::limits::{COMPRESS_BYTES_MIN, COMPRESS_TEXT_BYTES_MIN, TRUSTED_BYTES_MAX, VALUE_BYTES_MAX};
@@ -28,7 +28,7 @@ const JOURNAL: &[u8] = include_bytes!("journal-1.zdict");
 static ENCODER: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(JOURNAL, ZSTD_LEVEL));
 static DECODER: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(JOURNAL));
 
-/// The records of one commit as one sealed value.
+/// Records that lie together as one sealed value.
 pub(super) fn seal_records(session: &SessionId, first: Seq, records: &[Record]) -> Vec<u8> {
     let size: usize = records.iter().map(|record| record.bytes.len() + 8).sum();
     let mut frame = Vec::with_capacity(size + 8);

@@ -15,10 +15,10 @@ const STATEMENTS_CACHED: usize = 48;
 
 /// What brings a store from one format to the next. A list that only grows: the n-th makes format n.
 ///
-/// `sessions` has one row a session. `journal` has one row a commit and is only ever added to at its end; `bodies` of a
-/// row says which texts came with it. A text belongs to the session that brought it first (`owner`); others that use it
-/// have a row in `shares`. `hash` is the first eight bytes of a body's address; the rest follows from the text. `addresses` and
-/// `news` find a body by it.
+/// `sessions` has one row a session. `journal` has one row a commit, or several for a long one, and is only ever added to at
+/// its end; `bodies` of a row says which texts came with it. A text belongs to the session that brought it first (`owner`);
+/// others that use it have a row in `shares`. `hash` is the first eight bytes of a body's address; the rest follows from the
+/// text. `addresses` and `news` find a body by it.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE store (epoch INTEGER NOT NULL);
     INSERT INTO store VALUES (0);

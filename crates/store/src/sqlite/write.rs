@@ -1,5 +1,7 @@
 //! What is done inside a write transaction to one session: begin, claim, release, append, keep a snapshot.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::{Body, BodyId, BodyKind};
 use segue_core::ids::{Epoch, Seq, SessionId};
@@ -8,7 +10,8 @@ use super::addresses::Db;
 use super::fault::Trouble;
 use super::node::Node;
 use super::pack;
-use crate::{Claim, Commit, Error, Snapshot, Takeover};
+use crate::limits::ROW_BYTES_MAX;
+use crate::{Claim, Commit, Error, Record, Snapshot, Takeover};
 
 /// A session's row as the writer sees it.
 pub(super) struct Standing {
@@ -24,30 +27,52 @@ pub(super) struct Prepared {
     epoch: Epoch,
     expected: Seq,
     head: Seq,
-    data: Vec<u8>,
+    rows: Vec<PreparedRow>,
     bodies: Vec<PreparedBody>,
     summary: Option<Vec<u8>>,
+}
+
+/// Records that lie together.
+struct PreparedRow {
+    first: Seq,
+    data: Vec<u8>,
 }
 
 struct PreparedBody {
     id: BodyId,
     packed: Vec<u8>,
     said: bool,
+    /// The row it came with.
+    row: usize,
 }
 
 impl Prepared {
     pub(super) fn new(commit: &Commit) -> Self {
+        let rows = rows(&commit.records);
+        let mut named: BTreeMap<BodyId, usize> = BTreeMap::new();
+        // As a rule there is one, and nothing has to be looked up.
+        for (place, records) in rows.iter().enumerate().filter(|_| rows.len() > 1) {
+            records.iter().flat_map(commit.names).for_each(|body| {
+                named.entry(body).or_insert(place);
+            });
+        }
+        let last = rows.len().saturating_sub(1);
         let prepare = |body: &Body| PreparedBody {
             id: body.id,
             packed: pack::pack_text(&body.text),
             said: body.kind == BodyKind::Said,
+            row: named.get(&body.id).copied().unwrap_or(last),
+        };
+        let seal = |records: &&[Record]| {
+            let first = records.first().map_or(commit.expected.next(), |record| record.seq);
+            PreparedRow { first, data: pack::seal_records(&commit.session, first, records) }
         };
         Self {
             session: commit.session.clone(),
             epoch: commit.epoch,
             expected: commit.expected,
             head: commit.head_after(),
-            data: pack::seal_records(&commit.session, commit.expected.next(), &commit.records),
+            rows: rows.iter().map(seal).collect(),
             bodies: commit.bodies.iter().map(prepare).collect(),
             summary: commit.summary.as_ref().map(|summary| pack::seal_summary(&commit.session, summary)),
         }
@@ -55,8 +80,24 @@ impl Prepared {
 
     /// About how much it writes.
     pub(super) fn bytes(&self) -> usize {
-        self.data.len() + self.bodies.iter().map(|body| body.packed.len()).sum::<usize>()
+        let records: usize = self.rows.iter().map(|row| row.data.len()).sum();
+        records + self.bodies.iter().map(|body| body.packed.len()).sum::<usize>()
     }
+}
+
+/// Records in stretches that lie together.
+fn rows(records: &[Record]) -> Vec<&[Record]> {
+    let mut rows = Vec::with_capacity(1);
+    let (mut begun, mut bytes) = (0, 0);
+    for (place, record) in records.iter().enumerate() {
+        bytes += record.bytes.len();
+        if bytes > ROW_BYTES_MAX && place > begun {
+            rows.push(&records[begun..place]);
+            (begun, bytes) = (place, record.bytes.len());
+        }
+    }
+    rows.push(&records[begun..]);
+    rows
 }
 
 /// The row of a session that must be there.
@@ -130,17 +171,19 @@ pub(super) fn append(db: &Db, commit: &Prepared) -> Result<Seq, Trouble> {
         let (session, expected, head) = (commit.session.clone(), commit.expected, session.head);
         return Err(Trouble::Refused(Error::Conflict { session, expected, head }));
     }
-    let mut brought = Vec::with_capacity(commit.bodies.len());
+    let mut brought = vec![Vec::new(); commit.rows.len()];
     for body in &commit.bodies {
         let (place, is_new) = keep_body(db, session.key, body)?;
         // Said again counts again: it may have been a private text before.
         if is_new || body.said {
-            brought.push((place, body.said));
+            brought[body.row].push((place, body.said));
         }
     }
-    let brought = (!brought.is_empty()).then(|| pack::put_bodies(&brought));
-    db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![session.key, commit.expected.next().0, brought, commit.data])?;
+    for (row, brought) in commit.rows.iter().zip(brought) {
+        let brought = (!brought.is_empty()).then(|| pack::put_bodies(&brought));
+        db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![session.key, row.first.0, brought, row.data])?;
+    }
     match &commit.summary {
         Some(summary) => db
             .prepare_cached("UPDATE sessions SET head = ?2, summary = ?3 WHERE key = ?1")?

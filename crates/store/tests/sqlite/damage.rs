@@ -6,7 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use segue_core::body::BodyId;
 use segue_core::ids::Seq;
-use segue_store::conformance::{Place, Writing, all, commit, name, records, said, summary};
+use segue_store::conformance::{Place, Writing, all, commit, long_commit, name, records, said, summary};
+use segue_store::limits::ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{Error, Query, Snapshot, Store};
 
@@ -58,6 +59,34 @@ async fn a_damaged_record_is_named_and_a_damaged_snapshot_is_only_lost() {
     assert!(matches!(&error, Error::Damaged { session, .. } if *session == name("s1")), "{error}");
     assert!(error.to_string().contains("`s1` is damaged (records from 21 on"), "{error}");
     assert_eq!(store.snapshot(&name("s0")).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_stretch_of_a_long_commit_is_read_without_the_rest_of_it() {
+    let place = File::new();
+    let store = place.open();
+    let a = Writing::begin(&store, "a").await;
+    let long = long_commit(&a.session, a.claim, 2_000);
+    store.append(long.clone()).await.expect("in time");
+    store.close().await.expect("closes");
+    let db = rusqlite::Connection::open(place.path()).expect("opens");
+    let mut query = db.prepare("SELECT first FROM journal ORDER BY first").expect("a query");
+    let firsts: Vec<u64> =
+        query.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("numbers");
+    let longest = long.records.iter().map(|record| record.bytes.len()).max().expect("some");
+    for pair in firsts.windows(2) {
+        let bytes = usize::try_from(pair[1] - pair[0]).expect("few") * longest;
+        assert!(bytes <= ROW_BYTES_MAX + longest, "{bytes} bytes lie together");
+    }
+    let middle = firsts[firsts.len() / 2];
+    assert_eq!(db.execute("UPDATE journal SET data = x'00' WHERE first <> ?1", [middle]), Ok(firsts.len() - 1));
+    drop(query);
+    drop(db);
+    let store = place.open();
+    let at = usize::try_from(middle).expect("small") - 1;
+    let read = store.read(&a.session, Seq(middle - 1), 20).await.expect("nothing else is needed for it");
+    assert_eq!(read, long.records[at..at + 20]);
+    assert!(store.read(&a.session, Seq(0), 20).await.is_err(), "that one is damaged");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use segue_core::body::BodyId;
 use segue_core::ids::{Epoch, Seq, SessionId};
 use segue_store::conformance::{Place, commit, inner, name, said, summary};
+use segue_store::limits::ROW_BYTES_MAX;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use segue_store::{Claim, Commit, Error, Fork, Query, Snapshot, Store, Takeover};
 
@@ -92,7 +93,12 @@ fn due(session: &SessionId, claim: Claim, noise: &mut Noise) -> Commit {
     });
     let bodies = bodies.collect();
     let summary = (noise.below(2) == 0).then(|| summary(&pick_text(noise), noise.below(9) as u64));
-    Commit { bodies, summary, ..commit(session, claim, 1 + noise.below(4) as u64) }
+    let mut due = Commit { bodies, summary, ..commit(session, claim, 1 + noise.below(4) as u64) };
+    // Now and then its records do not lie together.
+    if noise.below(6) == 0 {
+        due.records.iter_mut().for_each(|record| record.bytes.resize(ROW_BYTES_MAX / 2 + 1, b'.'));
+    }
+    due
 }
 
 fn pick(noise: &mut Noise) -> SessionId {
