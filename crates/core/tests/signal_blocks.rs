@@ -91,6 +91,7 @@ fn only_whole_markers_count() {
             "<<<NOTE>>a<<<END>>>",
             "<<<NOTE a>>>b<<<END>>>",
             "<<<NO<<<NOTE>>>b<<<END>>>",
+            "<<<NOTE \n>>>b<<<END>>>",
             "<<<<<NOTE>>>>b<<<<END>>>>c",
             "git: <<<<<<< HEAD\n>>>>>>> theirs <<<",
         ],
@@ -104,6 +105,8 @@ fn only_whole_markers_count() {
             <<<NO<<<NOTE>>>b<<<END>>>|
                 <<<NO|
                 NOTE "b"
+            <<<NOTE ⏎>>>b<<<END>>>|
+                <<<NOTE ⏎>>>b<<<END>>>|
             <<<<<NOTE>>>>b<<<<END>>>>c|
                 <<>c|
                 NOTE ">b<"

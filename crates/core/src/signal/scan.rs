@@ -177,7 +177,7 @@ impl Scanner {
         let (label, closing) = named.split_at(named.find('>').unwrap_or(named.len()));
         let label = spaced(label).filter(|_| inner.len() - named.len() <= MARKER_BLANKS_MAX);
         let Some(label) = label else { return Verdict::Not };
-        let name = label.trim_end();
+        let name = label.trim_end_matches(is_blank);
         if closing.is_empty() {
             let begins =
                 |known: &str, start: &str| known.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
