@@ -33,9 +33,7 @@ pub const NEWS_MIN: usize = 1_024;
 /// See [`NEWS_MIN`].
 pub const NEWS_SHARE: i64 = 64;
 /// So many are listed at most, however many texts there are.
-pub const NEWS_MAX: usize = 65_536;
-/// Addresses moved into the index in one transaction.
-pub const NEWS_MOVED: usize = 256;
+pub const NEWS_MAX: usize = 16_384;
 /// So many waiting commits are written together; of more, half.
 pub const WHOLE_JOBS_MAX: usize = 24;
 /// Where so many commits wait, whoever brings another lets the writer run first.

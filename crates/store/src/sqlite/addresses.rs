@@ -2,7 +2,10 @@
 //!
 //! Addresses come in no order, so an index of all of them would have a page of its own changed by every new text. What is new
 //! is therefore listed in the order it came (`news`), which every connection keeps in memory, and is moved into the index
-//! (`addresses`) stretch by stretch in the index's order, once there is enough of it for many to fall on one page.
+//! (`addresses`) in the index's order, once there is enough of it for many to fall on one page.
+//!
+//! The list begins with an empty row whenever all before it was moved. Whoever reads that row forgets what it knew: some of it
+//! may have been erased since.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +13,7 @@ use std::ops::Deref;
 
 use rusqlite::{Connection, params};
 
-use crate::limits::{NEWS_MAX, NEWS_MIN, NEWS_MOVED, NEWS_SHARE};
+use crate::limits::{NEWS_MAX, NEWS_MIN, NEWS_SHARE};
 
 /// The first eight bytes of a text's address, and the row the text lies in.
 type Address = (i64, i64);
@@ -43,24 +46,13 @@ struct Addresses {
     news: BTreeSet<Address>,
     /// The last row of the list that was read or written.
     seen: i64,
-    /// Up to where the index has been gone through, and the row before which the list is in it once that is done.
-    sweep: Option<Sweep>,
     /// What the transaction under way changes; true of memory once it is committed.
     change: Change,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Sweep {
-    from: Address,
-    before: i64,
-}
-
 #[derive(Debug, Default)]
 struct Change {
-    added: Vec<Address>,
-    moved: Vec<Address>,
-    /// The sweep as it stands after that.
-    sweep: Option<Option<Sweep>>,
+    added: BTreeSet<Address>,
     /// All of the list was moved, and its rows are gone.
     emptied: bool,
     seen: Option<i64>,
@@ -73,14 +65,12 @@ impl Db {
         let mut query = self.prepare_cached("SELECT id, data FROM news WHERE id > ?1 ORDER BY id")?;
         let mut rows = query.query([addresses.seen])?;
         while let Some(row) = rows.next()? {
-            addresses.seen = row.get(0)?;
-            let data = row.get_ref(1)?.as_blob()?;
+            let (id, data) = (row.get(0)?, row.get_ref(1)?.as_blob()?);
             if data.is_empty() {
-                // All before this was moved, and some of it may have been erased since.
                 addresses.news.clear();
-                addresses.sweep = None;
             }
             addresses.news.extend(unpacked(data));
+            addresses.seen = id;
         }
         Ok(())
     }
@@ -88,9 +78,9 @@ impl Db {
     /// The rows of texts that may have this address. Not all need be there any more.
     pub(super) fn places(&self, hash: i64) -> Result<Vec<i64>, rusqlite::Error> {
         let addresses = self.addresses.borrow();
-        let added = addresses.change.added.iter().filter(|(of, _)| *of == hash);
-        let news = addresses.news.range((hash, i64::MIN)..=(hash, i64::MAX));
-        let mut places: Vec<i64> = added.chain(news).map(|(_, place)| *place).collect();
+        let of_hash = (hash, i64::MIN)..=(hash, i64::MAX);
+        let listed = addresses.change.added.range(of_hash.clone()).chain(addresses.news.range(of_hash));
+        let mut places: Vec<i64> = listed.map(|(_, place)| *place).collect();
         let mut query = self.prepare_cached("SELECT body FROM addresses WHERE hash = ?1")?;
         let mut rows = query.query([hash])?;
         while let Some(row) = rows.next()? {
@@ -101,7 +91,7 @@ impl Db {
 
     /// Notes where a new text lies.
     pub(super) fn note(&self, hash: i64, place: i64) {
-        self.addresses.borrow_mut().change.added.push((hash, place));
+        self.addresses.borrow_mut().change.added.insert((hash, place));
     }
 
     /// Takes an address out of the index, where [`Db::empty_news`] has put it.
@@ -112,44 +102,45 @@ impl Db {
 
     /// Moves all of the list into the index, so that what is taken out there is gone.
     pub(super) fn empty_news(&self) -> Result<(), rusqlite::Error> {
-        let mut addresses = self.addresses.borrow_mut();
-        let addresses = &mut *addresses;
-        let added = std::mem::take(&mut addresses.change.added);
-        self.index(addresses.news.iter().chain(&added))?;
+        self.move_all(&mut self.addresses.borrow_mut())
+    }
+
+    fn move_all(&self, addresses: &mut Addresses) -> Result<(), rusqlite::Error> {
+        let mut moved = std::mem::take(&mut addresses.change.added);
+        if !addresses.change.emptied {
+            moved.extend(&addresses.news);
+        }
+        let mut insert = self.prepare_cached("INSERT OR IGNORE INTO addresses VALUES (?1, ?2)")?;
+        for (hash, place) in moved {
+            insert.execute([hash, place])?;
+        }
         self.execute("DELETE FROM news", [])?;
-        // An empty row tells the others, and keeps the count.
         addresses.change.emptied = true;
-        self.list(&mut *addresses, &[])
+        self.list(addresses, &[])
     }
 
     /// Writes down what the transaction brought, before it is committed.
     pub(super) fn write_news(&self) -> Result<(), rusqlite::Error> {
-        let mut addresses = self.addresses.borrow_mut();
-        let addresses = &mut *addresses;
-        let Some(&(_, newest)) = addresses.change.added.last() else { return Ok(()) };
-        let data = packed(&addresses.change.added);
-        self.list(addresses, &data)?;
+        let addresses = &mut *self.addresses.borrow_mut();
+        let Some(newest) = addresses.change.added.iter().map(|(_, place)| *place).max() else { return Ok(()) };
+        let listed = if addresses.change.emptied { 0 } else { addresses.news.len() };
         let most = usize::try_from(newest / NEWS_SHARE).unwrap_or(NEWS_MAX).clamp(NEWS_MIN, NEWS_MAX);
-        if addresses.news.len() > most && !addresses.change.emptied {
-            self.sweep_on(addresses)?;
+        if listed + addresses.change.added.len() > most {
+            return self.move_all(addresses);
         }
-        Ok(())
+        let data = packed(&addresses.change.added);
+        self.list(addresses, &data)
     }
 
     /// What was written stands.
     pub(super) fn committed(&self) {
-        let mut addresses = self.addresses.borrow_mut();
+        let addresses = &mut *self.addresses.borrow_mut();
         let change = std::mem::take(&mut addresses.change);
         if change.emptied {
             addresses.news.clear();
-            addresses.sweep = None;
-        }
-        for address in &change.moved {
-            addresses.news.remove(address);
         }
         addresses.news.extend(change.added);
         addresses.seen = change.seen.unwrap_or(addresses.seen);
-        addresses.sweep = change.sweep.unwrap_or(addresses.sweep);
     }
 
     /// What was written does not stand.
@@ -164,33 +155,9 @@ impl Db {
         addresses.change.seen = Some(next);
         Ok(())
     }
-
-    /// Moves the next stretch. At the end of the index, all that was listed when it was begun is in it.
-    fn sweep_on(&self, addresses: &mut Addresses) -> Result<(), rusqlite::Error> {
-        let sweep = addresses.sweep.unwrap_or(Sweep { from: (i64::MIN, i64::MIN), before: addresses.seen });
-        let mut ahead = addresses.news.range(sweep.from..);
-        let moved: Vec<Address> = ahead.by_ref().take(NEWS_MOVED).copied().collect();
-        let next = ahead.next().map(|from| Sweep { from: *from, ..sweep });
-        self.index(&moved)?;
-        if next.is_none() {
-            // The newest row stays: it keeps the count.
-            self.prepare_cached("DELETE FROM news WHERE id < ?1")?.execute([sweep.before])?;
-        }
-        addresses.change.moved = moved;
-        addresses.change.sweep = Some(next);
-        Ok(())
-    }
-
-    fn index<'a>(&self, moved: impl IntoIterator<Item = &'a Address>) -> Result<(), rusqlite::Error> {
-        let mut insert = self.prepare_cached("INSERT OR IGNORE INTO addresses VALUES (?1, ?2)")?;
-        for (hash, place) in moved {
-            insert.execute([hash, place])?;
-        }
-        Ok(())
-    }
 }
 
-fn packed(addresses: &[Address]) -> Vec<u8> {
+fn packed(addresses: &BTreeSet<Address>) -> Vec<u8> {
     addresses.iter().flat_map(|(hash, place)| [hash.to_le_bytes(), place.to_le_bytes()].concat()).collect()
 }
 

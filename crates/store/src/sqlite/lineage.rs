@@ -54,7 +54,7 @@ pub(super) fn fork(db: &Connection, fork: &Fork, node: &Node) -> Result<(), Trou
 
 /// Those of the texts that a commit brought which the records left of it name.
 fn only_named(db: &Connection, brought: Vec<(i64, bool)>, named: &BTreeSet<i64>) -> Result<Vec<(i64, bool)>, Trouble> {
-    let mut hash = db.prepare_cached("SELECT hash FROM bodies WHERE id = ?1")?;
+    let mut hash = db.prepare_cached("SELECT address FROM bodies WHERE id = ?1")?;
     let mut kept = Vec::new();
     for (body, said) in brought {
         if named.contains(&hash.query_row([body], |row| row.get(0))?) {
@@ -122,7 +122,7 @@ fn bodies_of(db: &Connection, key: i64, head: Seq, session: &SessionId) -> Resul
 fn leave_body(db: &Db, session: i64, body: i64) -> Result<(), rusqlite::Error> {
     use rusqlite::OptionalExtension;
     let owned: Option<i64> = db
-        .prepare_cached("SELECT hash FROM bodies WHERE id = ?1 AND owner = ?2")?
+        .prepare_cached("SELECT address FROM bodies WHERE id = ?1 AND owner = ?2")?
         .query_row([body, session], |row| row.get(0))
         .optional()?;
     let Some(hash) = owned else { return Ok(()) };

@@ -17,8 +17,9 @@ const STATEMENTS_CACHED: usize = 48;
 ///
 /// `sessions` has one row a session. `journal` has one row a commit, or several for a long one, and is only ever added to at
 /// its end; `bodies` of a row says which texts came with it. A text belongs to the session that brought it first (`owner`);
-/// others that use it have a row in `shares`. `hash` is the first eight bytes of a body's address; the rest follows from the
-/// text. `addresses` and `news` find a body by it.
+/// others that use it have a row in `shares`. `address` holds the first eight bytes of a body's address; the rest follows
+/// from the text. `addresses` and `news` find a body by them. (The column had another name in the first format, so that a
+/// program that knows only that one cannot bring texts unlisted.)
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE store (epoch INTEGER NOT NULL);
     INSERT INTO store VALUES (0);
@@ -39,6 +40,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE addresses (hash INTEGER NOT NULL, body INTEGER NOT NULL, PRIMARY KEY (hash, body)) WITHOUT ROWID;
     INSERT INTO addresses SELECT hash, id FROM bodies ORDER BY hash, id;
     DROP INDEX bodies_hash;
+    ALTER TABLE bodies RENAME COLUMN hash TO address;
     CREATE TABLE news (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 "];
 

@@ -245,7 +245,7 @@ fn refuse_if_fenced(standing: &Standing, session: &SessionId, epoch: Epoch) -> R
 fn keep_body(db: &Db, session: i64, body: &PreparedBody) -> Result<(i64, bool), rusqlite::Error> {
     let hash = hash_of(body.id);
     for place in db.places(hash)? {
-        let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND hash = ?2")?;
+        let mut candidate = db.prepare_cached("SELECT owner, text FROM bodies WHERE id = ?1 AND address = ?2")?;
         let mut rows = candidate.query([place, hash])?;
         let Some(row) = rows.next()? else { continue };
         let packed = row.get_ref(1)?.as_blob().unwrap_or_default();
@@ -261,7 +261,7 @@ fn keep_body(db: &Db, session: i64, body: &PreparedBody) -> Result<(i64, bool), 
             return Ok((place, is_new));
         }
     }
-    db.prepare_cached("INSERT INTO bodies (owner, hash, text) VALUES (?1, ?2, ?3)")?.execute(params![
+    db.prepare_cached("INSERT INTO bodies (owner, address, text) VALUES (?1, ?2, ?3)")?.execute(params![
         session,
         hash,
         body.packed
