@@ -37,4 +37,4 @@ pub const NEWS_MAX: usize = 16_384;
 /// So many waiting commits are written together; of more, half.
 pub const WHOLE_JOBS_MAX: usize = 24;
 /// Where so many commits wait, whoever brings another lets the writer run first.
-pub const YIELD_JOBS_MIN: usize = 12;
+pub const YIELD_JOBS_MIN: usize = 6;
