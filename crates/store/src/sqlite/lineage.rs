@@ -9,7 +9,7 @@ use super::addresses::Db;
 use super::fault::Trouble;
 use super::node::Node;
 use super::pack;
-use super::write::{clear_name, hash_of, next_epoch, refuse_if_held, standing};
+use super::write::{clear_name, hash_of, keep_row, next_epoch, refuse_if_held, standing};
 use crate::{Error, Fork};
 
 /// Copies the rows of the journal up to `fork.at`; the last one is cut where needed.
@@ -42,8 +42,7 @@ pub(super) fn fork(db: &Connection, fork: &Fork, node: &Node) -> Result<(), Trou
         } else {
             pack::reseal_records(&fork.from, &fork.to, first, &data).map_err(damaged)?
         };
-        db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![child, first.0, (!brought.is_empty()).then(|| pack::put_bodies(&brought)), data])?;
+        keep_row(db, child, first, &brought, &data)?;
         for (body, _) in brought {
             db.prepare_cached("INSERT OR IGNORE INTO shares (session, body) VALUES (?1, ?2)")?
                 .execute([child, body])?;

@@ -180,9 +180,7 @@ pub(super) fn append(db: &Db, commit: &Prepared) -> Result<Seq, Trouble> {
         }
     }
     for (row, brought) in commit.rows.iter().zip(brought) {
-        let brought = (!brought.is_empty()).then(|| pack::put_bodies(&brought));
-        db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![session.key, row.first.0, brought, row.data])?;
+        keep_row(db, session.key, row.first, &brought, &row.data)?;
     }
     match &commit.summary {
         Some(summary) => db
@@ -193,6 +191,20 @@ pub(super) fn append(db: &Db, commit: &Prepared) -> Result<Seq, Trouble> {
             .execute(params![session.key, commit.head.0])?,
     };
     Ok(commit.head)
+}
+
+/// Adds a row to the journal, with the texts that came with it.
+pub(super) fn keep_row(
+    db: &Connection,
+    session: i64,
+    first: Seq,
+    brought: &[(i64, bool)],
+    data: &[u8],
+) -> Result<(), rusqlite::Error> {
+    let brought = (!brought.is_empty()).then(|| pack::put_bodies(brought));
+    db.prepare_cached("INSERT INTO journal (session, first, bodies, data) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![session, first.0, brought, data])?;
+    Ok(())
 }
 
 /// Keeps the newest only; `sealed` is the snapshot's bytes as they lie on disk.
