@@ -8,6 +8,7 @@ pub mod compact;
 mod words;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -351,9 +352,9 @@ pub struct Mark {
     /// What the thread held then.
     pub carried: Carried,
     /// Its opening fragments.
-    pub opening: Vec<(FragmentName, Text)>,
+    pub opening: Arc<[(FragmentName, Text)]>,
     /// Its own fragments.
-    pub ask: Vec<(FragmentName, Text)>,
+    pub ask: Arc<[(FragmentName, Text)]>,
     /// Whether they are part of the thread by now.
     pub asked: Asked,
     /// The tools it was offered; vendors put them before all messages.
@@ -512,7 +513,7 @@ mod tests {
             compactions: 0,
             carried: Carried::default(),
             opening: pieces.iter().map(|(name, content)| ((*name).into(), text(content))).collect(),
-            ask: Vec::new(),
+            ask: Arc::default(),
             asked: Asked::InPassing,
             tools: None,
         }
@@ -531,9 +532,9 @@ mod tests {
     #[test]
     fn a_thread_extends_itself_until_it_is_compacted() {
         let first = mark(1, 1, &[("role", "you map")]);
-        let mut next = Mark { call: CallId(2), ask: vec![("task".into(), text("go on"))], ..first.clone() };
+        let mut next = Mark { call: CallId(2), ask: [("task".into(), text("go on"))].into(), ..first.clone() };
         assert_eq!(prefix(Some(&first), &next), Prefix::Extends(CallId(1)));
-        let unanswered = Mark { ask: vec![("task".into(), text("go"))], ..first.clone() };
+        let unanswered = Mark { ask: [("task".into(), text("go"))].into(), ..first.clone() };
         assert_eq!(prefix(Some(&unanswered), &next), Prefix::Broken { from: CallId(1), kept: 0, by: "task".into() });
         let answered = Mark { asked: Asked::ForGood, ..unanswered };
         assert_eq!(prefix(Some(&answered), &next), Prefix::Extends(CallId(1)));

@@ -128,3 +128,5 @@ pub const LIST_DIGITS_MAX: u8 = 9;
 pub const BARE_KEY_BYTES_MAX: usize = 64;
 /// Pairs of lines a diff compares; what is left beyond is shown as replaced.
 pub const DIFF_CELLS_MAX: usize = 4_000_000;
+/// Of the messages of a thread, every copy holds as many of the newest on its own; the others are shared.
+pub const NEWEST_ENTRIES_MAX: usize = 8;

@@ -13,8 +13,8 @@ use crate::ids::{ModelName, ToolName};
 pub struct Prompt {
     /// Which model.
     pub model: ModelName,
-    /// In order; system messages first.
-    pub messages: Vec<Message>,
+    /// In order; system messages first. Shared, since the next prompt of the same thread begins with the same.
+    pub messages: Arc<Vec<Message>>,
     /// What the model may call, in the role's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
@@ -25,11 +25,16 @@ pub struct Prompt {
 }
 
 impl Prompt {
+    /// The messages, to be changed: whoever shares them sees nothing of it.
+    pub fn messages_mut(&mut self) -> &mut Vec<Message> {
+        Arc::make_mut(&mut self.messages)
+    }
+
     /// The prompt as one text: every message under the name of its speaker, then the tools, then the form of the answer.
     #[must_use]
     pub fn written(&self) -> String {
         let mut out = String::new();
-        for message in &self.messages {
+        for message in &*self.messages {
             let answers = message.answers.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
             let failed = if message.failed { ", failed" } else { "" };
             out.push_str(&format!("── {}{answers}{failed} ──\n{}\n", message.speaker, message.text()));

@@ -31,7 +31,7 @@ use crate::thread::Thread;
 use crate::weight::Weight;
 
 pub(crate) use apply::wish_of;
-pub use plan::{Plan, PlannedMessage};
+pub use plan::{Filled, Plan, PlannedMessage};
 
 /// The whole state of a session: its own, and its flow's.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub struct Session {
     /// What happens to a message while a turn runs.
     pub busy: Busy,
     /// The flow's settings for it.
-    pub settings: Value,
+    pub settings: Arc<Value>,
     /// Models that play roles in it, whatever is configured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cast: BTreeMap<RoleName, ModelName>,
@@ -118,18 +118,18 @@ pub struct Session {
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
     /// Which thread stands where.
     #[serde(with = "pairs")]
-    pub slots: BTreeMap<Slot, ThreadId>,
+    pub slots: BTreeMap<Arc<Slot>, ThreadId>,
     /// How often a slot was reset by hand.
     #[serde(with = "pairs")]
     pub resets: BTreeMap<Slot, u32>,
     /// The last prompt of each slot, to compare that of the next thread there with.
     #[serde(with = "pairs")]
-    pub marks: BTreeMap<Slot, Arc<Mark>>,
+    pub marks: BTreeMap<Arc<Slot>, Arc<Mark>>,
     /// Where each phase graph stands.
     #[serde(with = "pairs")]
     pub phases: BTreeMap<PhaseKey, Arc<Stand>>,
     /// Handovers made, newest last.
-    pub handovers: VecDeque<Arc<Handover>>,
+    pub handovers: Arc<VecDeque<Arc<Handover>>>,
     /// How often each kind of handover was asked for again since one was last made.
     pub asked: BTreeMap<HandoverKind, u32>,
     /// Who works on what.
@@ -143,7 +143,7 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<ModelName, Weight>,
     /// Keys of messages accepted lately.
-    pub keys: VecDeque<(IdempotencyKey, MessageId)>,
+    pub keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
     /// What was last said to the user.
     pub last_said: Option<Text>,
     /// The last number given out of each kind.

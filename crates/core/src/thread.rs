@@ -1,5 +1,7 @@
 //! The messages of one role in one scope, by reference: a thread holds ids and token counts, never texts.
 
+mod entries;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -10,13 +12,15 @@ use crate::ids::{CallId, FragmentName, Millis, ThreadId};
 use crate::prompt::{Speaker, ToolCall};
 use crate::scope::{Slot, Tag};
 
+pub use entries::Entries;
+
 /// A role's memory in one scope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its number.
     pub id: ThreadId,
     /// Where it stands.
-    pub slot: Slot,
+    pub slot: Arc<Slot>,
     /// What it is good for.
     pub tag: Tag,
     /// When it was opened.
@@ -24,9 +28,9 @@ pub struct Thread {
     /// The call that opened it.
     pub opened_by: CallId,
     /// What it was opened with: the system message.
-    pub opening: Vec<(FragmentName, Text)>,
-    /// What was said since, oldest first. Shared, so that a copy of the thread costs next to nothing.
-    pub entries: imbl::Vector<Arc<Entry>>,
+    pub opening: Arc<[(FragmentName, Text)]>,
+    /// What was said since, oldest first.
+    pub entries: Entries,
     /// Tokens of all of it.
     pub tokens: u32,
     /// Fingerprint of all of it.
@@ -166,11 +170,11 @@ impl Thread {
     #[must_use]
     pub fn open(
         id: ThreadId,
-        slot: Slot,
+        slot: Arc<Slot>,
         tag: Tag,
         at: Millis,
         by: CallId,
-        opening: Vec<(FragmentName, Text)>,
+        opening: Arc<[(FragmentName, Text)]>,
     ) -> Self {
         let tokens = opening_tokens(&opening);
         let digest = Self::opening_digest(&opening);
@@ -181,7 +185,7 @@ impl Thread {
             opened: at,
             opened_by: by,
             opening,
-            entries: imbl::Vector::new(),
+            entries: Entries::default(),
             tokens,
             digest,
             busy: None,
@@ -197,7 +201,7 @@ impl Thread {
         let entry = entry.into();
         self.tokens = self.tokens.saturating_add(entry.tokens());
         self.digest = self.digest.chain(entry.digest());
-        self.entries.push_back(entry);
+        self.entries.push(entry);
     }
 
     /// Puts `summary` in the place of the entries that are not `kept`.

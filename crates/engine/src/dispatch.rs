@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::decide::Input;
 use segue_core::event::CallOpened;
-use segue_core::flow::RoleSpec;
-use segue_core::ids::{FlowName, Millis, SessionId};
+use segue_core::flow::Rules;
+use segue_core::ids::{Millis, SessionId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply};
 use segue_core::scope::Scope;
 use segue_core::signal::filter::Filter;
@@ -31,8 +31,7 @@ pub(crate) struct CallErrand {
     pub session: SessionId,
     /// When that session was opened: another of its name was opened at another time.
     pub since: Millis,
-    pub flow: FlowName,
-    pub role: Option<RoleSpec>,
+    pub rules: Arc<dyn Rules>,
     pub opened: Arc<CallOpened>,
     pub attempt: u32,
     pub not_before: Millis,
@@ -110,7 +109,7 @@ async fn answer(errand: &CallErrand, model: &dyn Model, mut begun: impl FnMut())
     let opened = &errand.opened;
     let facts = CallFacts {
         session: errand.session.clone(),
-        flow: errand.flow.clone(),
+        flow: errand.rules.spec().name.clone(),
         role: opened.role.clone(),
         ask: opened.ask.clone(),
         agent: opened.agent.clone(),
@@ -121,7 +120,8 @@ async fn answer(errand: &CallErrand, model: &dyn Model, mut begun: impl FnMut())
         attempt: errand.attempt,
         hints: errand.hints.clone(),
     };
-    let heard = errand.role.as_ref().filter(|_| opened.recomputes.is_none());
+    let role = errand.rules.spec().roles.get(&opened.role);
+    let heard = role.filter(|_| opened.recomputes.is_none());
     let heard = heard.and_then(|role| role.heard(&opened.ask));
     let mut heard = heard.map(|blocks| Filter::beside(blocks.clone(), &errand.words));
     let show = |text: String| {
@@ -129,14 +129,14 @@ async fn answer(errand: &CallErrand, model: &dyn Model, mut begun: impl FnMut())
             errand.shared.hub.words(&errand.session, (opened.call, errand.attempt), &text, &errand.course.heard);
         }
     };
-    let growth = match &errand.role {
+    let growth = match role {
         Some(role) if role.scope == Scope::Fresh => Growth::Ends,
         Some(_) | None => Growth::Grows,
     };
     let prompt_tokens = opened.receipt.vendor_tokens();
     let stream = model.stream(Request { prompt: errand.prompt.clone(), prompt_tokens, growth, call: facts });
     let silence_ms = errand.shared.pace.silence_ms_max(&opened.model);
-    let silence_ms = silence_ms.or(errand.role.as_ref().map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);
+    let silence_ms = silence_ms.or(role.map(|role| role.timeout_ms)).unwrap_or(TIMEOUT_MS);
     let reading = collect(unless_silent(stream, silence_ms), |chunk| {
         begun();
         if let (Chunk::Text(text), Some(filter)) = (chunk, heard.as_mut()) {

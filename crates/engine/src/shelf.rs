@@ -1,12 +1,14 @@
 //! Texts of one session kept at hand, so that prompts are put together without asking the store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use segue_core::body::{Body, BodyId};
 use segue_core::flow::Lookup;
-use segue_core::session::Session;
+use segue_core::ids::ThreadId;
+use segue_core::prompt::Prompt;
+use segue_core::session::{Filled, Plan, Session};
 
 use crate::limits::TEXT_BYTES_MAX;
 
@@ -15,6 +17,8 @@ use crate::limits::TEXT_BYTES_MAX;
 pub(crate) struct Shelf {
     texts: HashMap<BodyId, Arc<str>, BuildHasherDefault<Prefix>>,
     bytes: usize,
+    /// What each thread was last sent that goes on.
+    filled: BTreeMap<ThreadId, Filled>,
 }
 
 /// An id is a hash already: its first bytes will do.
@@ -49,6 +53,20 @@ impl Shelf {
         }
     }
 
+    /// The prompt of a call, if all its texts are here.
+    pub fn fill(&mut self, plan: &Plan) -> Result<Prompt, BodyId> {
+        let receipt = &plan.opened.receipt;
+        // As a rule a thread that holds nothing yet ends with its call.
+        if receipt.carried.entries == 0 {
+            return plan.fill(self);
+        }
+        let thread = receipt.thread.thread();
+        let mut filled = self.filled.remove(&thread).unwrap_or_default();
+        let prompt = plan.fill_on(&mut filled, self);
+        self.filled.insert(thread, filled);
+        prompt
+    }
+
     pub fn missing(&self, ids: impl IntoIterator<Item = BodyId>) -> Vec<BodyId> {
         ids.into_iter().filter(|id| !self.texts.contains_key(id)).collect()
     }
@@ -61,8 +79,9 @@ impl Shelf {
         *self = Self::default();
     }
 
-    /// Lets go of what no prompt will need, once there is a lot of it.
+    /// Lets go of what no prompt will need, of texts once there is a lot of them.
     pub fn prune(&mut self, session: &Session) {
+        self.filled.retain(|thread, _| session.threads.contains_key(thread));
         if self.bytes <= TEXT_BYTES_MAX {
             return;
         }

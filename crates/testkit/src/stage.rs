@@ -8,9 +8,9 @@ use segue_core::codec;
 use segue_core::decide::{Catalog, Change, Command, Decision, Doing, Env, Input, Refusal, Undecided, decide, frozen};
 use segue_core::event::{Busy, Event, Recorded, SessionOpened};
 use segue_core::flow::{Flow, Lookup, Rules};
-use segue_core::ids::{CallId, FlowName, Millis, ModelName, PhaseName, RoleName, ToolRunId};
+use segue_core::ids::{CallId, FlowName, Millis, ModelName, PhaseName, RoleName, ThreadId, ToolRunId};
 use segue_core::prompt::{Failure, FailureKind, Prompt, Reply, ToolCall};
-use segue_core::session::{Session, State};
+use segue_core::session::{Filled, Session, State};
 
 use crate::check;
 use crate::words::{Shelf, Words};
@@ -452,7 +452,8 @@ impl Stage {
     /// The same as text: a line a message.
     #[must_use]
     pub fn prompt_lines(&self, role: &str) -> String {
-        let lines = self.prompt(role).messages.into_iter();
+        let prompt = self.prompt(role);
+        let lines = prompt.messages.iter();
         lines.map(|message| format!("{:?}: {}\n", message.speaker, message.text().replace('\n', "⏎"))).collect()
     }
 
@@ -475,13 +476,16 @@ impl Stage {
     fn rebuild(&self, wanted: impl Fn(CallId) -> bool) -> BTreeMap<CallId, Prompt> {
         let mut state = State::fresh(&*self.rules);
         let mut prompts = BTreeMap::new();
+        // Each on the one before it, so that whoever compares them with others sees that nothing is lost by that.
+        let mut filled: BTreeMap<ThreadId, Filled> = BTreeMap::new();
         for event in &self.journal {
             state.apply(&*self.rules, event);
             if let Event::CallOpened(opened) = &event.event
                 && wanted(opened.call)
             {
                 let plan = state.session.plan(opened.call).expect("it is open now");
-                prompts.insert(opened.call, plan.fill(&self.shelf).expect("every text is stored"));
+                let filled = filled.entry(opened.receipt.thread.thread()).or_default();
+                prompts.insert(opened.call, plan.fill_on(filled, &self.shelf).expect("every text is stored"));
             }
         }
         prompts

@@ -4,15 +4,12 @@
 //! budget. A tool call and its results are kept or folded together. What is folded never exceeds what the summarising
 //! call itself can be shown, but for its last message, of which a part is shown.
 
-use std::sync::Arc;
-
-use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Text;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_WORDS_PERCENT, SHOWN_BESIDE_PERCENT};
 use crate::prompt::Speaker;
-use crate::thread::{Entry, First, MESSAGE_FRAME_TOKENS, Thread};
+use crate::thread::{Entries, First, MESSAGE_FRAME_TOKENS, Thread};
 
 /// What a compaction will do to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +121,7 @@ struct Group {
 }
 
 /// Entries that must stay together: an assistant message that calls tools, and the results that follow it.
-fn groups(entries: &Vector<Arc<Entry>>) -> Vec<Group> {
+fn groups(entries: &Entries) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut open_calls = 0usize;
     for (place, entry) in entries.iter().enumerate() {
@@ -146,7 +143,7 @@ fn groups(entries: &Vector<Arc<Entry>>) -> Vec<Group> {
     groups
 }
 
-fn words(entries: &Vector<Arc<Entry>>, folded: &[usize], tokens_max: u32) -> Vec<Text> {
+fn words(entries: &Entries, folded: &[usize], tokens_max: u32) -> Vec<Text> {
     let mut left = tokens_max;
     let mut words = Vec::new();
     let newest_first =
@@ -169,6 +166,7 @@ mod tests {
     use crate::ids::{CallId, Millis, ThreadId};
     use crate::prompt::ToolCall;
     use crate::scope::{Slot, Tag};
+    use crate::thread::Entry;
     use proptest::prelude::*;
 
     fn entry(speaker: Speaker, tokens: u32, calls: usize, pinned: bool) -> Entry {
@@ -182,7 +180,7 @@ mod tests {
 
     fn thread(entries: Vec<Entry>) -> Thread {
         let slot = Slot { role: "r".into(), agent: None, peer: None, model: None };
-        let mut thread = Thread::open(ThreadId(1), slot, Tag::default(), Millis(0), CallId(1), Vec::new());
+        let mut thread = Thread::open(ThreadId(1), slot.into(), Tag::default(), Millis(0), CallId(1), [].into());
         entries.into_iter().for_each(|entry| thread.push(entry));
         thread
     }

@@ -348,8 +348,8 @@ impl<'a> Draft<'a> {
             thread: thread.thread(),
             compactions: stood.map_or(0, |thread| thread.compactions),
             carried: shown.carried,
-            opening: stood.map_or_else(|| named(shown.opening), |thread| thread.opening.clone()),
-            ask: named(shown.ask),
+            opening: stood.map_or_else(|| named(shown.opening).into(), |thread| thread.opening.clone()),
+            ask: named(shown.ask).into(),
             asked: Asked::InPassing,
             tools: shown.tools,
         };
@@ -367,8 +367,8 @@ impl<'a> Draft<'a> {
             let images = shown.ask.iter().flat_map(|piece| &piece.images).copied().collect();
             digest = digest.chain(Entry { images, ..Entry::asked(CallId(0), parts) }.digest());
         }
-        let around = serde_json::json!([model, shown.tools, shown.output, reply_tokens_max]);
-        digest.chain(BodyId::of(&around.to_string()))
+        let around = serde_json::to_vec(&(model, shown.tools, shown.output, reply_tokens_max)).unwrap_or_default();
+        digest.chain(BodyId::of_bytes(&around))
     }
 
     /// The tools the role may use in its phase, as JSON.

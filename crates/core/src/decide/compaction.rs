@@ -180,7 +180,7 @@ fn trimmed(stood: &Thread, room: Room) -> Option<(Plan, Stands)> {
 /// The summary that stands at the beginning of a thread, and the call that wrote it. What stands for messages that were only left
 /// out is none: it goes by the call that opened the thread.
 fn earlier(stood: &Thread) -> Option<(CallId, Text)> {
-    let first = stood.entries.front().filter(|_| stood.first == First::Summary)?;
+    let first = stood.entries.first().filter(|_| stood.first == First::Summary)?;
     let text = first.parts.first().filter(|text| !first.words.contains(text))?;
     (first.call != stood.opened_by).then_some((first.call, *text))
 }

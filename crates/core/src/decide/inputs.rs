@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::phase::guard::Proposer;
 use crate::prompt::{Failure, FailureKind, Image, Reply, ToolCall, Usage};
+use crate::scope::Slot;
 use crate::session::{CallStatus, OpenCall, Waiting};
 
 impl Draft<'_> {
@@ -345,7 +346,7 @@ impl Draft<'_> {
                     .filter(|slot| slot.role == role)
                     .filter(|slot| agent.is_none() || slot.agent == agent)
                     .filter(|slot| peer.is_none() || slot.peer == peer)
-                    .cloned()
+                    .map(|slot| Slot::clone(slot))
                     .collect();
                 for slot in slots {
                     let reason = "asked for by hand".to_owned();

@@ -67,7 +67,7 @@ pub fn frozen(
     };
     let Value::Object(settings) = &change.settings else { return Ok(again) };
     let mut past = before.clone();
-    match &mut past.session.settings {
+    match Arc::make_mut(&mut past.session.settings) {
         Value::Object(known) => known.extend(settings.clone()),
         other => *other = Value::Object(settings.clone()),
     }

@@ -176,6 +176,23 @@ impl Draft<'_> {
 
 /// Why a value is not taken into the journal, if it is not.
 pub(super) fn too_big(value: &serde_json::Value) -> Option<String> {
-    let bytes = value.to_string().len();
+    let mut bytes = Bytes(0);
+    // Counting cannot fail.
+    let _ = serde_json::to_writer(&mut bytes, value);
+    let bytes = bytes.0;
     (bytes > FACT_BYTES_MAX).then(|| format!("it has {bytes} bytes of JSON; at most {FACT_BYTES_MAX} are taken"))
+}
+
+/// Counts what is written.
+struct Bytes(usize);
+
+impl std::io::Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

@@ -42,8 +42,9 @@ impl Session {
                     Busy::Queue | Busy::Coalesce | Busy::Reject => self.queue.push_back(waiting),
                 }
                 if let Some(key) = &received.key {
-                    self.keys.push_back((key.clone(), received.message));
-                    keep_newest(&mut self.keys, IDEMPOTENCY_KEYS_MAX);
+                    let keys = Arc::make_mut(&mut self.keys);
+                    keys.push_back((key.clone(), received.message));
+                    keep_newest(keys, IDEMPOTENCY_KEYS_MAX);
                 }
             }
             Event::MessagePosted(posted) => {
@@ -96,8 +97,9 @@ impl Session {
                 for stand in self.phases.values_mut() {
                     Arc::make_mut(stand).handed.insert(handover.kind.clone());
                 }
-                self.handovers.push_back(Arc::new(crate::handover::Handover { at, ..handover.clone() }));
-                keep_newest(&mut self.handovers, HANDOVERS_KEPT_MAX);
+                let handovers = Arc::make_mut(&mut self.handovers);
+                handovers.push_back(Arc::new(crate::handover::Handover { at, ..handover.clone() }));
+                keep_newest(handovers, HANDOVERS_KEPT_MAX);
             }
             Event::HandoverAsked { kind } => *self.asked.entry(kind.clone()).or_default() += 1,
             Event::ToolOpened(opened) => {
@@ -129,7 +131,7 @@ impl Session {
         self.flow = Some(opened.flow.clone());
         self.title = opened.title.clone().unwrap_or_default();
         self.busy = opened.busy;
-        self.settings = opened.settings.clone();
+        self.settings = Arc::new(opened.settings.clone());
         self.cast = opened.cast.clone();
         self.opened = at;
         for graph in spec.graphs.values() {
@@ -186,10 +188,11 @@ impl Session {
             self.last.thread = self.last.thread.max(*thread);
             let opening = opened.receipt.opening.iter();
             let opening = opening.filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
+            let slot = Arc::new(slot.clone());
             let new = Thread::open(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
             self.threads.insert(*thread, Arc::new(new));
             if tag.fresh.is_none()
-                && let Some(old) = self.slots.insert(slot.clone(), *thread)
+                && let Some(old) = self.slots.insert(slot, *thread)
             {
                 self.drop_if_left_behind(old);
             }
@@ -279,8 +282,11 @@ impl Session {
                 let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
                 thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
             }
-            let marks = thread.mark.iter_mut().chain(self.marks.get_mut(&thread.slot));
-            marks.filter(|mark| mark.call == opened.call).for_each(|mark| Arc::make_mut(mark).asked = Asked::ForGood);
+            if let Some(mark) = thread.mark.as_mut().filter(|mark| mark.call == opened.call) {
+                Arc::make_mut(mark).asked = Asked::ForGood;
+                let of_slot = self.marks.get_mut(&thread.slot).filter(|of_slot| of_slot.call == opened.call);
+                of_slot.into_iter().for_each(|of_slot| of_slot.clone_from(mark));
+            }
             thread.push(Entry {
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),

@@ -13,7 +13,7 @@ use crate::flow::Lookup;
 use crate::ids::CallId;
 use crate::prompt::{Image, Message, Output, Prompt, Speaker, ToolCall};
 use crate::session::Session;
-use crate::thread::Entry;
+use crate::thread::{Entries, Entry};
 
 /// A prompt whose texts are still to be fetched. Shares what the thread holds, so that making one costs next to nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,9 +26,19 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 enum Shown {
     /// A thread, and what the call asks.
-    Thread { opening: Vec<BodyId>, entries: imbl::Vector<Arc<Entry>> },
+    Thread { opening: Vec<BodyId>, entries: Entries, compactions: u32 },
     /// What another call was shown.
     Again(Vec<PlannedMessage>),
+}
+
+/// The messages of a thread as its last prompt held them. The next one only adds what was said since.
+#[derive(Debug, Default)]
+pub struct Filled {
+    messages: Arc<Vec<Message>>,
+    /// How many of them the thread holds; the others are what was asked last.
+    kept: usize,
+    /// How often the thread had been compacted.
+    compactions: u32,
 }
 
 /// A message whose texts are still to be fetched.
@@ -80,7 +90,8 @@ impl Session {
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
-        let shown = Shown::Thread { opening, entries: thread.entries.clone() };
+        let (entries, compactions) = (thread.entries.clone(), thread.compactions);
+        let shown = Shown::Thread { opening, entries, compactions };
         Some(Plan { opened: open.opened.clone(), shown })
     }
 }
@@ -90,7 +101,7 @@ impl Plan {
     #[must_use]
     pub fn messages(&self) -> Vec<PlannedMessage> {
         let mut messages = Vec::with_capacity(self.len_max());
-        let told = self.tell(|message, parts| {
+        let told = self.tell(0, |message, parts| {
             let parts = parts.collect();
             let Told { speaker, tool_calls, answers, failed, images, seal } = message;
             messages.push(PlannedMessage {
@@ -112,7 +123,7 @@ impl Plan {
     #[must_use]
     pub fn needs(&self) -> BTreeSet<BodyId> {
         let mut needs: BTreeSet<BodyId> = self.opened.tools.into_iter().chain(self.opened.output).collect();
-        let told = self.tell(|message, parts| {
+        let told = self.tell(0, |message, parts| {
             needs.extend(parts);
             needs.extend(message.images.iter().map(|image| image.body).chain(message.seal));
             Ok::<_, Infallible>(())
@@ -129,26 +140,36 @@ impl Plan {
         }
     }
 
-    /// Goes through the messages in order; those without a text are none.
+    /// How many messages come before what the call asks.
+    fn kept(&self) -> usize {
+        match &self.shown {
+            Shown::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
+            Shown::Again(_) => 0,
+        }
+    }
+
+    /// Goes through the messages in order, but for the first `known`.
     fn tell<E>(
         &self,
+        known: usize,
         mut each: impl FnMut(Told<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
         let plain = |speaker| Told { speaker, tool_calls: &[], answers: None, failed: false, images: &[], seal: None };
         let (opening, entries) = match &self.shown {
-            Shown::Thread { opening, entries } => (opening, entries),
+            Shown::Thread { opening, entries, .. } => (opening, entries),
             Shown::Again(messages) => {
-                return messages.iter().try_for_each(|message| {
+                return messages.iter().skip(known).try_for_each(|message| {
                     let PlannedMessage { speaker, parts, tool_calls, answers, failed, images, seal } = message;
                     let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
                     each(Told { speaker, tool_calls, answers, failed, images, seal }, &mut parts.iter().copied())
                 });
             }
         };
-        if !opening.is_empty() {
+        if known == 0 && !opening.is_empty() {
             each(plain(Speaker::System), &mut opening.iter().copied())?;
         }
-        for entry in entries {
+        let known = known.saturating_sub(usize::from(!opening.is_empty()));
+        for entry in (known..entries.len()).filter_map(|place| entries.get(place)) {
             let Entry { speaker, tool_calls, answers, failed, images, seal, .. } = &**entry;
             let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
             let told = Told { speaker, tool_calls, answers, failed, images, seal };
@@ -168,9 +189,22 @@ impl Plan {
     /// # Errors
     /// Names a text that is not at hand, or that is not what its id says.
     pub fn fill(&self, texts: &dyn Lookup) -> Result<Prompt, BodyId> {
+        self.fill_on(&mut Filled::default(), texts)
+    }
+
+    /// The same, but of what was `filled` for an earlier call of the same thread nothing is looked up again: a long thread costs
+    /// no more than a short one.
+    ///
+    /// # Errors
+    /// Names a text that is not at hand, or that is not what its id says.
+    pub fn fill_on(&self, filled: &mut Filled, texts: &dyn Lookup) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find(id).ok_or(id);
-        let mut messages = Vec::with_capacity(self.len_max());
-        self.tell(|message, parts| {
+        filled.bring_to(self);
+        // Shared only while that earlier call is still under way.
+        let messages = Arc::make_mut(&mut filled.messages);
+        messages.truncate(filled.kept);
+        messages.reserve(self.len_max().saturating_sub(filled.kept));
+        self.tell(filled.kept, |message, parts| {
             let mut filled = Vec::with_capacity(parts.size_hint().0);
             for part in parts {
                 filled.push(find(part)?);
@@ -185,6 +219,7 @@ impl Plan {
             messages.push(Message { speaker, parts: filled, images: shown, tool_calls, answers, failed, seal });
             Ok(())
         })?;
+        filled.kept = self.kept();
         let tools = match self.opened.tools {
             Some(id) => serde_json::from_str(&find(id)?).map_err(|_| id)?,
             None => Vec::new(),
@@ -195,11 +230,24 @@ impl Plan {
         };
         Ok(Prompt {
             model: self.opened.model.clone(),
-            messages,
+            messages: filled.messages.clone(),
             tools,
             output,
             reply_tokens_max: self.opened.reply_tokens_max,
         })
+    }
+}
+
+impl Filled {
+    /// Forgets what is not in the thread of that plan any more.
+    fn bring_to(&mut self, plan: &Plan) {
+        match &plan.shown {
+            Shown::Thread { compactions, .. } if *compactions == self.compactions => {
+                self.kept = self.kept.min(plan.kept());
+            }
+            Shown::Thread { compactions, .. } => *self = Self { compactions: *compactions, ..Self::default() },
+            Shown::Again(_) => *self = Self::default(),
+        }
     }
 }
 

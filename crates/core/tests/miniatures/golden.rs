@@ -233,7 +233,7 @@ fn summary(state: &State) -> String {
     for (agent, inbox) in &session.inboxes {
         line(format!("{agent} has {} letters", inbox.len()));
     }
-    for handover in &session.handovers {
+    for handover in &*session.handovers {
         line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.how));
     }
     for (model, weight) in session.weights.iter().filter(|(_, weight)| !weight.is_even()) {

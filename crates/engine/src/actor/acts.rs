@@ -94,12 +94,12 @@ impl Actor {
 
     async fn make_call(&mut self, call: CallId, attempt: u32, not_before: Millis) -> Result<(), Lost> {
         let Some(plan) = self.session().plan(call) else { return Ok(()) };
-        let mut filled = plan.fill(&self.resident.shelf);
+        let mut filled = self.resident.shelf.fill(&plan);
         // As a rule all of it is at hand, and then nothing need be looked up twice.
         if filled.is_err() {
             let missing = self.resident.shelf.missing(plan.needs());
             self.fetch_for_sure(missing).await?;
-            filled = plan.fill(&self.resident.shelf);
+            filled = self.resident.shelf.fill(&plan);
         }
         let Ok(prompt) = filled else { return Ok(()) };
         let hints = self.hints(&plan.opened, &prompt);
@@ -109,8 +109,7 @@ impl Actor {
             shared: self.shared.clone(),
             session: self.session.clone(),
             since: self.session().opened,
-            flow: self.rules.spec().name.clone(),
-            role: self.rules.spec().roles.get(&plan.opened.role).cloned(),
+            rules: self.rules.clone(),
             opened: plan.opened.clone(),
             attempt,
             not_before,
@@ -144,7 +143,7 @@ impl Actor {
 
     fn run_tool(&mut self, run: ToolRunId) {
         let Some(opened) = self.session().tools.get(&run).cloned() else { return };
-        let (since, settings) = (self.session().opened, self.session().settings.clone());
+        let (since, settings) = (self.session().opened, (*self.session().settings).clone());
         let request = ToolRequest { session: self.session.clone(), since, settings, opened };
         let task = tokio::spawn(run_tool(self.shared.clone(), request, self.desk.jobs.clone()));
         self.tools.insert(run, ToolFlight(task));

@@ -20,7 +20,7 @@ async fn engine(settings: Value) -> Engine {
 
 async fn open(engine: &Engine, settings: Value) -> Result<Value, segue_engine::Error> {
     let session = engine.open(&"concierge".into(), Opening { settings, ..Opening::default() }).await?;
-    Ok(engine.state(&session).await.expect("it can be read").1.session.settings)
+    Ok(engine.state(&session).await.expect("it can be read").1.session.settings.as_ref().clone())
 }
 
 #[tokio::test(start_paused = true)]

@@ -360,7 +360,7 @@ fn a27_no_real_id_is_in_any_prompt() {
     let prompts = stage.all_rebuilt();
     assert!(prompts.len() > 10);
     for (call, prompt) in prompts {
-        for message in &prompt.messages {
+        for message in &*prompt.messages {
             assert!(!message.text().contains("0198c0de"), "{call}: {}", message.text());
         }
     }

@@ -14,7 +14,7 @@ impl Dice {
     /// goes the same way.
     pub(super) fn of(prompt: &Prompt, call: &CallFacts) -> Self {
         let mut digest = BodyId::of(prompt.model.as_str());
-        for message in &prompt.messages {
+        for message in &*prompt.messages {
             digest = digest.chain(BodyId::of_bytes(&[message.speaker as u8]));
             digest = message.parts.iter().fold(digest, |digest, part| digest.chain(BodyId::of(part)));
         }

@@ -28,7 +28,7 @@ pub(super) struct Reading {
 impl Reading {
     pub(super) fn of(prompt: &Prompt) -> Self {
         let mut reading = Self::default();
-        for message in &prompt.messages {
+        for message in &*prompt.messages {
             match message.speaker {
                 Speaker::System => reading.instruct(&message.parts),
                 Speaker::User => {
@@ -236,7 +236,7 @@ mod tests {
         message.parts.push("  ".into());
         let prompt = Prompt {
             model: "m".into(),
-            messages: vec![message],
+            messages: vec![message].into(),
             tools: vec![],
             output: segue_core::prompt::Output::Text,
             reply_tokens_max: 1,

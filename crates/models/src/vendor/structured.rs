@@ -148,11 +148,11 @@ impl Check {
         // Nobody counts here; a token has three bytes and more.
         let more = (text.len() + COMPLAINT_CHARS_MAX * COMPLAINTS_MAX) / 3;
         let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
-        prompt.messages.push(Message::plain(Speaker::Assistant, text));
+        prompt.messages_mut().push(Message::plain(Speaker::Assistant, text));
         let complaint = format!(
             "That is not the JSON that was asked for: {wrong}. Send the whole of it once more, corrected, and nothing else."
         );
-        prompt.messages.push(Message::plain(Speaker::User, complaint));
+        prompt.messages_mut().push(Message::plain(Speaker::User, complaint));
         let request = Request { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
         self.answer = Some(Drive::stream(self.vendor.clone(), request));
         self.refused = Some((value, finish.usage));

@@ -43,11 +43,14 @@ fn conversation() -> Asking {
     let seal = json!({ "anthropic": { "by": "acme", "model": "m-1", "content": blocks } }).to_string();
     let seal = Some(seal.into());
     let called = Message { tool_calls: vec![look], seal, ..Message::plain(Speaker::Assistant, "Let me see.") };
-    asking.prompt.messages.push(called);
-    asking.prompt.messages.push(Message { answers: Some("toolu_1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    asking.prompt.messages_mut().push(called);
+    asking
+        .prompt
+        .messages_mut()
+        .push(Message { answers: Some("toolu_1".into()), ..Message::plain(Speaker::Tool, "blue") });
     let mut asking = asking.assistant("The sky.").assistant("  ");
     let images = vec![Image { media: Media::Webp, data: "aWk=".into() }];
-    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
     asking.tool("look", "Looks.", json!({"type": "object"}))
 }
 
@@ -99,7 +102,7 @@ async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache(
 async fn thoughts_go_back_while_the_round_they_began_is_open() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = conversation();
-    asking.prompt.messages.truncate(4);
+    asking.prompt.messages_mut().truncate(4);
     asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
     let kinds: Vec<_> = said.as_array().expect("blocks").iter().map(|block| block["type"].clone()).collect();
@@ -111,7 +114,7 @@ async fn thoughts_go_back_while_the_round_they_began_is_open() {
 async fn thoughts_of_another_model_are_not_shown_to_this_one() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = conversation();
-    asking.prompt.messages.truncate(4);
+    asking.prompt.messages_mut().truncate(4);
     let mut connection = server.connection(Wire::Anthropic);
     connection.model = "m-2".into();
     asking.of(&of(connection)).await.expect("an answer");
@@ -124,8 +127,8 @@ async fn thoughts_of_another_model_are_not_shown_to_this_one() {
 async fn a_call_that_was_left_out_is_left_out_of_the_seal_too() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = conversation();
-    asking.prompt.messages.truncate(4);
-    asking.prompt.messages[2].tool_calls[0].id = "toolu_9".into();
+    asking.prompt.messages_mut().truncate(4);
+    asking.prompt.messages_mut()[2].tool_calls[0].id = "toolu_9".into();
     asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
     assert_eq!(said[1]["id"], json!("toolu_9"), "it is rebuilt from what the thread holds");

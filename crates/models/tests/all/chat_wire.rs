@@ -24,12 +24,15 @@ async fn reply(data: &[&str]) -> Reply {
 fn everything() -> Asking {
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
-    asking.prompt.messages.push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
-    asking.prompt.messages.push(Message { answers: Some("call_1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    asking.prompt.messages_mut().push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
+    asking
+        .prompt
+        .messages_mut()
+        .push(Message { answers: Some("call_1".into()), ..Message::plain(Speaker::Tool, "blue") });
     let mut asking = asking.assistant("The sky.").user("And this?").user("Look well.");
     let image = Image { media: Media::Png, data: "aWk=".into() };
     let last = Message { images: vec![image], ..Message::plain(Speaker::User, "Here.") };
-    asking.prompt.messages.push(last);
+    asking.prompt.messages_mut().push(last);
     asking.tool("look.up", "Looks.", json!({"type": "object", "properties": {"at": {"type": "string"}}}))
 }
 

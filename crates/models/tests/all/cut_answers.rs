@@ -159,8 +159,11 @@ async fn what_is_sealed_stays_with_its_call_when_another_was_cut_off() {
         let reply = asking.of(&vendor).await.expect("an answer");
         let seal = reply.seal.as_deref().map(Into::into);
         let (tool_calls, said) = (reply.tool_calls, Message::plain(Speaker::Assistant, reply.text));
-        asking.prompt.messages.push(Message { tool_calls, seal, ..said });
-        asking.prompt.messages.push(Message { answers: Some("b2".into()), ..Message::plain(Speaker::Tool, "done") });
+        asking.prompt.messages_mut().push(Message { tool_calls, seal, ..said });
+        asking
+            .prompt
+            .messages_mut()
+            .push(Message { answers: Some("b2".into()), ..Message::plain(Speaker::Tool, "done") });
         asking.of(&vendor).await.expect("an answer");
         let body = &server.seen()[1].body;
         match wire {

@@ -11,8 +11,8 @@ use crate::support::{Asking, ask};
 fn called(id: &str, arguments: Value) -> Asking {
     let call = ToolCall { id: id.into(), name: "look".into(), arguments };
     let mut asking = ask("hi").tool("look", "Looks.", json!({"type": "object"}));
-    asking.prompt.messages.push(Message { tool_calls: vec![call], ..Message::of(Speaker::Assistant) });
-    asking.prompt.messages.push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, "blue") });
+    asking.prompt.messages_mut().push(Message { tool_calls: vec![call], ..Message::of(Speaker::Assistant) });
+    asking.prompt.messages_mut().push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, "blue") });
     asking
 }
 
@@ -72,7 +72,7 @@ async fn ids_within_a_seal_are_changed_with_the_others() {
         { "type": "tool_use", "id": id, "name": "look", "input": {} },
     ]);
     let seal = json!({ "anthropic": { "by": "acme", "model": "m-1", "content": blocks } }).to_string();
-    asking.prompt.messages[1].seal = Some(seal.into());
+    asking.prompt.messages_mut()[1].seal = Some(seal.into());
     let body = sent(&asking, Wire::Anthropic, |_| {}).await;
     let said = &body["messages"][1]["content"];
     assert_eq!(said[0]["type"], json!("thinking"));
@@ -86,7 +86,7 @@ async fn ids_within_a_seal_are_changed_with_the_others() {
         { "type": "function_call", "call_id": id, "name": "look", "arguments": "{}" },
     ]);
     let seal = json!({ "responses": { "by": "acme", "model": "m-1", "content": items } }).to_string();
-    asking.prompt.messages[1].seal = Some(seal.into());
+    asking.prompt.messages_mut()[1].seal = Some(seal.into());
     let body = sent(&asking, Wire::Responses, |_| {}).await;
     assert_eq!(body["input"][1]["type"], json!("reasoning"));
     assert_ne!(body["input"][2]["call_id"], json!(id));
@@ -120,7 +120,7 @@ async fn thinking_is_not_switched_on_in_the_middle_of_a_round() {
     let sealed = |model: &str, blocks: Value| {
         let seal = json!({ "anthropic": { "by": "acme", "model": model, "content": blocks } });
         let mut asking = called("call_1", json!({}));
-        asking.prompt.messages[1].seal = Some(seal.to_string().into());
+        asking.prompt.messages_mut()[1].seal = Some(seal.to_string().into());
         asking
     };
     let call = json!({ "type": "tool_use", "id": "call_1", "name": "look", "input": {} });

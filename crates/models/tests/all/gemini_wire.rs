@@ -23,13 +23,16 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
     let content = json!({ "signatures": { "call_1": "sig" }, "ids": ["call_2"] });
     let seal = Some(json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }).to_string().into());
     let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
-    asking.prompt.messages.push(Message { tool_calls, seal, ..Message::of(Speaker::Assistant) });
+    asking.prompt.messages_mut().push(Message { tool_calls, seal, ..Message::of(Speaker::Assistant) });
     for (id, said) in [("call_1", "blue"), ("call_2", "birds")] {
-        asking.prompt.messages.push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, said) });
+        asking.prompt.messages_mut().push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, said) });
     }
-    asking.prompt.messages.push(Message { tool_calls: vec![call("look", "x")], ..Message::of(Speaker::Assistant) });
+    asking
+        .prompt
+        .messages_mut()
+        .push(Message { tool_calls: vec![call("look", "x")], ..Message::of(Speaker::Assistant) });
     let images = vec![Image { media: Media::Gif, data: "aWk=".into() }];
-    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Done));

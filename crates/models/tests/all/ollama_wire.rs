@@ -22,10 +22,13 @@ async fn a_conversation_is_sent_as_the_format_wants_it_with_the_window_it_needs(
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
     asking.prompt_tokens = 5_000;
-    asking.prompt.messages.push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
-    asking.prompt.messages.push(Message { answers: Some("call_1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    asking.prompt.messages_mut().push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
+    asking
+        .prompt
+        .messages_mut()
+        .push(Message { answers: Some("call_1".into()), ..Message::plain(Speaker::Tool, "blue") });
     let images = vec![Image { media: Media::Png, data: "aWk=".into() }];
-    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
     let asking = asking.tool("look.up", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Done));

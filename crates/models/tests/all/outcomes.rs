@@ -11,9 +11,9 @@ use crate::support::nothing;
 async fn sent(wire: Wire, said: &str, failed: bool) -> Value {
     let look = ToolCall { id: "t1".into(), name: "look".into(), arguments: json!({}) };
     let mut asking = nothing().user("What is up?");
-    asking.prompt.messages.push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
+    asking.prompt.messages_mut().push(Message { tool_calls: vec![look], ..Message::of(Speaker::Assistant) });
     let answers = Some("t1".into());
-    asking.prompt.messages.push(Message { answers, failed, ..Message::plain(Speaker::Tool, said) });
+    asking.prompt.messages_mut().push(Message { answers, failed, ..Message::plain(Speaker::Tool, said) });
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let server = Server::new(vec![events(&[])]).await;
     // Only what is asked matters here; the server says nothing.

@@ -165,10 +165,10 @@ async fn a_tool_that_is_plainly_asked_for_is_called_once() {
     let mut after = asking;
     let mut message = Message::plain(Speaker::Assistant, "");
     message.tool_calls.push(ToolCall::clone(call));
-    after.prompt.messages.push(message);
+    after.prompt.messages_mut().push(message);
     let mut result = Message::plain(Speaker::Tool, "Buy milk.");
     result.answers = Some(call.id.clone());
-    after.prompt.messages.push(result);
+    after.prompt.messages_mut().push(result);
     let reply = after.of(&Rehearsal::instant()).await.expect("an answer");
     assert!(reply.tool_calls.is_empty() && reply.text.contains("Buy milk."), "{reply:?}");
 }
@@ -236,7 +236,7 @@ async fn empty_and_enormous_prompts_are_answered() {
     assert!(say(&ask("")).await.ends_with(MARK));
     assert!(say(&ask(" \n\t\u{0}")).await.ends_with(MARK));
     let mut bare = nothing();
-    bare.prompt.messages.push(Message::of(Speaker::User));
+    bare.prompt.messages_mut().push(Message::of(Speaker::User));
     assert!(say(&bare).await.ends_with(MARK));
     for piece in
         ["a", "word ", "<<<", "<<<A>>>\n", "<<<A>>>\nk: v\n<<<END>>>\n", "ż'", "my name is ", "?\n\n", "{{last}}"]

@@ -24,11 +24,11 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
     let mut asking = nothing().system("Be brief.").user("What is up?");
     asking
         .prompt
-        .messages
+        .messages_mut()
         .push(Message { tool_calls: vec![look], ..Message::plain(Speaker::Assistant, "Let me see.") });
-    asking.prompt.messages.push(Message { answers: Some("c1".into()), ..Message::plain(Speaker::Tool, "blue") });
+    asking.prompt.messages_mut().push(Message { answers: Some("c1".into()), ..Message::plain(Speaker::Tool, "blue") });
     let images = vec![Image { media: Media::Jpeg, data: "aWk=".into() }];
-    asking.prompt.messages.push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));

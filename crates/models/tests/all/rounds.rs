@@ -25,10 +25,10 @@ fn after(mut asking: Asking, reply: &Reply) -> Asking {
     let seal = reply.seal.as_deref().map(Into::into);
     let tool_calls = reply.tool_calls.clone();
     let said = Message { tool_calls, seal, ..Message::plain(Speaker::Assistant, reply.text.as_str()) };
-    asking.prompt.messages.push(said);
+    asking.prompt.messages_mut().push(said);
     for call in &reply.tool_calls {
         let answers = Some(call.id.clone());
-        asking.prompt.messages.push(Message { answers, ..Message::plain(Speaker::Tool, "blue") });
+        asking.prompt.messages_mut().push(Message { answers, ..Message::plain(Speaker::Tool, "blue") });
     }
     asking
 }

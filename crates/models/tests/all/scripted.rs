@@ -215,7 +215,7 @@ async fn megabytes_are_matched_and_echoed() {
     let hay = "żółć ".repeat(200_000) + "needle zż";
     assert_eq!(ask(&hay).of(&model).await.expect("an answer").text, hay);
     let mut asking = nothing();
-    asking.prompt.messages.push(Message::of(Speaker::User));
+    asking.prompt.messages_mut().push(Message::of(Speaker::User));
     assert_eq!(asking.of(&model).await.expect("an answer").text, "no");
 }
 

@@ -27,7 +27,7 @@ pub fn nothing() -> Asking {
     Asking {
         prompt: Prompt {
             model: "any".into(),
-            messages: Vec::new(),
+            messages: Arc::default(),
             tools: Vec::new(),
             output: Output::Text,
             reply_tokens_max: 4096,
@@ -48,12 +48,12 @@ impl Asking {
     }
 
     pub fn system(mut self, text: &str) -> Self {
-        self.prompt.messages.insert(0, Message::plain(Speaker::System, text));
+        self.prompt.messages_mut().insert(0, Message::plain(Speaker::System, text));
         self
     }
 
     pub fn message(mut self, speaker: Speaker, text: &str) -> Self {
-        self.prompt.messages.push(Message::plain(speaker, text));
+        self.prompt.messages_mut().push(Message::plain(speaker, text));
         self
     }
 

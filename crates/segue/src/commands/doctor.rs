@@ -320,7 +320,7 @@ const TRY_TOKENS: u32 = 16;
 fn question(model: &ModelName) -> Request {
     let prompt = Prompt {
         model: model.clone(),
-        messages: vec![Message::plain(Speaker::User, "Answer with the word yes.")],
+        messages: vec![Message::plain(Speaker::User, "Answer with the word yes.")].into(),
         tools: Vec::new(),
         output: Output::Text,
         reply_tokens_max: 64,

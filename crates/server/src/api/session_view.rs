@@ -166,7 +166,7 @@ pub async fn view(held: &Held, at: Option<Seq>) -> Result<SessionView, Problem> 
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),
         busy: session.busy.into(),
-        settings: session.settings.clone(),
+        settings: (*session.settings).clone(),
         created: session.opened.0,
         updated: session.at.0,
         closed: session.closed.clone(),
