@@ -35,16 +35,34 @@ fn stretches(text: &str) -> impl Iterator<Item = &str> {
         if start == bytes.len() {
             return None;
         }
-        let parts = |pair: &[u8]| pair[0].is_ascii_graphic() && pair[1] == b' ';
-        let end = bytes[start..].windows(2).position(parts).map_or(bytes.len(), |place| start + place + 1);
+        let mut end = next_blank(bytes, start + 1);
+        while end < bytes.len() && !bytes[end - 1].is_ascii_graphic() {
+            end = next_blank(bytes, end + 1);
+        }
         let stretch = &text[start..end];
         start = end;
         Some(stretch)
     })
 }
 
+/// The place of the next blank from here on, or the end. Looks at eight bytes at a time: most words have no more.
+fn next_blank(bytes: &[u8], from: usize) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    let (eights, rest) = bytes[from..].as_chunks::<8>();
+    for (place, eight) in eights.iter().enumerate() {
+        // A blank is zero in here, and the lowest of the high bits that are left stands where the first zero does.
+        let zeroed = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b' '));
+        let found = zeroed.wrapping_sub(ONES) & !zeroed & (ONES << 7);
+        if found != 0 {
+            return from + place * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let place = rest.iter().position(|byte| *byte == b' ');
+    place.map_or(bytes.len(), |place| bytes.len() - rest.len() + place)
+}
+
 const KEY_BYTES: usize = 24;
-const SLOTS: usize = 1 << 13;
+const SLOTS: usize = 1 << 14;
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::new(Known(vec![0; SLOTS]));
@@ -78,15 +96,18 @@ impl Known {
 
 /// Of a stretch that is short enough to be remembered. Never that of an empty slot.
 fn hash_of(stretch: &[u8]) -> Option<u64> {
-    let mut key = [0; KEY_BYTES];
-    key.get_mut(..stretch.len())?.copy_from_slice(stretch);
-    let (words, _) = key.as_chunks::<8>();
-    let mix = |hash: u64, word: &[u8; 8]| {
-        let product = u128::from(hash ^ u64::from_le_bytes(*word)) * 0x9e37_79b9_7f4a_7c15_u128;
+    if stretch.len() > KEY_BYTES {
+        return None;
+    }
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
         product as u64 ^ (product >> 64) as u64
     };
     let seed = 0x2545_f491_4f6c_dd1d ^ stretch.len() as u64;
-    Some(words.iter().fold(seed, mix) | (COUNT_MASK + 1))
+    let (eights, rest) = stretch.as_chunks::<8>();
+    let hash = eights.iter().fold(seed, |hash, eight| mix(hash, u64::from_le_bytes(*eight)));
+    let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    Some(mix(hash, rest) | (COUNT_MASK + 1))
 }
 
 #[cfg(test)]
