@@ -9,8 +9,8 @@ pub const READERS_MAX: usize = 4;
 pub const NAMES_TRIED_MAX: usize = 16;
 /// Shorter than this, a frame's own header eats what it saves.
 pub const COMPRESS_BYTES_MIN: usize = 64;
-/// Shorter than this, a text is kept as it is.
-pub const COMPRESS_TEXT_BYTES_MIN: usize = 512;
+/// Shorter than this, a text is kept as it is: compressing it would take longer than all else a turn does to it.
+pub const COMPRESS_TEXT_BYTES_MIN: usize = 1_024;
 /// Allocated at once on the word of a length read from disk; more only as bytes really come.
 pub const TRUSTED_BYTES_MAX: usize = 1 << 20;
 /// Records of one commit that are kept together, in bytes, so that whoever wants a few of them need not read all. One that is longer

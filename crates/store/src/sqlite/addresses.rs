@@ -158,7 +158,7 @@ impl Db {
 }
 
 fn packed(addresses: &BTreeSet<Address>) -> Vec<u8> {
-    addresses.iter().flat_map(|(hash, place)| [hash.to_le_bytes(), place.to_le_bytes()].concat()).collect()
+    addresses.iter().flat_map(|(hash, place)| [hash.to_le_bytes(), place.to_le_bytes()]).flatten().collect()
 }
 
 /// What [`packed`] was given; of bytes that are not its, something or other, which points to no text.
