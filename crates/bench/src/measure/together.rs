@@ -32,22 +32,27 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
     let size = if raw.is_some() { Some(crowd.commit_size(&ground).await?) } else { None };
     for _ in 0..job.reps {
         let before = raw.as_ref().map(|_| (ground.transactions(), ground.commits()));
+        let limit_before = match (&raw, size) {
+            (Some(raw), Some(size)) => raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await?,
+            _ => 0.0,
+        };
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let times = crowd.run(job.turns).await?;
+        let Wave { times, full_rate } = crowd.run(job.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         tally.cpu_ms += cpu_ms() - cpu;
-        let rate = times.len() as f64 / seconds;
-        tally.rates.push(rate);
+        tally.rates.push(times.len() as f64 / seconds);
         if let (Some(raw), Some(size), Some((transactions, commits))) = (&raw, size, before) {
             let commits = (ground.commits()? - commits?) as f64;
             let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
             let load = Load { group: (group.round() as usize).max(1), row_bytes: size.kept };
             let commits_per_turn = commits / times.len() as f64;
-            let limit = raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await? / commits_per_turn;
+            // Before and after, since the machine may have become faster or slower meanwhile.
+            let limit_after = raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await?;
+            let limit = f64::midpoint(limit_before, limit_after) / commits_per_turn;
             tally.groups.push(group);
             tally.raw_rates.push(limit);
-            tally.shares.push(rate / limit);
-            tally.bare_shares.push(rate * commits_per_turn / raw.rows_per_s(load, RAW_TIME)?);
+            tally.shares.push(full_rate / limit);
+            tally.bare_shares.push(full_rate * commits_per_turn / raw.rows_per_s(load, RAW_TIME)?);
             tally.commits_per_turn = commits_per_turn;
         }
         tally.times.extend(times);
@@ -78,29 +83,46 @@ struct Crowd<'j> {
     wave: usize,
 }
 
+/// What all places did together.
+struct Wave {
+    /// How long each turn took.
+    times: Vec<f64>,
+    /// Turns a second while all of them were at work: at the end some wait for others, which a limit that is measured over a
+    /// span of time knows nothing of.
+    full_rate: f64,
+}
+
 impl Crowd<'_> {
-    /// Has every place make `turns` turns; how long each took.
-    async fn run(&mut self, turns: usize) -> Result<Vec<f64>> {
+    /// Has every place make `turns` turns.
+    async fn run(&mut self, turns: usize) -> Result<Wave> {
         self.wave += 1;
+        let begun = Instant::now();
         let mut places = JoinSet::new();
         for place in 0..self.job.sessions {
             let (bed, name) = (self.bed.clone(), format!("c{}-{place}", self.wave));
             places.spawn(async move {
                 let mut times = Vec::with_capacity(turns);
+                let mut ends = Vec::with_capacity(turns);
                 for turn in 0..turns {
                     let session = SessionId::from(format!("{name}-{}", turn / SESSION_TURNS));
                     let start = Instant::now();
                     bed.turn(&session, Nth::of(turn % SESSION_TURNS)).await?;
                     times.push(ms_since(start));
+                    ends.push(ms_since(begun));
                 }
-                anyhow::Ok(times)
+                anyhow::Ok((times, ends))
             });
         }
         let mut all = Vec::with_capacity(turns * self.job.sessions);
-        while let Some(times) = places.join_next().await {
-            all.extend(times??);
+        let (mut all_ends, mut first_out) = (Vec::with_capacity(all.capacity()), f64::INFINITY);
+        while let Some(done) = places.join_next().await {
+            let (times, ends) = done??;
+            first_out = first_out.min(ends.last().copied().unwrap_or(f64::INFINITY));
+            all.extend(times);
+            all_ends.extend(ends);
         }
-        Ok(all)
+        let ended = all_ends.iter().filter(|end| **end <= first_out).count();
+        Ok(Wave { times: all, full_rate: ended as f64 * 1_000.0 / first_out })
     }
 
     /// Warms up, and says how large a commit is.
