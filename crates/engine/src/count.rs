@@ -103,10 +103,10 @@ fn hash_of(stretch: &[u8]) -> Option<u64> {
         let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
         product as u64 ^ (product >> 64) as u64
     };
-    let seed = 0x2545_f491_4f6c_dd1d ^ stretch.len() as u64;
     let (eights, rest) = stretch.as_chunks::<8>();
-    let hash = eights.iter().fold(seed, |hash, eight| mix(hash, u64::from_le_bytes(*eight)));
-    let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let hash = eights.iter().fold(0x2545_f491_4f6c_dd1d, |hash, eight| mix(hash, u64::from_le_bytes(*eight)));
+    // Seven bytes at most, and the length above them: no two stretches give the same words.
+    let rest = rest.iter().fold(stretch.len() as u64, |word, byte| word << 8 | u64::from(*byte));
     Some(mix(hash, rest) | (COUNT_MASK + 1))
 }
 
@@ -132,6 +132,10 @@ mod tests {
             "McDonald's ALLCAPS camelCase snake_case é è Ünïcödé 漢字 かな mixed漢字words end",
             "a_word_that_is_much_longer_than_any_slot_could_ever_hold and on it goes",
             "trailing blank after a word ",
+            "ac",
+            "\0ab",
+            "abcdefgh",
+            "`bcdefgh\0",
         ] {
             is_counted_as_a_whole(text);
         }

@@ -1,5 +1,6 @@
 //! Texts of one session kept at hand, so that prompts are put together without asking the store.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -40,10 +41,11 @@ impl Hasher for Prefix {
 }
 
 impl Shelf {
+    /// Of a text that is here already, the first copy stays: prompts may hold it.
     pub fn put(&mut self, id: BodyId, text: Arc<str>) {
-        let bytes = text.len();
-        if self.texts.insert(id, text).is_none() {
-            self.bytes += bytes;
+        if let Entry::Vacant(place) = self.texts.entry(id) {
+            self.bytes += text.len();
+            place.insert(text);
         }
     }
 
@@ -86,6 +88,8 @@ impl Shelf {
             return;
         }
         let needed = needed(session);
+        // They hold texts that are let go here.
+        self.filled.clear();
         self.texts.retain(|id, _| needed.contains(id));
         self.bytes = self.texts.values().map(|text| text.len()).sum();
     }

@@ -9,7 +9,7 @@ pub const READERS_MAX: usize = 4;
 pub const NAMES_TRIED_MAX: usize = 16;
 /// Shorter than this, a frame's own header eats what it saves.
 pub const COMPRESS_BYTES_MIN: usize = 64;
-/// Shorter than this, a text is kept as it is: compressing it would take longer than all else a turn does to it.
+/// Shorter than this, a text is kept as it is: compressing it would be a tenth of all that a turn takes.
 pub const COMPRESS_TEXT_BYTES_MIN: usize = 1_024;
 /// Allocated at once on the word of a length read from disk; more only as bytes really come.
 pub const TRUSTED_BYTES_MAX: usize = 1 << 20;

@@ -31,11 +31,11 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
     let mut tally = Tally::default();
     let size = if raw.is_some() { Some(crowd.commit_size(&ground).await?) } else { None };
     for _ in 0..job.reps {
-        let before = raw.as_ref().map(|_| (ground.transactions(), ground.commits()));
         let limit_before = match (&raw, size) {
             (Some(raw), Some(size)) => raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await?,
             _ => 0.0,
         };
+        let before = raw.as_ref().map(|_| (ground.transactions(), ground.commits()));
         let (cpu, start) = (cpu_ms(), Instant::now());
         let Wave { times, full_rate } = crowd.run(job.turns).await?;
         let seconds = start.elapsed().as_secs_f64();

@@ -226,6 +226,7 @@ fn squeeze(mark: u8, bytes: &[u8]) -> Option<Vec<u8>> {
         out.push(mark);
         put_number(&mut out, bytes.len() as u64);
         out.extend_from_slice(content);
+        frame.clear();
         frame.shrink_to(FRAME_BYTES_KEPT);
         (out.len() <= bytes.len()).then_some(out)
     })
