@@ -56,6 +56,7 @@ const TABLES: &[Table] = &[
             ("group", "group"),
             ("row bytes", "row_bytes"),
             ("kept", "kept_bytes"),
+            ("while all work", "full_turns_per_s"),
             ("raw turns/s", "raw_turns_per_s"),
             ("of raw", "of_raw"),
             ("of bare loop", "of_bare"),

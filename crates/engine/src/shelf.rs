@@ -109,3 +109,18 @@ fn needed(session: &Session) -> BTreeSet<BodyId> {
     let waiting = session.queue.iter().chain(session.turn.iter().flat_map(|turn| &turn.messages));
     threads.chain(waiting.map(|waiting| waiting.text.body)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_text_that_comes_again_the_first_copy_stays_and_is_counted_once() {
+        let (mut shelf, id) = (Shelf::default(), BodyId::of("hello"));
+        let first: Arc<str> = "hello".into();
+        shelf.put(id, first.clone());
+        shelf.put(id, "hello".into());
+        assert!(shelf.find(id).is_some_and(|found| Arc::ptr_eq(&found, &first)));
+        assert_eq!((shelf.bytes(), shelf.missing([id, BodyId::of("other")])), (5, vec![BodyId::of("other")]));
+    }
+}

@@ -41,6 +41,7 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
         let seconds = start.elapsed().as_secs_f64();
         tally.cpu_ms += cpu_ms() - cpu;
         tally.rates.push(times.len() as f64 / seconds);
+        tally.full_rates.push(full_rate);
         if let (Some(raw), Some(size), Some((transactions, commits))) = (&raw, size, before) {
             let commits = (ground.commits()? - commits?) as f64;
             let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
@@ -144,6 +145,7 @@ impl Crowd<'_> {
 struct Tally {
     times: Vec<f64>,
     rates: Vec<f64>,
+    full_rates: Vec<f64>,
     raw_rates: Vec<f64>,
     shares: Vec<f64>,
     bare_shares: Vec<f64>,
@@ -162,6 +164,7 @@ impl Tally {
         let mut fields = fields.as_object().cloned().unwrap_or_default();
         if !self.shares.is_empty() {
             fields.insert("group".to_owned(), json!(brief(median(&self.groups))));
+            fields.insert("full_turns_per_s".to_owned(), json!(brief(median(&self.full_rates))));
             fields.insert("commits_per_turn".to_owned(), json!(brief(self.commits_per_turn)));
             fields.insert("raw_turns_per_s".to_owned(), json!(brief(median(&self.raw_rates))));
             fields.insert("of_raw".to_owned(), json!(brief(median(&self.shares))));
