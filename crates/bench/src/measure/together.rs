@@ -31,20 +31,22 @@ pub async fn measure(job: &Job) -> Result<Vec<Row>> {
     let mut tally = Tally::default();
     let size = if raw.is_some() { Some(crowd.commit_size(&ground).await?) } else { None };
     for _ in 0..job.reps {
-        let limit_before = match (&raw, size) {
-            (Some(raw), Some(size)) => raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await?,
-            _ => 0.0,
+        let before = match (&raw, size) {
+            (Some(raw), Some(size)) => {
+                let limit = raw.group_commits_per_s(job.sessions, size.given, RAW_TIME).await?;
+                Some((raw, size, limit, ground.transactions()?, ground.commits()?))
+            }
+            _ => None,
         };
-        let before = raw.as_ref().map(|_| (ground.transactions(), ground.commits()));
         let (cpu, start) = (cpu_ms(), Instant::now());
         let Wave { times, full_rate } = crowd.run(job.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         tally.cpu_ms += cpu_ms() - cpu;
         tally.rates.push(times.len() as f64 / seconds);
         tally.full_rates.push(full_rate);
-        if let (Some(raw), Some(size), Some((transactions, commits))) = (&raw, size, before) {
-            let commits = (ground.commits()? - commits?) as f64;
-            let group = commits / (ground.transactions()? - transactions?).max(1) as f64;
+        if let Some((raw, size, limit_before, transactions, commits)) = before {
+            let commits = (ground.commits()? - commits) as f64;
+            let group = commits / (ground.transactions()? - transactions).max(1) as f64;
             let load = Load { group: (group.round() as usize).max(1), row_bytes: size.kept };
             let commits_per_turn = commits / times.len() as f64;
             // Before and after, since the machine may have become faster or slower meanwhile.

@@ -1,5 +1,7 @@
 //! What each of a flow's steps comes to: an event, or a refusal that is an event too.
 
+use serde::Serialize;
+
 use super::calls::Errand;
 use super::draft::Draft;
 use super::inputs::shorten;
@@ -111,7 +113,7 @@ impl Draft<'_> {
             return;
         };
         let checked = check(schema, document);
-        if let Some(why) = serde_json::to_value(&checked.document).ok().and_then(|document| too_big(&document)) {
+        if let Some(why) = too_big(&checked.document) {
             self.refuse_step(format!("handover `{kind}`"), why);
             return;
         }
@@ -175,7 +177,7 @@ impl Draft<'_> {
 }
 
 /// Why a value is not taken into the journal, if it is not.
-pub(super) fn too_big(value: &serde_json::Value) -> Option<String> {
+pub(super) fn too_big(value: &impl Serialize) -> Option<String> {
     let mut bytes = Bytes(0);
     // Counting cannot fail.
     let _ = serde_json::to_writer(&mut bytes, value);

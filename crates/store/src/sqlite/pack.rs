@@ -21,8 +21,6 @@ const ZSTD_JOURNAL: u8 = 2;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_LEVEL: i32 = 1;
 const CHECKSUM_BYTES: usize = 8;
-/// Of the place where something was compressed, as much is kept for the next.
-const FRAME_BYTES_KEPT: usize = 64 << 10;
 
 /// What journals say again and again. Part of the file format: a better one gets a mark of its own (see the example
 /// `dictionary`).
@@ -193,9 +191,7 @@ fn snapshot_place(seq: Seq, format: u32) -> [u8; 13] {
 }
 
 thread_local! {
-    /// With the place where they write what becomes a value.
-    static COMPRESSORS: RefCell<([Option<Compressor<'static>>; 2], Vec<u8>)> =
-        RefCell::new(([plain_compressor(), journal_compressor()], Vec::new()));
+    static COMPRESSORS: RefCell<[Option<Compressor<'static>>; 2]> = RefCell::new([plain_compressor(), journal_compressor()]);
     static DECOMPRESSORS: RefCell<[Option<Decompressor<'static>>; 2]> =
         RefCell::new([Decompressor::new().ok(), Decompressor::with_prepared_dictionary(&DECODER).ok()]);
 }
@@ -216,20 +212,16 @@ fn squeeze(mark: u8, bytes: &[u8]) -> Option<Vec<u8>> {
     if bytes.len() < COMPRESS_BYTES_MIN {
         return None;
     }
-    COMPRESSORS.with_borrow_mut(|(compressors, frame)| {
-        let compressor = compressors[usize::from(mark == ZSTD_JOURNAL)].as_mut()?;
-        frame.clear();
-        frame.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
-        compressor.compress_to_buffer(bytes, frame).ok()?;
-        let content = frame.strip_prefix(&ZSTD_MAGIC)?;
-        let mut out = Vec::with_capacity(content.len() + 6);
-        out.push(mark);
-        put_number(&mut out, bytes.len() as u64);
-        out.extend_from_slice(content);
-        frame.clear();
-        frame.shrink_to(FRAME_BYTES_KEPT);
-        (out.len() <= bytes.len()).then_some(out)
-    })
+    let frame = COMPRESSORS.with_borrow_mut(|compressors| {
+        let compressor = &mut compressors[usize::from(mark == ZSTD_JOURNAL)];
+        compressor.as_mut()?.compress(bytes).ok()
+    })?;
+    let content = frame.strip_prefix(&ZSTD_MAGIC)?;
+    let mut out = Vec::with_capacity(content.len() + 6);
+    out.push(mark);
+    put_number(&mut out, bytes.len() as u64);
+    out.extend_from_slice(content);
+    (out.len() <= bytes.len()).then_some(out)
 }
 
 fn expand(mark: u8, frame: &[u8], len: usize) -> std::io::Result<Vec<u8>> {
