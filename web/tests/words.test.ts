@@ -47,6 +47,6 @@ it('another try begins anew', () => {
 });
 
 it('what a try said is taken back when it comes to nothing', () => {
-  for (const is of ['said', 'call_failed', 'call_unknown', 'call_cancelled']) expect(takesBack(is), is).toBe(true);
+  for (const is of ['said', 'call_failed', 'call_outcome_unknown', 'call_cancelled']) expect(takesBack(is), is).toBe(true);
   for (const is of ['call_opened', 'call_answered', 'phase_entered']) expect(takesBack(is), is).toBe(false);
 });

@@ -7,18 +7,21 @@ use anyhow::{Context, Result, ensure};
 
 use crate::checkout;
 
-const PACKAGE: &str = "segue-bench";
-const MANIFEST: &str = "crates/bench/Cargo.toml";
+const BENCH_PACKAGE: &str = "segue-bench";
+const BENCH_MANIFEST: &str = "crates/bench/Cargo.toml";
 
 /// Runs the benchmarks in the directory the developer stands in, so that paths among the arguments mean what they say.
-pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let root = checkout::root();
-    ensure!(root.join(MANIFEST).is_file(), "there are no benchmarks in this checkout: {MANIFEST} is missing");
+pub fn run_benchmarks(arguments: &[String]) -> Result<ExitCode> {
+    let root = checkout::checkout_root();
+    ensure!(
+        root.join(BENCH_MANIFEST).is_file(),
+        "there are no benchmarks in this checkout: {BENCH_MANIFEST} is missing"
+    );
     let here = std::env::current_dir().context("the current directory cannot be used")?;
-    let status = checkout::cargo()
+    let status = checkout::cargo_command()
         .current_dir(here)
         .stdin(Stdio::inherit())
-        .args(["run", "--release", "--locked", "--package", PACKAGE, "--manifest-path"])
+        .args(["run", "--release", "--locked", "--package", BENCH_PACKAGE, "--manifest-path"])
         .arg(root.join("Cargo.toml"))
         .arg("--")
         .args(arguments)

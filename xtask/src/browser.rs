@@ -6,44 +6,44 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::stages::Outcome;
+use crate::stages::StageOutcome;
 use crate::{checkout, studio};
 
 /// A browser of one's own choice.
-const CHOSEN: &str = "SEGUE_CHROMIUM";
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const CHROMIUM_ENV: &str = "SEGUE_CHROMIUM";
+const BROWSER_NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// Runs the tests in the browser.
-pub fn check() -> Result<Outcome> {
-    if !studio::node_fits()? {
-        return Ok(Outcome::Skipped("Node is not installed; the tests in the browser are run with it".to_owned()));
+pub fn run_browser_tests() -> Result<StageOutcome> {
+    if !studio::is_node_supported()? {
+        return Ok(StageOutcome::Skipped("Node is not installed; the tests in the browser are run with it".to_owned()));
     }
-    let Some(browser) = find_or_install()? else {
-        return Ok(Outcome::Skipped(format!(
-            "there is no Chromium; install it (Debian: `apt-get install chromium`), or name one in {CHOSEN}"
+    let Some(browser) = find_or_install_browser()? else {
+        return Ok(StageOutcome::Skipped(format!(
+            "there is no Chromium; install it (Debian: `apt-get install chromium`), or name one in {CHROMIUM_ENV}"
         )));
     };
-    studio::install()?;
-    let Some(program) = checkout::program()? else { return Ok(Outcome::Failed) };
+    studio::install_studio_tools()?;
+    let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
     let status = Command::new("npm")
-        .current_dir(checkout::root().join("web"))
+        .current_dir(checkout::checkout_root().join("web"))
         .args(["run", "--silent", "browser"])
-        .env(CHOSEN, &browser)
+        .env(CHROMIUM_ENV, &browser)
         .env("SEGUE_PROGRAM", &program)
         .stdin(Stdio::null())
         .status()
         .context("npm could not be started")?;
-    Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
+    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
 }
 
-fn find_or_install() -> Result<Option<PathBuf>> {
-    if let Some(chosen) = std::env::var_os(CHOSEN) {
+fn find_or_install_browser() -> Result<Option<PathBuf>> {
+    if let Some(chosen) = std::env::var_os(CHROMIUM_ENV) {
         return Ok(Some(PathBuf::from(chosen)));
     }
-    if let Some(found) = find() {
+    if let Some(found) = find_browser() {
         return Ok(Some(found));
     }
-    if !may_install() {
+    if !can_install_packages() {
         return Ok(None);
     }
     println!("installing Chromium (apt-get install chromium), once");
@@ -54,17 +54,20 @@ fn find_or_install() -> Result<Option<PathBuf>> {
             return Ok(None);
         }
     }
-    Ok(find())
+    Ok(find_browser())
 }
 
-fn find() -> Option<PathBuf> {
+fn find_browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| file.is_file())
+    BROWSER_NAMES
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|file| file.is_file())
 }
 
 /// Whether this is a Debian on which we may install packages.
-fn may_install() -> bool {
+fn can_install_packages() -> bool {
     let root = Command::new("id").arg("-u").stdin(Stdio::null()).output();
     let is_root = root.is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     is_root && Path::new("/usr/bin/apt-get").is_file()

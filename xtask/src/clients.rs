@@ -8,12 +8,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::checkout;
-use crate::stages::Outcome;
+use crate::stages::StageOutcome;
 
 const PYTHON_PACKAGES: [&str; 2] = ["openai==3.49.0", "schemathesis==4.32.5"];
 const NODE_PACKAGES: [&str; 1] = ["openai@7.53.0"];
 /// One worker: the library the tester draws its data with is not safe with several.
-const TESTER_ARGUMENTS: [&str; 19] = [
+const SCHEMATHESIS_ARGUMENTS: [&str; 19] = [
     // A stream without an end is tested elsewhere.
     "--exclude-path",
     "/v1/changes",
@@ -37,26 +37,26 @@ const TESTER_ARGUMENTS: [&str; 19] = [
 ];
 
 /// `cargo xtask clients`: runs them all, and nothing else.
-pub fn run() -> Result<ExitCode> {
-    match check()? {
-        Outcome::Skipped(why) => bail!("{why}"),
-        Outcome::Passed => Ok(ExitCode::SUCCESS),
-        Outcome::Failed | Outcome::NotReached => Ok(ExitCode::FAILURE),
+pub fn run_clients_task() -> Result<ExitCode> {
+    match run_client_tests()? {
+        StageOutcome::Skipped(why) => bail!("{why}"),
+        StageOutcome::Passed => Ok(ExitCode::SUCCESS),
+        StageOutcome::Failed | StageOutcome::NotReached => Ok(ExitCode::FAILURE),
     }
 }
 
 /// Runs them all.
-pub fn check() -> Result<Outcome> {
-    let folder = checkout::root().join("target/clients");
-    let python = match install(&folder) {
+pub fn run_client_tests() -> Result<StageOutcome> {
+    let folder = checkout::checkout_root().join("target/clients");
+    let python = match install_clients(&folder) {
         Ok(python) => python,
-        Err(error) => return Ok(Outcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
+        Err(error) => return Ok(StageOutcome::Skipped(format!("the clients cannot be set up: {error:#}"))),
     };
-    let Some(program) = checkout::program()? else { return Ok(Outcome::Failed) };
+    let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
     // Words come at a pace at which they can be heard one by one; the tester has no use for that.
-    let slow = Server::start(&program, &folder.join("slow"), "reading")?;
-    let fast = Server::start(&program, &folder.join("fast"), "instant")?;
-    let tests = checkout::root().join("crates/server/tests/clients");
+    let slow = SegueServerProcess::start(&program, &folder.join("slow"), "reading")?;
+    let fast = SegueServerProcess::start(&program, &folder.join("fast"), "instant")?;
+    let tests = checkout::checkout_root().join("crates/server/tests/clients");
     // Node looks for packages above the file that wants them.
     std::fs::copy(tests.join("talk.mjs"), folder.join("talk.mjs")).context("cannot copy the conversation for Node")?;
     let mut talk = Command::new(python.join("python"));
@@ -64,7 +64,7 @@ pub fn check() -> Result<Outcome> {
     let mut node = Command::new("node");
     node.arg("talk.mjs").env("SEGUE_URL", &slow.url);
     let mut tester = Command::new(python.join("schemathesis"));
-    tester.args(["run", &format!("{}/openapi.json", fast.url)]).args(TESTER_ARGUMENTS);
+    tester.args(["run", &format!("{}/openapi.json", fast.url)]).args(SCHEMATHESIS_ARGUMENTS);
     tester.env("SEGUE_URL", &fast.url).env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &tests);
     let mut running = Vec::new();
     for command in [&mut talk, &mut node, &mut tester] {
@@ -73,34 +73,34 @@ pub fn check() -> Result<Outcome> {
         let child = command.current_dir(&folder).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).spawn();
         running.push((child.with_context(|| format!("{name} could not be started"))?, name));
     }
-    let mut outcome = Outcome::Passed;
+    let mut outcome = StageOutcome::Passed;
     for (mut child, name) in running {
         if !child.wait().with_context(|| format!("{name} cannot be waited for"))?.success() {
             println!("{name} failed; see above, and the server's own words in {}", folder.display());
-            outcome = Outcome::Failed;
+            outcome = StageOutcome::Failed;
         }
     }
     Ok(outcome)
 }
 
 /// Sets up what the clients need; where Python's programs are.
-fn install(folder: &Path) -> Result<PathBuf> {
-    if !runs("python3", &["-c", "import venv, ensurepip"]) || !runs("npm", &["--version"]) {
+fn install_clients(folder: &Path) -> Result<PathBuf> {
+    if !command_succeeds("python3", &["-c", "import venv, ensurepip"]) || !command_succeeds("npm", &["--version"]) {
         bail!("Python 3 with venv, and npm, are needed; Debian: `apt-get install python3-venv npm`");
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    node(folder)?;
-    python(folder)
+    install_node_packages(folder)?;
+    install_python_packages(folder)
 }
 
-fn runs(program: &str, arguments: &[&str]) -> bool {
+fn command_succeeds(program: &str, arguments: &[&str]) -> bool {
     let command =
         Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     command.is_ok_and(|status| status.success())
 }
 
 /// A Python of its own with the packages; where its programs are.
-fn python(folder: &Path) -> Result<PathBuf> {
+fn install_python_packages(folder: &Path) -> Result<PathBuf> {
     let place = folder.join("python");
     let programs = place.join("bin");
     let wanted = PYTHON_PACKAGES.join("\n");
@@ -108,8 +108,8 @@ fn python(folder: &Path) -> Result<PathBuf> {
         return Ok(programs);
     }
     println!("installing {} into {}, once", PYTHON_PACKAGES.join(", "), place.display());
-    finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
-    finish(
+    run_to_success(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
+    run_to_success(
         Command::new(programs.join("pip"))
             .args(["install", "--quiet", "--disable-pip-version-check"])
             .args(PYTHON_PACKAGES),
@@ -118,7 +118,7 @@ fn python(folder: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-fn node(folder: &Path) -> Result<()> {
+fn install_node_packages(folder: &Path) -> Result<()> {
     let wanted = NODE_PACKAGES.join("\n");
     let note = folder.join("node_modules/installed");
     if std::fs::read_to_string(&note).is_ok_and(|installed| installed == wanted) {
@@ -127,7 +127,7 @@ fn node(folder: &Path) -> Result<()> {
     println!("installing {} into {}, once", NODE_PACKAGES.join(", "), folder.display());
     std::fs::write(folder.join("package.json"), "{\"private\": true, \"type\": \"module\"}\n")
         .context("cannot write package.json")?;
-    finish(
+    run_to_success(
         Command::new("npm")
             .current_dir(folder)
             .args(["install", "--silent", "--no-audit", "--no-fund", "--save-exact"])
@@ -136,27 +136,27 @@ fn node(folder: &Path) -> Result<()> {
     std::fs::write(note, wanted).context("cannot note what is installed")
 }
 
-fn finish(command: &mut Command) -> Result<()> {
+fn run_to_success(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("{name} could not be started"))?;
     if status.success() { Ok(()) } else { bail!("{name} failed; see above") }
 }
 
 /// The program, serving, until this is dropped.
-struct Server {
+struct SegueServerProcess {
     child: Child,
     url: String,
 }
 
-impl Server {
+impl SegueServerProcess {
     /// Starts it in a folder in which nothing of an earlier run is left.
-    fn start(program: &Path, folder: &Path, pace: &str) -> Result<Self> {
+    fn start(program: &Path, folder: &Path, rehearsal_speed: &str) -> Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
         }
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let config = folder.join("segue.toml");
-        std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\npace = \"{pace}\"\n"))
+        std::fs::write(&config, format!("[models.rehearsal]\nkind = \"rehearsal\"\npace = \"{rehearsal_speed}\"\n"))
             .context("cannot write the configuration")?;
         let log = std::fs::File::create(folder.join("server.log")).context("cannot write server.log")?;
         let mut child = Command::new(program)
@@ -178,7 +178,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for SegueServerProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

@@ -34,7 +34,7 @@ Commands:
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&arguments) {
+    match dispatch_task(&arguments) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<ExitCode> {
+fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
     let Some((command, rest)) = arguments.split_first() else {
         print!("{USAGE}");
         return Ok(ExitCode::SUCCESS);
@@ -53,18 +53,18 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
-        "bench" => bench::run(rest),
+        "bench" => bench::run_benchmarks(rest),
         _ if rest.iter().any(|argument| argument == "--help" || argument == "-h") => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
-        "test" => stages::run(&stages::Options::parse(rest)?),
-        "studio" if rest.is_empty() => studio::run(),
+        "test" => stages::run_test_stages(&stages::TestOptions::parse(rest)?),
+        "studio" if rest.is_empty() => studio::build_studio(),
         "studio" => bail!("`studio` takes no arguments, but was given `{}`", rest.join(" ")),
-        "clients" if rest.is_empty() => clients::run(),
+        "clients" if rest.is_empty() => clients::run_clients_task(),
         "clients" => bail!("`clients` takes no arguments, but was given `{}`", rest.join(" ")),
-        "local-model" => local_model::run(rest),
-        "tidy" if rest.is_empty() => tidy::run(),
+        "local-model" => local_model::run_local_model_task(rest),
+        "tidy" if rest.is_empty() => tidy::run_tidy(),
         "tidy" => bail!("`tidy` takes no arguments, but was given `{}`", rest.join(" ")),
         unknown => bail!("there is no command `{unknown}`; `cargo xtask help` lists them"),
     }
@@ -76,7 +76,7 @@ mod tests {
 
     fn refusal(arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        run(&arguments).expect_err("these arguments are wrong").to_string()
+        dispatch_task(&arguments).expect_err("these arguments are wrong").to_string()
     }
 
     #[test]

@@ -11,36 +11,46 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{browser, checkout, clients, local_model, studio, tidy};
 
 /// In the order they run: what fails fastest comes first.
-const STAGES: &[Stage] = &[
-    Stage { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), needs: Some(RUSTFMT), pace: Pace::Quick },
-    Stage { name: "tidy", work: Work::Tidy, needs: None, pace: Pace::Quick },
-    Stage { name: "clippy", work: Work::Cargo(CLIPPY_ARGUMENTS), needs: Some(CLIPPY), pace: Pace::Quick },
-    Stage { name: "tests", work: Work::Tests, needs: None, pace: Pace::Quick },
-    Stage { name: "studio", work: Work::Studio, needs: None, pace: Pace::Quick },
-    Stage { name: "browser", work: Work::Browser, needs: None, pace: Pace::Slow },
-    Stage { name: "clients", work: Work::Clients, needs: None, pace: Pace::Slow },
+const STAGES: &[TestStage] = &[
+    TestStage {
+        name: "format",
+        work: StageWork::Cargo(&["fmt", "--all", "--check"]),
+        required_component: Some(RUSTFMT),
+        speed: StageSpeed::Quick,
+    },
+    TestStage { name: "tidy", work: StageWork::Tidy, required_component: None, speed: StageSpeed::Quick },
+    TestStage {
+        name: "clippy",
+        work: StageWork::Cargo(CLIPPY_ARGUMENTS),
+        required_component: Some(CLIPPY),
+        speed: StageSpeed::Quick,
+    },
+    TestStage { name: "tests", work: StageWork::Tests, required_component: None, speed: StageSpeed::Quick },
+    TestStage { name: "studio", work: StageWork::Studio, required_component: None, speed: StageSpeed::Quick },
+    TestStage { name: "browser", work: StageWork::Browser, required_component: None, speed: StageSpeed::Slow },
+    TestStage { name: "clients", work: StageWork::Clients, required_component: None, speed: StageSpeed::Slow },
     // It shares the machine with nothing else: beside a compiler, the model takes ten times as long.
-    Stage { name: "model", work: Work::LocalModel, needs: None, pace: Pace::Slow },
-    Stage { name: "docs", work: Work::Docs, needs: None, pace: Pace::Slow },
+    TestStage { name: "model", work: StageWork::LocalModel, required_component: None, speed: StageSpeed::Slow },
+    TestStage { name: "docs", work: StageWork::Docs, required_component: None, speed: StageSpeed::Slow },
 ];
 
 const CLIPPY_ARGUMENTS: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 const TEST_ARGUMENTS: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast"];
 const DOC_ARGUMENTS: &[&str] = &["doc", "--workspace", "--no-deps", "--locked"];
 
-const RUSTFMT: Component = Component { name: "rustfmt", subcommand: "fmt" };
-const CLIPPY: Component = Component { name: "clippy", subcommand: "clippy" };
+const RUSTFMT: ToolchainComponent = ToolchainComponent { name: "rustfmt", subcommand: "fmt" };
+const CLIPPY: ToolchainComponent = ToolchainComponent { name: "clippy", subcommand: "clippy" };
 
 /// One step of the whole check.
-struct Stage {
+struct TestStage {
     name: &'static str,
-    work: Work,
-    needs: Option<Component>,
-    pace: Pace,
+    work: StageWork,
+    required_component: Option<ToolchainComponent>,
+    speed: StageSpeed,
 }
 
 /// What a stage does.
-enum Work {
+enum StageWork {
     /// A cargo command that passes or fails.
     Cargo(&'static [&'static str]),
     /// The rules in [`tidy`].
@@ -60,26 +70,26 @@ enum Work {
 }
 
 /// A part of the toolchain that a minimal installation lacks.
-struct Component {
+struct ToolchainComponent {
     name: &'static str,
     subcommand: &'static str,
 }
 
 #[derive(PartialEq)]
-enum Pace {
+enum StageSpeed {
     Quick,
     Slow,
 }
 
 /// What the developer asked for.
 #[derive(Debug, Default, PartialEq)]
-pub struct Options {
+pub struct TestOptions {
     filter: Option<String>,
     quick: bool,
     keep_going: bool,
 }
 
-impl Options {
+impl TestOptions {
     /// Reads the arguments behind `test`.
     pub fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = Self::default();
@@ -100,17 +110,17 @@ impl Options {
     }
 
     /// Whether this stage is among what was asked for.
-    fn wants(&self, stage: &Stage) -> bool {
+    fn includes(&self, stage: &TestStage) -> bool {
         match self.filter {
-            Some(_) => matches!(stage.work, Work::Tests),
-            None => !(self.quick && stage.pace == Pace::Slow),
+            Some(_) => matches!(stage.work, StageWork::Tests),
+            None => !(self.quick && stage.speed == StageSpeed::Slow),
         }
     }
 }
 
 /// What became of a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum StageOutcome {
     /// All is well.
     Passed,
     /// Something is not.
@@ -122,68 +132,70 @@ pub enum Outcome {
 }
 
 /// A stage's name, what became of it and how long that took.
-type Row = (&'static str, Outcome, Duration);
+type StageResult = (&'static str, StageOutcome, Duration);
 
 /// Runs the stages, prints a line for each, and sums up.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let rows = run_each(STAGES, options, |stage| perform(stage, options))?;
-    println!("\n{}", summary(&rows));
-    let failed = rows.iter().any(|(_, outcome, _)| *outcome == Outcome::Failed);
+pub fn run_test_stages(options: &TestOptions) -> Result<ExitCode> {
+    let rows = run_stages(STAGES, options, |stage| run_stage(stage, options))?;
+    println!("\n{}", render_summary(&rows));
+    let failed = rows.iter().any(|(_, outcome, _)| *outcome == StageOutcome::Failed);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn run_each(
-    stages: &[Stage],
-    options: &Options,
-    mut perform: impl FnMut(&Stage) -> Result<Outcome>,
-) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
-    for stage in stages.iter().filter(|stage| options.wants(stage)) {
-        let stopped = !options.keep_going && rows.iter().any(|(_, outcome, _)| *outcome == Outcome::Failed);
+fn run_stages(
+    stages: &[TestStage],
+    options: &TestOptions,
+    mut perform: impl FnMut(&TestStage) -> Result<StageOutcome>,
+) -> Result<Vec<StageResult>> {
+    let mut rows: Vec<StageResult> = Vec::new();
+    for stage in stages.iter().filter(|stage| options.includes(stage)) {
+        let stopped = !options.keep_going && rows.iter().any(|(_, outcome, _)| *outcome == StageOutcome::Failed);
         if stopped {
-            rows.push((stage.name, Outcome::NotReached, Duration::ZERO));
+            rows.push((stage.name, StageOutcome::NotReached, Duration::ZERO));
             continue;
         }
-        println!("stage {}: {}", stage.name, command_line(stage, options));
+        println!("stage {}: {}", stage.name, stage_command_line(stage, options));
         let start = Instant::now();
         let outcome = perform(stage)?;
         let took = start.elapsed();
-        println!("stage {}: {} ({:.1} s)", stage.name, verdict(&outcome), took.as_secs_f64());
+        println!("stage {}: {} ({:.1} s)", stage.name, outcome_label(&outcome), took.as_secs_f64());
         rows.push((stage.name, outcome, took));
     }
     Ok(rows)
 }
 
-fn perform(stage: &Stage, options: &Options) -> Result<Outcome> {
-    if let Some(component) = &stage.needs
-        && !is_installed(component)?
+fn run_stage(stage: &TestStage, options: &TestOptions) -> Result<StageOutcome> {
+    if let Some(component) = &stage.required_component
+        && !is_component_installed(component)?
     {
-        return Ok(Outcome::Skipped(format!(
+        return Ok(StageOutcome::Skipped(format!(
             "{0} is not installed; `rustup component add {0}` installs it",
             component.name
         )));
     }
     match stage.work {
-        Work::Cargo(arguments) => succeeds(checkout::cargo().args(arguments)),
-        Work::Tidy => {
-            let report = tidy::report()?;
+        StageWork::Cargo(arguments) => run_command(checkout::cargo_command().args(arguments)),
+        StageWork::Tidy => {
+            let report = tidy::tidy_report()?;
             print!("{report}");
-            Ok(if report.is_empty() { Outcome::Passed } else { Outcome::Failed })
+            Ok(if report.is_empty() { StageOutcome::Passed } else { StageOutcome::Failed })
         }
-        Work::Tests => match &options.filter {
-            None => succeeds(checkout::cargo().args(TEST_ARGUMENTS)),
-            Some(filter) => matching_tests(checkout::cargo().args(TEST_ARGUMENTS).arg(filter), filter),
+        StageWork::Tests => match &options.filter {
+            None => run_command(checkout::cargo_command().args(TEST_ARGUMENTS)),
+            Some(filter) => run_matching_tests(checkout::cargo_command().args(TEST_ARGUMENTS).arg(filter), filter),
         },
-        Work::Studio => studio::check(),
-        Work::Browser => browser::check(),
-        Work::Clients => clients::check(),
-        Work::LocalModel => local_model::check(),
-        Work::Docs => succeeds(checkout::cargo().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings")),
+        StageWork::Studio => studio::check_studio(),
+        StageWork::Browser => browser::run_browser_tests(),
+        StageWork::Clients => clients::run_client_tests(),
+        StageWork::LocalModel => local_model::test_with_local_model(),
+        StageWork::Docs => {
+            run_command(checkout::cargo_command().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings"))
+        }
     }
 }
 
-fn is_installed(component: &Component) -> Result<bool> {
-    let status = checkout::cargo()
+fn is_component_installed(component: &ToolchainComponent) -> Result<bool> {
+    let status = checkout::cargo_command()
         .args([component.subcommand, "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -192,72 +204,72 @@ fn is_installed(component: &Component) -> Result<bool> {
     Ok(status.success())
 }
 
-fn succeeds(command: &mut Command) -> Result<Outcome> {
+fn run_command(command: &mut Command) -> Result<StageOutcome> {
     let status = command.status().with_context(|| format!("{command:?} could not be started"))?;
-    Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
+    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
 }
 
 /// Runs tests and passes on what they print, but calls it a failure if there were none: a filter with a slip in it would
 /// be green for ever.
-fn matching_tests(command: &mut Command, filter: &str) -> Result<Outcome> {
+fn run_matching_tests(command: &mut Command, filter: &str) -> Result<StageOutcome> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?} could not be started"))?;
     let output = child.stdout.take().context("the output of the tests cannot be read")?;
     let mut found = 0;
     for line in BufReader::new(output).lines() {
         let line = line.context("the output of the tests cannot be read")?;
-        found += tests_announced(&line);
+        found += announced_test_count(&line);
         println!("{line}");
     }
     let status = child.wait().context("the tests did not end")?;
     if found == 0 && status.success() {
         println!("no test has `{filter}` in its name");
-        return Ok(Outcome::Failed);
+        return Ok(StageOutcome::Failed);
     }
-    Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
+    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
 }
 
 /// How many tests a test binary says it is about to run.
-fn tests_announced(line: &str) -> u32 {
+fn announced_test_count(line: &str) -> u32 {
     line.strip_prefix("running ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-fn command_line(stage: &Stage, options: &Options) -> String {
+fn stage_command_line(stage: &TestStage, options: &TestOptions) -> String {
     match stage.work {
-        Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
-        Work::Tidy => "cargo xtask tidy".to_owned(),
-        Work::Tests => {
+        StageWork::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+        StageWork::Tidy => "cargo xtask tidy".to_owned(),
+        StageWork::Tests => {
             let filter = options.filter.as_deref().map(|filter| format!(" {filter}")).unwrap_or_default();
             format!("cargo {}{filter}", TEST_ARGUMENTS.join(" "))
         }
-        Work::Studio => "npm run check, test and build in web/".to_owned(),
-        Work::Browser => "npm run browser in web/".to_owned(),
-        Work::Clients => "OpenAI's clients and schemathesis against the server".to_owned(),
-        Work::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
-        Work::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
+        StageWork::Studio => "npm run check, test and build in web/".to_owned(),
+        StageWork::Browser => "npm run browser in web/".to_owned(),
+        StageWork::Clients => "OpenAI's clients and schemathesis against the server".to_owned(),
+        StageWork::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
+        StageWork::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
     }
 }
 
-fn verdict(outcome: &Outcome) -> String {
+fn outcome_label(outcome: &StageOutcome) -> String {
     match outcome {
-        Outcome::Passed => "passed".to_owned(),
-        Outcome::Failed => "FAILED".to_owned(),
-        Outcome::Skipped(reason) => format!("SKIPPED: {reason}"),
-        Outcome::NotReached => "not run".to_owned(),
+        StageOutcome::Passed => "passed".to_owned(),
+        StageOutcome::Failed => "FAILED".to_owned(),
+        StageOutcome::Skipped(reason) => format!("SKIPPED: {reason}"),
+        StageOutcome::NotReached => "not run".to_owned(),
     }
 }
 
-fn summary(rows: &[Row]) -> String {
+fn render_summary(rows: &[StageResult]) -> String {
     let mut text = String::from("summary\n");
     for (name, outcome, took) in rows {
         let seconds = took.as_secs_f64();
-        writeln!(text, "  {name:<8} {seconds:>7.1} s  {}", verdict(outcome)).expect("a string takes all text");
+        writeln!(text, "  {name:<8} {seconds:>7.1} s  {}", outcome_label(outcome)).expect("a string takes all text");
     }
-    let count = |wanted: fn(&Outcome) -> bool| rows.iter().filter(|(_, outcome, _)| wanted(outcome)).count();
-    let failed = count(|outcome| *outcome == Outcome::Failed);
-    let passed = count(|outcome| *outcome == Outcome::Passed);
-    let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
-    let not_run = count(|outcome| *outcome == Outcome::NotReached);
+    let count = |wanted: fn(&StageOutcome) -> bool| rows.iter().filter(|(_, outcome, _)| wanted(outcome)).count();
+    let failed = count(|outcome| *outcome == StageOutcome::Failed);
+    let passed = count(|outcome| *outcome == StageOutcome::Passed);
+    let skipped = count(|outcome| matches!(outcome, StageOutcome::Skipped(_)));
+    let not_run = count(|outcome| *outcome == StageOutcome::NotReached);
     write!(text, "stages: {passed} passed, {failed} failed, {skipped} skipped, {not_run} not run")
         .expect("a string takes all text");
     text
@@ -267,23 +279,23 @@ fn summary(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    fn options(arguments: &[&str]) -> Options {
+    fn options(arguments: &[&str]) -> TestOptions {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        Options::parse(&arguments).expect("these arguments are right")
+        TestOptions::parse(&arguments).expect("these arguments are right")
     }
 
     /// Runs the real list of stages with made-up outcomes, and says what became of each.
-    fn outcomes(arguments: &[&str], perform: impl Fn(&str) -> Outcome) -> Vec<(&'static str, String)> {
-        let rows = run_each(STAGES, &options(arguments), |stage| Ok(perform(stage.name))).expect("nothing breaks");
-        rows.into_iter().map(|(name, outcome, _)| (name, verdict(&outcome))).collect()
+    fn outcomes(arguments: &[&str], perform: impl Fn(&str) -> StageOutcome) -> Vec<(&'static str, String)> {
+        let rows = run_stages(STAGES, &options(arguments), |stage| Ok(perform(stage.name))).expect("nothing breaks");
+        rows.into_iter().map(|(name, outcome, _)| (name, outcome_label(&outcome))).collect()
     }
 
     fn names(arguments: &[&str]) -> Vec<&'static str> {
-        outcomes(arguments, |_| Outcome::Passed).into_iter().map(|(name, _)| name).collect()
+        outcomes(arguments, |_| StageOutcome::Passed).into_iter().map(|(name, _)| name).collect()
     }
 
-    fn failing_clippy(name: &str) -> Outcome {
-        if name == "clippy" { Outcome::Failed } else { Outcome::Passed }
+    fn failing_clippy(name: &str) -> StageOutcome {
+        if name == "clippy" { StageOutcome::Failed } else { StageOutcome::Passed }
     }
 
     #[test]
@@ -300,7 +312,7 @@ mod tests {
     #[test]
     fn a_second_filter_is_refused() {
         let arguments = ["one".to_owned(), "two".to_owned()];
-        assert!(Options::parse(&arguments).expect_err("one is enough").to_string().contains("`two`"));
+        assert!(TestOptions::parse(&arguments).expect_err("one is enough").to_string().contains("`two`"));
     }
 
     #[test]
@@ -321,25 +333,25 @@ mod tests {
     #[test]
     fn the_summary_tells_why_a_stage_was_skipped() {
         let rows = [
-            ("format", Outcome::Skipped("rustfmt is not installed".to_owned()), Duration::ZERO),
-            ("tests", Outcome::Passed, Duration::from_millis(1250)),
+            ("format", StageOutcome::Skipped("rustfmt is not installed".to_owned()), Duration::ZERO),
+            ("tests", StageOutcome::Passed, Duration::from_millis(1250)),
         ];
-        let text = summary(&rows);
+        let text = render_summary(&rows);
         assert!(text.contains("SKIPPED: rustfmt is not installed"), "{text}");
         assert!(text.ends_with("stages: 1 passed, 0 failed, 1 skipped, 0 not run"), "{text}");
     }
 
     #[test]
     fn announced_tests_are_counted() {
-        assert_eq!(tests_announced("running 12 tests"), 12);
-        assert_eq!(tests_announced("running 1 test"), 1);
-        assert_eq!(tests_announced("running out of ideas"), 0);
-        assert_eq!(tests_announced("test a ... ok"), 0);
+        assert_eq!(announced_test_count("running 12 tests"), 12);
+        assert_eq!(announced_test_count("running 1 test"), 1);
+        assert_eq!(announced_test_count("running out of ideas"), 0);
+        assert_eq!(announced_test_count("test a ... ok"), 0);
     }
 
     #[test]
     fn a_component_nobody_has_is_missing() {
-        let component = Component { name: "nonesuch", subcommand: "nonesuch-at-all" };
-        assert!(!is_installed(&component).expect("cargo starts"));
+        let component = ToolchainComponent { name: "nonesuch", subcommand: "nonesuch-at-all" };
+        assert!(!is_component_installed(&component).expect("cargo starts"));
     }
 }

@@ -9,97 +9,100 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::checkout;
-use crate::stages::Outcome;
+use crate::stages::StageOutcome;
 
 /// What the server embeds.
-const BUILT: &str = "crates/server/assets/studio";
+const STUDIO_ASSETS: &str = "crates/server/assets/studio";
 /// The oldest Node of each line that the studio's tools run on.
-const NODES: [(u32, u32); 2] = [(20, 19), (22, 12)];
+const OLDEST_NODE_VERSIONS: [(u32, u32); 2] = [(20, 19), (22, 12)];
 const NODE_MISSING: &str = "Node 20.19 (or 22.12, or newer) is not installed; the studio can only be checked with it";
 
 /// `cargo xtask studio`: builds the studio into the place the server embeds it from.
-pub fn run() -> Result<ExitCode> {
-    if !node_fits()? {
+pub fn build_studio() -> Result<ExitCode> {
+    if !is_node_supported()? {
         bail!("{NODE_MISSING}");
     }
-    install()?;
-    if !npm(["run", "--silent", "build"])? {
+    install_studio_tools()?;
+    if !run_npm(["run", "--silent", "build"])? {
         return Ok(ExitCode::FAILURE);
     }
-    println!("the studio is built into {BUILT}");
+    println!("the studio is built into {STUDIO_ASSETS}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks types, runs the tests, builds, and compares with what is committed.
-pub fn check() -> Result<Outcome> {
-    if !node_fits()? {
-        return Ok(Outcome::Skipped(NODE_MISSING.to_owned()));
+pub fn check_studio() -> Result<StageOutcome> {
+    if !is_node_supported()? {
+        return Ok(StageOutcome::Skipped(NODE_MISSING.to_owned()));
     }
-    install()?;
-    if !npm(["run", "--silent", "check"])? || !npm(["run", "--silent", "test"])? {
-        return Ok(Outcome::Failed);
+    install_studio_tools()?;
+    if !run_npm(["run", "--silent", "check"])? || !run_npm(["run", "--silent", "test"])? {
+        return Ok(StageOutcome::Failed);
     }
-    let fresh = checkout::root().join("target/studio");
+    let fresh = checkout::checkout_root().join("target/studio");
     let out_dir = fresh.to_str().context("the checkout's path is not UTF-8")?;
-    if !npm(["run", "--silent", "build", "--", "--logLevel", "warn", "--outDir", out_dir])? {
-        return Ok(Outcome::Failed);
+    if !run_npm(["run", "--silent", "build", "--", "--logLevel", "warn", "--outDir", out_dir])? {
+        return Ok(StageOutcome::Failed);
     }
-    let differences = differences(&files(&checkout::root().join(BUILT))?, &files(&fresh)?);
+    let differences = describe_differences(
+        &read_folder_files(&checkout::checkout_root().join(STUDIO_ASSETS))?,
+        &read_folder_files(&fresh)?,
+    );
     for difference in &differences {
-        println!("{BUILT}/{difference}");
+        println!("{STUDIO_ASSETS}/{difference}");
     }
     if differences.is_empty() {
-        return Ok(Outcome::Passed);
+        return Ok(StageOutcome::Passed);
     }
     println!("what is committed is not what the sources make; `cargo xtask studio` makes it anew");
-    Ok(Outcome::Failed)
+    Ok(StageOutcome::Failed)
 }
 
 /// Whether there is a Node that the studio's tools run on.
-pub fn node_fits() -> Result<bool> {
+pub fn is_node_supported() -> Result<bool> {
     let Ok(output) = Command::new("node").arg("--version").stdin(Stdio::null()).output() else { return Ok(false) };
-    Ok(output.status.success() && version_fits(&String::from_utf8_lossy(&output.stdout)))
+    Ok(output.status.success() && is_node_version_supported(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn version_fits(version: &str) -> bool {
+fn is_node_version_supported(version: &str) -> bool {
     let mut numbers = version.trim().trim_start_matches('v').split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return false };
-    let newest = NODES.iter().map(|(line, _)| *line).max().unwrap_or_default();
-    major > newest || NODES.iter().any(|(line, least)| major == *line && minor >= *least)
+    let newest = OLDEST_NODE_VERSIONS.iter().map(|(line, _)| *line).max().unwrap_or_default();
+    major > newest || OLDEST_NODE_VERSIONS.iter().any(|(line, least)| major == *line && minor >= *least)
 }
 
 /// Fetches the studio's tools, exactly as the lock file names them, unless they are there already.
-pub fn install() -> Result<()> {
-    let web = web();
+pub fn install_studio_tools() -> Result<()> {
+    let web = web_folder();
     let lock = std::fs::read_to_string(web.join("package-lock.json")).context("web/package-lock.json is missing")?;
     let marker = web.join("node_modules/.installed-lock.json");
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == lock) {
         return Ok(());
     }
     println!("fetching the studio's tools (npm ci)");
-    if !npm(["ci", "--no-audit", "--no-fund"])? {
+    if !run_npm(["ci", "--no-audit", "--no-fund"])? {
         bail!("`npm ci` in web/ failed; is the package registry within reach?");
     }
     std::fs::write(&marker, lock).context("web/node_modules cannot be written")
 }
 
 /// Runs npm in `web/`; whether it succeeded.
-pub fn npm<I, S>(arguments: I) -> Result<bool>
+pub fn run_npm<I, S>(arguments: I) -> Result<bool>
 where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
 {
     let mut command = Command::new("npm");
-    let status = command.current_dir(web()).args(arguments).stdin(Stdio::null()).status();
+    let status = command.current_dir(web_folder()).args(arguments).stdin(Stdio::null()).status();
     Ok(status.context("npm could not be started")?.success())
 }
 
-fn web() -> PathBuf {
-    checkout::root().join("web")
+fn web_folder() -> PathBuf {
+    checkout::checkout_root().join("web")
 }
 
 /// All files under a folder, by their path in it; none if there is no such folder.
-fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+fn read_folder_files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
     while let Some(next) = open.pop() {
@@ -119,7 +122,7 @@ fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
 }
 
 /// What is wrong with `committed`, a line each.
-fn differences(committed: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+fn describe_differences(committed: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let missing = fresh.keys().filter(|name| !committed.contains_key(*name)).map(|name| format!("{name}: missing"));
     let others = committed.iter().filter_map(|(name, bytes)| match fresh.get(name) {
         None => Some(format!("{name}: left over")),
@@ -136,10 +139,10 @@ mod tests {
     #[test]
     fn a_node_that_is_too_old_does_not_fit() {
         for version in ["v20.19.0\n", "v20.20.2", "v22.12.0", "v23.0.0", "v26.1.0"] {
-            assert!(version_fits(version), "{version}");
+            assert!(is_node_version_supported(version), "{version}");
         }
         for version in ["v18.20.4", "v20.18.9", "v21.9.0", "v22.11.0", "", "node"] {
-            assert!(!version_fits(version), "{version}");
+            assert!(!is_node_version_supported(version), "{version}");
         }
     }
 
@@ -150,13 +153,13 @@ mod tests {
         };
         let committed = tree(&[("a.js", "1"), ("b.js", "1"), ("c.js", "1")]);
         let fresh = tree(&[("a.js", "1"), ("b.js", "2"), ("d.js", "1")]);
-        assert_eq!(differences(&committed, &fresh), ["d.js: missing", "b.js: differs", "c.js: left over"]);
-        assert_eq!(differences(&committed, &committed), [""; 0]);
+        assert_eq!(describe_differences(&committed, &fresh), ["d.js: missing", "b.js: differs", "c.js: left over"]);
+        assert_eq!(describe_differences(&committed, &committed), [""; 0]);
     }
 
     #[test]
     fn the_lock_file_names_no_registry() {
-        let lock = std::fs::read_to_string(web().join("package-lock.json")).expect("the studio has a lock file");
+        let lock = std::fs::read_to_string(web_folder().join("package-lock.json")).expect("the studio has a lock file");
         assert!(!lock.contains("\"resolved\""), "`omit-lockfile-registry-resolved` keeps addresses out of it");
     }
 }

@@ -7,62 +7,62 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::checkout;
-use tree::Tree;
+use source_tree::SourceTree;
 
-mod banned;
-mod edges;
+mod core_purity;
+mod crate_manifests;
+mod crate_table;
+mod dependency_rules;
+mod file_shape;
 mod limit_names;
 mod limits;
 mod links;
 mod machine_paths;
-mod manifest;
-mod map;
-mod prompts;
-mod purity;
-mod rust;
-mod shape;
-mod tree;
+mod prompt_locations;
+mod rust_source;
+mod source_tree;
+mod unfinished_code;
 
-type Rule = fn(&Tree) -> Vec<Finding>;
+type TidyRule = fn(&SourceTree) -> Vec<TidyFinding>;
 
-const RULES: &[Rule] = &[
-    map::check,
-    edges::check,
-    shape::check,
-    prompts::check,
-    banned::check,
-    purity::check,
-    limit_names::check,
-    links::check,
-    machine_paths::check,
+const TIDY_RULES: &[TidyRule] = &[
+    crate_table::check_crate_table,
+    dependency_rules::check_dependencies,
+    file_shape::check_file_shape,
+    prompt_locations::check_prompt_locations,
+    unfinished_code::check_unfinished_code,
+    core_purity::check_core_purity,
+    limit_names::check_limit_names,
+    links::check_links,
+    machine_paths::check_machine_paths,
 ];
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct TidyFinding {
     /// The file, from the root of the checkout.
     path: String,
     /// The first is 1.
     line: usize,
     /// What is the matter.
-    wrong: String,
+    problem: String,
     /// What would be right.
-    right: String,
+    fix: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}\n    {}", self.path, self.line, self.wrong, self.right)
+        write!(f, "{}:{}: {}\n    {}", self.path, self.line, self.problem, self.fix)
     }
 }
 
-fn finding(path: &str, line: usize, wrong: impl Into<String>, right: impl Into<String>) -> Finding {
-    Finding { path: path.to_owned(), line, wrong: wrong.into(), right: right.into() }
+fn new_finding(path: &str, line: usize, problem: impl Into<String>, fix: impl Into<String>) -> TidyFinding {
+    TidyFinding { path: path.to_owned(), line, problem: problem.into(), fix: fix.into() }
 }
 
 /// Checks the checkout and prints what was found.
-pub fn run() -> Result<ExitCode> {
-    let report = report()?;
+pub fn run_tidy() -> Result<ExitCode> {
+    let report = tidy_report()?;
     if report.is_empty() {
         println!("tidy");
         return Ok(ExitCode::SUCCESS);
@@ -72,20 +72,20 @@ pub fn run() -> Result<ExitCode> {
 }
 
 /// All findings in the checkout as text, by file and line; empty if there are none.
-pub fn report() -> Result<String> {
-    let root = checkout::root();
-    let tree = Tree::load(&root).with_context(|| format!("{} cannot be checked", root.display()))?;
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+pub fn tidy_report() -> Result<String> {
+    let root = checkout::checkout_root();
+    let tree = SourceTree::load(&root).with_context(|| format!("{} cannot be checked", root.display()))?;
+    let mut findings: Vec<TidyFinding> = TIDY_RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.sort();
     Ok(findings.iter().map(|finding| format!("{finding}\n")).collect())
 }
 
 /// For the tests of rules: what a rule finds in a small checkout, a line each, without the advice.
 #[cfg(test)]
-fn found(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
-    let findings = rule(&Tree::of(files));
-    assert!(findings.iter().all(|finding| !finding.right.is_empty()), "advice is missing");
-    findings.iter().map(|finding| format!("{}:{}: {}", finding.path, finding.line, finding.wrong)).collect()
+fn found(rule: TidyRule, files: &[(&str, &str)]) -> Vec<String> {
+    let findings = rule(&SourceTree::of(files));
+    assert!(findings.iter().all(|finding| !finding.fix.is_empty()), "advice is missing");
+    findings.iter().map(|finding| format!("{}:{}: {}", finding.path, finding.line, finding.problem)).collect()
 }
 
 #[cfg(test)]
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     fn the_checkout_is_tidy() {
-        let report = report().expect("the checkout can be read");
+        let report = tidy_report().expect("the checkout can be read");
         assert!(report.is_empty(), "\n{report}");
     }
 
     #[test]
     fn a_finding_says_where_and_what_would_be_right() {
-        let text = finding("a.rs", 3, "this is wrong", "do it so").to_string();
+        let text = new_finding("a.rs", 3, "this is wrong", "do it so").to_string();
         assert_eq!(text, "a.rs:3: this is wrong\n    do it so");
     }
 }

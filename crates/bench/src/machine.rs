@@ -6,11 +6,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 const PAGE_BYTES: f64 = 4_096.0;
 /// Clock ticks a second in `/proc`; Linux has had no other value for decades.
-const TICKS: f64 = 100.0;
+const CLOCK_TICKS_PER_S: f64 = 100.0;
 
 /// Resident memory of this process in MB.
 pub fn rss_mb() -> f64 {
-    field("/proc/self/statm", 1) * PAGE_BYTES / 1e6
+    read_number_field("/proc/self/statm", 1) * PAGE_BYTES / 1e6
 }
 
 /// CPU this process has used, all threads, in milliseconds.
@@ -20,24 +20,24 @@ pub fn cpu_ms() -> f64 {
 }
 
 /// Bytes this process caused to be sent to the disk; zero if that is not told.
-pub fn written_bytes() -> f64 {
+pub fn disk_written_bytes() -> f64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
     line.and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
 /// Open descriptors of this process.
-pub fn descriptors() -> usize {
-    entries("/proc/self/fd")
+pub fn open_descriptor_count() -> usize {
+    count_dir_entries("/proc/self/fd")
 }
 
 /// Threads of this process.
-pub fn threads() -> usize {
-    entries("/proc/self/task")
+pub fn thread_count() -> usize {
+    count_dir_entries("/proc/self/task")
 }
 
 /// Seconds of CPU that all processes have used since the machine started.
-pub fn busy_s() -> f64 {
+pub fn system_cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> = stat
         .lines()
@@ -48,27 +48,27 @@ pub fn busy_s() -> f64 {
         .filter_map(|tick| tick.parse().ok())
         .collect();
     // Waiting for the disk and idling are no work.
-    [0, 1, 2, 5, 6, 7].iter().filter_map(|place| ticks.get(*place)).sum::<f64>() / TICKS
+    [0, 1, 2, 5, 6, 7].iter().filter_map(|place| ticks.get(*place)).sum::<f64>() / CLOCK_TICKS_PER_S
 }
 
 /// Seconds of CPU that this process and its ended children have used.
-pub fn own_busy_s() -> f64 {
+pub fn own_cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in parentheses may hold spaces.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
-    (11..15).filter_map(|place| fields.get(place)?.parse::<f64>().ok()).sum::<f64>() / TICKS
+    (11..15).filter_map(|place| fields.get(place)?.parse::<f64>().ok()).sum::<f64>() / CLOCK_TICKS_PER_S
 }
 
 /// Processor, cores and file system, in a line.
-pub fn describe(dir: &Path) -> String {
+pub fn describe_machine(dir: &Path) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!("{cores} cores, {}, {}", name.unwrap_or("processor unknown"), file_system(dir))
+    format!("{cores} cores, {}, {}", name.unwrap_or("processor unknown"), file_system_type(dir))
 }
 
 /// The kind of file system a folder is on.
-pub fn file_system(dir: &Path) -> String {
+pub fn file_system_type(dir: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = mounts.lines().filter_map(|line| {
@@ -79,12 +79,12 @@ pub fn file_system(dir: &Path) -> String {
     best.map_or("unknown file system", |(_, kind)| kind).to_owned()
 }
 
-fn field(path: &str, place: usize) -> f64 {
+fn read_number_field(path: &str, index: usize) -> f64 {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().nth(place).and_then(|field| field.parse().ok()).unwrap_or_default()
+    text.split_whitespace().nth(index).and_then(|field| field.parse().ok()).unwrap_or_default()
 }
 
-fn entries(dir: &str) -> usize {
+fn count_dir_entries(dir: &str) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn the_process_sees_itself() {
-        assert!(rss_mb() > 0.5 && threads() > 0 && descriptors() > 0);
+        assert!(rss_mb() > 0.5 && thread_count() > 0 && open_descriptor_count() > 0);
         let before = cpu_ms();
         let mut sum = 0u64;
         while cpu_ms() - before < 1.0 {
             sum = std::hint::black_box(sum + 1);
         }
-        assert!(busy_s() > 0.0 && own_busy_s() >= 0.0);
+        assert!(system_cpu_s() > 0.0 && own_cpu_s() >= 0.0);
     }
 }

@@ -1,18 +1,18 @@
 //! Measures the engine with a model that answers at once, beside the limits of the machine it runs on. Knows how turns
 //! are shaped and what they cost; knows nothing of what is said in them.
 
-mod bed;
-mod flows;
-mod looping;
+mod bench_engine;
+mod bench_flows;
+mod claim_maps;
+mod instant_model;
 mod machine;
-mod maps;
 mod measure;
-mod model;
-mod plan;
+mod measurement_plan;
+mod profile_loop;
 mod report;
 mod runner;
+mod sample_text;
 mod stats;
-mod text;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use crate::bed::Keeper;
-use crate::flows::Shape;
-use crate::plan::Extent;
-use crate::runner::{Patience, progress};
+use crate::bench_engine::StoreKind;
+use crate::bench_flows::TurnShape;
+use crate::measurement_plan::BenchExtent;
+use crate::runner::{NoisePolicy, print_progress};
 
 /// Much is allocated on one thread and freed on another, which the system's allocator takes long for. The same as in the program.
 #[global_allocator]
@@ -33,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Measures the engine: turns a second, latency, growth, memory, opening; beside plain SQLite on the same disk.
 #[derive(Debug, Parser)]
 #[command(name = "segue-bench", version)]
-struct Arguments {
+struct BenchArgs {
     /// A short run: fewer turns, fewer sessions
     #[arg(long)]
     quick: bool,
@@ -64,7 +64,7 @@ struct Arguments {
     maps: bool,
     /// Run one shape over and over, for a profiler
     #[arg(long = "loop", value_name = "SHAPE")]
-    looped: Option<Shape>,
+    loop_shape: Option<TurnShape>,
     /// For --loop: how long
     #[arg(long, default_value_t = 10)]
     seconds: u64,
@@ -76,21 +76,21 @@ struct Arguments {
     turns: usize,
     /// For --loop: where journals are kept
     #[arg(long, default_value = "sqlite")]
-    store: Keeper,
+    store: StoreKind,
     /// One measurement, in this process
     #[arg(long, hide = true)]
     child: Option<String>,
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = BenchArgs::parse();
     if let Some(job) = &arguments.child {
         let job = serde_json::from_str(job).context("no measurement")?;
-        let rows = runtime()?.block_on(measure::run(&job))?;
-        return rows.iter().try_for_each(|row| print(&serde_json::to_string(row)?));
+        let rows = build_runtime()?.block_on(measure::run_measurement(&job))?;
+        return rows.iter().try_for_each(|row| print_line(&serde_json::to_string(row)?));
     }
     if arguments.maps {
-        return print(&maps::measure());
+        return print_line(&claim_maps::measure_claim_maps());
     }
     let folder = match &arguments.dir {
         Some(dir) => {
@@ -99,41 +99,41 @@ fn main() -> Result<()> {
         }
         None => tempfile::Builder::new().prefix("segue-bench-").tempdir()?,
     };
-    if let Some(shape) = arguments.looped {
-        let what = looping::Loop {
+    if let Some(shape) = arguments.loop_shape {
+        let what = profile_loop::ProfileLoopOptions {
             shape,
-            keeper: arguments.store,
+            store_kind: arguments.store,
             sessions: arguments.sessions.max(1),
             turns: arguments.turns.max(1),
-            time: Duration::from_secs(arguments.seconds),
+            duration: Duration::from_secs(arguments.seconds),
         };
-        return runtime()?.block_on(looping::run(what, folder.path()));
+        return build_runtime()?.block_on(profile_loop::run_profile_loop(what, folder.path()));
     }
-    measure_all(&arguments, folder.path())
+    run_measurements(&arguments, folder.path())
 }
 
-fn measure_all(arguments: &Arguments, dir: &std::path::Path) -> Result<()> {
+fn run_measurements(arguments: &BenchArgs, dir: &std::path::Path) -> Result<()> {
     let extent = match (arguments.quick, arguments.peers) {
-        (true, _) => Extent::Quick,
-        (false, true) => Extent::Peers,
-        (false, false) => Extent::Full,
+        (true, _) => BenchExtent::Quick,
+        (false, true) => BenchExtent::Peers,
+        (false, false) => BenchExtent::Full,
     };
-    let jobs = plan::jobs(extent, &arguments.only, dir);
+    let jobs = measurement_plan::plan_measurements(extent, &arguments.only, dir);
     ensure!(!jobs.is_empty(), "no measurement has a name that contains any of {:?}; see --help", arguments.only);
-    if machine::file_system(dir) == "tmpfs" {
-        progress("warning: the folder for databases is in memory, so nothing here is durable; use --dir");
+    if machine::file_system_type(dir) == "tmpfs" {
+        print_progress("warning: the folder for databases is in memory, so nothing here is durable; use --dir");
     }
-    let patience = Patience {
-        noise: arguments.noise,
-        wait: Duration::from_secs(arguments.quiet_wait),
+    let patience = NoisePolicy {
+        noise_cores_max: arguments.noise,
+        quiet_wait: Duration::from_secs(arguments.quiet_wait),
         retries: arguments.retries,
     };
     let mut rows = Vec::new();
     for (place, job) in jobs.iter().enumerate() {
-        progress(&format!("[{}/{}] {}", place + 1, jobs.len(), job.name()));
-        let new = runner::run(job, patience)?;
+        print_progress(&format!("[{}/{}] {}", place + 1, jobs.len(), job.name()));
+        let new = runner::run_when_quiet(job, patience)?;
         if arguments.peers {
-            new.iter().try_for_each(|row| print(&serde_json::to_string(row)?))?;
+            new.iter().try_for_each(|row| print_line(&serde_json::to_string(row)?))?;
         }
         rows.extend(new);
     }
@@ -142,16 +142,16 @@ fn measure_all(arguments: &Arguments, dir: &std::path::Path) -> Result<()> {
         std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("cannot write {}", file.display()))?;
     }
     if !arguments.peers {
-        print(&format!("segue {} on {}", env!("CARGO_PKG_VERSION"), machine::describe(dir)))?;
-        print(&report::render(&rows, arguments.noise))?;
+        print_line(&format!("segue {} on {}", env!("CARGO_PKG_VERSION"), machine::describe_machine(dir)))?;
+        print_line(&report::render_report(&rows, arguments.noise))?;
     }
     Ok(())
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
+fn build_runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-fn print(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }

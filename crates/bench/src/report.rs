@@ -4,33 +4,33 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::measure::Row;
+use crate::measure::MetricRow;
 
 /// All tables and aims.
-pub fn render(rows: &[Row], noise: f64) -> String {
+pub fn render_report(rows: &[MetricRow], noise: f64) -> String {
     let mut out = String::new();
-    for table in TABLES {
+    for table in REPORT_TABLES {
         table.render(rows, noise, &mut out);
     }
     out.push_str("\naims\n");
-    for aim in AIMS {
+    for aim in PERFORMANCE_GOALS {
         aim.render(rows, &mut out);
     }
-    if rows.iter().any(|row| number(row, "others").is_some_and(|others| others > noise)) {
+    if rows.iter().any(|row| number_at_path(row, "others").is_some_and(|others| others > noise)) {
         let _ = writeln!(out, "\n* other processes used more than {noise} cores during that measurement");
     }
     out
 }
 
-struct Table {
+struct ReportTable {
     metric: &'static str,
     title: &'static str,
     /// Heading, and the path of the figure.
     columns: &'static [(&'static str, &'static str)],
 }
 
-const TABLES: &[Table] = &[
-    Table {
+const REPORT_TABLES: &[ReportTable] = &[
+    ReportTable {
         metric: "turn_ms",
         title: "one session at a time (ms a turn)",
         columns: &[
@@ -44,7 +44,7 @@ const TABLES: &[Table] = &[
             ("of raw", "of_raw"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "conc",
         title: "64 sessions at once (ms a turn)",
         columns: &[
@@ -62,7 +62,7 @@ const TABLES: &[Table] = &[
             ("of bare loop", "of_bare"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "grow",
         title: "one long session: ms of turn N",
         columns: &[
@@ -79,7 +79,7 @@ const TABLES: &[Table] = &[
             ("mean cpu", "cpu_ms"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "grow",
         title: "one long session: bytes a turn",
         columns: &[
@@ -93,7 +93,7 @@ const TABLES: &[Table] = &[
             ("RSS grown MB", "rss_grown_mb"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "open",
         title: "a long session in a fresh engine (ms)",
         columns: &[
@@ -103,7 +103,7 @@ const TABLES: &[Table] = &[
             ("next answer", "answer_ms"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "resume",
         title: "the same in a fresh process, all of it read (ms)",
         columns: &[
@@ -115,7 +115,7 @@ const TABLES: &[Table] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "cold",
         title: "a fresh process' first turn (ms)",
         columns: &[
@@ -126,7 +126,7 @@ const TABLES: &[Table] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "prompt",
         title: "an assistant's prompts over 40 turns (tokens)",
         columns: &[
@@ -139,14 +139,14 @@ const TABLES: &[Table] = &[
             ("33–40 to 9–16", "last_to_16"),
         ],
     },
-    Table { metric: "read_all", title: "all messages of a long session (ms)", columns: READ },
-    Table { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ },
-    Table {
+    ReportTable { metric: "read_all", title: "all messages of a long session (ms)", columns: READ_COLUMNS },
+    ReportTable { metric: "read_last20", title: "its last 20 messages (ms)", columns: READ_COLUMNS },
+    ReportTable {
         metric: "list",
         title: "list of all sessions (ms)",
         columns: &[("sessions", "sessions"), ("p50", "median"), ("p95", "p95")],
     },
-    Table {
+    ReportTable {
         metric: "idle",
         title: "sessions at rest",
         columns: &[
@@ -159,7 +159,7 @@ const TABLES: &[Table] = &[
             ("fds", "fds"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "inflight",
         title: "sessions with calls under way",
         columns: &[
@@ -172,7 +172,7 @@ const TABLES: &[Table] = &[
             ("errors", "errors"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "http",
         title: "turns through HTTP, beside the same in process (ms a turn)",
         columns: &[
@@ -187,7 +187,7 @@ const TABLES: &[Table] = &[
             ("RSS MB", "rss_mb"),
         ],
     },
-    Table {
+    ReportTable {
         metric: "streams",
         title: "open streams, with a turn in the session of each",
         columns: &[
@@ -204,11 +204,11 @@ const TABLES: &[Table] = &[
     },
 ];
 
-const READ: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
+const READ_COLUMNS: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
 
-impl Table {
-    fn render(&self, rows: &[Row], noise: f64, out: &mut String) {
-        let rows: Vec<&Row> = rows.iter().filter(|row| text(row, "metric") == self.metric).collect();
+impl ReportTable {
+    fn render(&self, rows: &[MetricRow], noise: f64, out: &mut String) {
+        let rows: Vec<&MetricRow> = rows.iter().filter(|row| text_field(row, "metric") == self.metric).collect();
         if rows.is_empty() {
             return;
         }
@@ -216,9 +216,10 @@ impl Table {
             std::iter::once(String::new()).chain(self.columns.iter().map(|(head, _)| (*head).to_owned())).collect(),
         ];
         for row in rows {
-            let noisy = if number(row, "others").is_some_and(|others| others > noise) { " *" } else { "" };
-            let who = format!("{} {}{noisy}", text(row, "store"), text(row, "shape"));
-            let figures = self.columns.iter().map(|(_, path)| number(row, path).map_or("–".to_owned(), readable));
+            let noisy = if number_at_path(row, "others").is_some_and(|others| others > noise) { " *" } else { "" };
+            let who = format!("{} {}{noisy}", text_field(row, "store"), text_field(row, "shape"));
+            let figures =
+                self.columns.iter().map(|(_, path)| number_at_path(row, path).map_or("–".to_owned(), format_figure));
             lines.push(std::iter::once(who).chain(figures).collect::<Vec<String>>());
         }
         let _ = writeln!(out, "\n{}", self.title);
@@ -236,103 +237,109 @@ impl Table {
 }
 
 /// What we want of a figure.
-struct Aim {
-    what: &'static str,
+struct PerformanceGoal {
+    description: &'static str,
     metric: &'static str,
     path: &'static str,
-    bound: Bound,
+    bound: GoalBound,
     /// Only rows whose figure here is at least this: an aim is about a certain size.
-    about: Option<(&'static str, f64)>,
+    applies_to: Option<(&'static str, f64)>,
 }
 
-enum Bound {
+enum GoalBound {
     AtLeast(f64),
     AtMost(f64),
     Below(f64),
 }
 
-const AIMS: &[Aim] = &[
-    Aim {
-        what: "64 sessions at half the raw limit or better",
+const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
+    PerformanceGoal {
+        description: "64 sessions at half the raw limit or better",
         metric: "conc",
         path: "of_raw",
-        bound: Bound::AtLeast(0.5),
-        about: None,
+        bound: GoalBound::AtLeast(0.5),
+        applies_to: None,
     },
-    Aim {
-        what: "turn 5,000 within 1.2 of turn 10 (time)",
+    PerformanceGoal {
+        description: "turn 5,000 within 1.2 of turn 10 (time)",
         metric: "grow",
         path: "ratio_last_to_10",
-        bound: Bound::AtMost(1.2),
-        about: Some(("turns", 1_000.0)),
+        bound: GoalBound::AtMost(1.2),
+        applies_to: Some(("turns", 1_000.0)),
     },
-    Aim {
-        what: "turn 5,000 within 1.2 of turn 10 (CPU)",
+    PerformanceGoal {
+        description: "turn 5,000 within 1.2 of turn 10 (CPU)",
         metric: "grow",
         path: "cpu_ratio_last_to_10",
-        bound: Bound::AtMost(1.2),
-        about: Some(("turns", 1_000.0)),
+        bound: GoalBound::AtMost(1.2),
+        applies_to: Some(("turns", 1_000.0)),
     },
-    Aim {
-        what: "disk within 2 of the new text",
+    PerformanceGoal {
+        description: "disk within 2 of the new text",
         metric: "grow",
         path: "disk_to_text",
-        bound: Bound::AtMost(2.0),
-        about: None,
+        bound: GoalBound::AtMost(2.0),
+        applies_to: None,
     },
-    Aim {
-        what: "an assistant's prompts do not grow",
+    PerformanceGoal {
+        description: "an assistant's prompts do not grow",
         metric: "prompt",
         path: "last_to_16",
-        bound: Bound::AtMost(1.05),
-        about: None,
+        bound: GoalBound::AtMost(1.05),
+        applies_to: None,
     },
-    Aim {
-        what: "10,000 sessions at rest under 50 MB",
+    PerformanceGoal {
+        description: "10,000 sessions at rest under 50 MB",
         metric: "idle",
         path: "rss_mb",
-        bound: Bound::Below(50.0),
-        about: None,
+        bound: GoalBound::Below(50.0),
+        applies_to: None,
     },
-    Aim {
-        what: "a 5,000-turn session opens under 10 ms",
+    PerformanceGoal {
+        description: "a 5,000-turn session opens under 10 ms",
         metric: "open",
         path: "ready_ms",
-        bound: Bound::Below(10.0),
-        about: None,
+        bound: GoalBound::Below(10.0),
+        applies_to: None,
     },
 ];
 
-impl Aim {
-    fn render(&self, rows: &[Row], out: &mut String) {
-        let about =
-            |row: &&Row| self.about.is_none_or(|(path, least)| number(row, path).is_some_and(|size| size >= least));
-        for row in rows.iter().filter(|row| text(row, "metric") == self.metric).filter(about) {
-            let Some(figure) = number(row, self.path) else { continue };
+impl PerformanceGoal {
+    fn render(&self, rows: &[MetricRow], out: &mut String) {
+        let about = |row: &&MetricRow| {
+            self.applies_to.is_none_or(|(path, least)| number_at_path(row, path).is_some_and(|size| size >= least))
+        };
+        for row in rows.iter().filter(|row| text_field(row, "metric") == self.metric).filter(about) {
+            let Some(figure) = number_at_path(row, self.path) else { continue };
             let (met, bound) = match self.bound {
-                Bound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
-                Bound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
-                Bound::Below(bound) => (figure < bound, format!("< {bound}")),
+                GoalBound::AtLeast(bound) => (figure >= bound, format!("≥ {bound}")),
+                GoalBound::AtMost(bound) => (figure <= bound, format!("≤ {bound}")),
+                GoalBound::Below(bound) => (figure < bound, format!("< {bound}")),
             };
             let verdict = if met { "met" } else { "missed" };
-            let who = format!("{} {}", text(row, "store"), text(row, "shape"));
-            let _ = writeln!(out, "  {verdict:<6}  {:<45} {who:<14} {:>8} ({bound})", self.what, readable(figure));
+            let who = format!("{} {}", text_field(row, "store"), text_field(row, "shape"));
+            let _ = writeln!(
+                out,
+                "  {verdict:<6}  {:<45} {who:<14} {:>8} ({bound})",
+                self.description,
+                format_figure(figure)
+            );
         }
     }
 }
 
-fn text<'r>(row: &'r Row, name: &str) -> &'r str {
+fn text_field<'r>(row: &'r MetricRow, name: &str) -> &'r str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The figure at a path whose parts are joined by dots.
-fn number(row: &Row, path: &str) -> Option<f64> {
+fn number_at_path(row: &MetricRow, path: &str) -> Option<f64> {
     let mut parts = path.split('.');
     let first = row.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))?.as_f64()
 }
 
-fn readable(figure: f64) -> String {
+fn format_figure(figure: f64) -> String {
     match figure.abs() {
         0.0 => "0".to_owned(),
         size if size >= 100.0 => format!("{figure:.0}"),
@@ -348,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    fn row(value: Value) -> Row {
+    fn row(value: Value) -> MetricRow {
         value.as_object().cloned().expect("an object")
     }
 
@@ -356,7 +363,7 @@ mod tests {
     fn an_aim_is_met_or_missed_and_says_by_how_much() {
         let grown = json!({"metric": "grow", "store": "sqlite", "shape": "single", "turns": 5000, "disk_to_text": 2.5,
             "ratio_last_to_10": 1.1, "others": 0.5});
-        let text = render(&[row(grown)], 0.2);
+        let text = render_report(&[row(grown)], 0.2);
         assert!(text.contains("met     turn 5,000 within 1.2 of turn 10 (time)"), "{text}");
         assert!(text.contains("2.50 (≤ 2)") && text.contains("missed  disk"), "{text}");
         assert!(text.contains("sqlite single *"), "{text}");
@@ -365,7 +372,7 @@ mod tests {
     #[test]
     fn a_figure_that_was_not_taken_is_a_dash() {
         let turns = json!({"metric": "turn_ms", "store": "memory", "shape": "fanout", "median": 0.1234});
-        let text = render(&[row(turns)], 0.2);
+        let text = render_report(&[row(turns)], 0.2);
         assert!(text.contains("0.123") && text.contains('–'), "{text}");
     }
 }

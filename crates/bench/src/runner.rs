@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::machine::{busy_s, own_busy_s};
-use crate::measure::{Job, Row};
-use crate::stats::brief;
+use crate::machine::{own_cpu_s, system_cpu_s};
+use crate::measure::{Measurement, MetricRow};
+use crate::stats::round_significant;
 
 /// How the others are put up with.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct NoisePolicy {
     /// Cores that others may use before a job is waited with, and made again.
-    pub noise: f64,
+    pub noise_cores_max: f64,
     /// How long a quiet moment is waited for.
-    pub wait: Duration,
+    pub quiet_wait: Duration,
     /// How often a job is made again because others were at work.
     pub retries: usize,
 }
@@ -26,36 +26,36 @@ pub struct Patience {
 ///
 /// # Errors
 /// The job's process failed.
-pub fn run(job: &Job, patience: Patience) -> Result<Vec<Row>> {
-    let mut best: Option<(f64, Vec<Row>)> = None;
-    for _ in 0..=patience.retries {
-        wait_for_quiet(patience);
-        let (busy, own, start) = (busy_s(), own_busy_s(), Instant::now());
-        let rows = child(job)?;
+pub fn run_when_quiet(job: &Measurement, policy: NoisePolicy) -> Result<Vec<MetricRow>> {
+    let mut best: Option<(f64, Vec<MetricRow>)> = None;
+    for _ in 0..=policy.retries {
+        wait_for_quiet(policy);
+        let (busy, own, start) = (system_cpu_s(), own_cpu_s(), Instant::now());
+        let rows = run_in_child_process(job)?;
         let seconds = start.elapsed().as_secs_f64().max(0.01);
-        let others = (((busy_s() - busy) - (own_busy_s() - own)) / seconds).max(0.0);
-        progress(&format!("{:<24} {seconds:>7.1} s, others used {others:.2} cores", job.name()));
+        let others = (((system_cpu_s() - busy) - (own_cpu_s() - own)) / seconds).max(0.0);
+        print_progress(&format!("{:<24} {seconds:>7.1} s, others used {others:.2} cores", job.name()));
         if best.as_ref().is_none_or(|(least, _)| others < *least) {
             best = Some((others, rows));
         }
-        if others <= patience.noise {
+        if others <= policy.noise_cores_max {
             break;
         }
     }
     let (others, mut rows) = best.unwrap_or_default();
     for row in &mut rows {
-        row.insert("others".to_owned(), json!(brief(others)));
+        row.insert("others".to_owned(), json!(round_significant(others)));
     }
     Ok(rows)
 }
 
 /// Tells a person who waits what is going on.
-pub fn progress(line: &str) {
+pub fn print_progress(line: &str) {
     // Nobody watching is no failure.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn child(job: &Job) -> Result<Vec<Row>> {
+fn run_in_child_process(job: &Measurement) -> Result<Vec<MetricRow>> {
     let program = std::env::current_exe().context("the program does not know where it lies")?;
     let mut child = Command::new(program);
     child.arg("--child").arg(serde_json::to_string(job)?).stderr(Stdio::inherit());
@@ -65,13 +65,13 @@ fn child(job: &Job) -> Result<Vec<Row>> {
     text.lines().map(|line| serde_json::from_str(line).context("a row that is none")).collect()
 }
 
-fn wait_for_quiet(patience: Patience) {
+fn wait_for_quiet(policy: NoisePolicy) {
     let start = Instant::now();
     loop {
-        let (busy, look) = (busy_s(), Instant::now());
+        let (busy, look) = (system_cpu_s(), Instant::now());
         std::thread::sleep(Duration::from_millis(500));
-        let others = (busy_s() - busy) / look.elapsed().as_secs_f64();
-        if others <= patience.noise || start.elapsed() > patience.wait {
+        let others = (system_cpu_s() - busy) / look.elapsed().as_secs_f64();
+        if others <= policy.noise_cores_max || start.elapsed() > policy.quiet_wait {
             return;
         }
         std::thread::sleep(Duration::from_millis(500));

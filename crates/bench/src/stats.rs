@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// The median; zero of nothing.
 pub fn median(values: &[f64]) -> f64 {
-    let sorted = sorted(values);
+    let sorted = sort_values(values);
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => 0.0,
         (count, half) if count % 2 == 1 => sorted[half],
@@ -14,13 +14,13 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// The percentile by nearest rank; zero of nothing.
 pub fn percentile(values: &[f64], percent: usize) -> f64 {
-    let sorted = sorted(values);
+    let sorted = sort_values(values);
     let rank = (percent * sorted.len()).div_ceil(100).clamp(1, sorted.len().max(1));
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
 /// Four significant digits.
-pub fn brief(value: f64) -> f64 {
+pub fn round_significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
@@ -30,12 +30,12 @@ pub fn brief(value: f64) -> f64 {
 }
 
 /// Least and most.
-pub fn range(values: &[f64]) -> Value {
-    json!([brief(percentile(values, 0)), brief(percentile(values, 100))])
+pub fn min_and_max(values: &[f64]) -> Value {
+    json!([round_significant(percentile(values, 0)), round_significant(percentile(values, 100))])
 }
 
 /// What there is to say about a list of measurements.
-pub fn summary(values: &[f64]) -> Map<String, Value> {
+pub fn summarize_samples(values: &[f64]) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("n".to_owned(), json!(values.len()));
     for (name, value) in [
@@ -45,12 +45,12 @@ pub fn summary(values: &[f64]) -> Map<String, Value> {
         ("min", percentile(values, 0)),
         ("max", percentile(values, 100)),
     ] {
-        map.insert(name.to_owned(), json!(brief(value)));
+        map.insert(name.to_owned(), json!(round_significant(value)));
     }
     map
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
+fn sort_values(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted
@@ -70,6 +70,9 @@ mod tests {
 
     #[test]
     fn four_digits_are_kept() {
-        assert_eq!((brief(12_345.6), brief(0.001_234_56), brief(0.0)), (12_350.0, 0.001_235, 0.0));
+        assert_eq!(
+            (round_significant(12_345.6), round_significant(0.001_234_56), round_significant(0.0)),
+            (12_350.0, 0.001_235, 0.0)
+        );
     }
 }

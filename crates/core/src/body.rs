@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::prompt::Media;
+use crate::prompt::ImageMediaType;
 
 const BODY_ID_BYTES: usize = 24;
 
@@ -17,13 +17,13 @@ pub struct BodyId(pub [u8; BODY_ID_BYTES]);
 impl BodyId {
     /// The id of `text`.
     #[must_use]
-    pub fn of(text: &str) -> Self {
-        Self::of_bytes(text.as_bytes())
+    pub fn hash_text(text: &str) -> Self {
+        Self::hash_bytes(text.as_bytes())
     }
 
     /// The id of any bytes; used for digests of digests too.
     #[must_use]
-    pub fn of_bytes(bytes: &[u8]) -> Self {
+    pub fn hash_bytes(bytes: &[u8]) -> Self {
         let mut id = [0; BODY_ID_BYTES];
         id.copy_from_slice(&blake3::hash(bytes).as_bytes()[..BODY_ID_BYTES]);
         Self(id)
@@ -31,15 +31,15 @@ impl BodyId {
 
     /// The digest of `self` followed by `next`: how a growing list of bodies is fingerprinted in constant time.
     #[must_use]
-    pub fn chain(self, next: Self) -> Self {
+    pub fn chain_hash(self, next: Self) -> Self {
         let mut both = [0; BODY_ID_BYTES * 2];
         both[..BODY_ID_BYTES].copy_from_slice(&self.0);
         both[BODY_ID_BYTES..].copy_from_slice(&next.0);
-        Self::of_bytes(&both)
+        Self::hash_bytes(&both)
     }
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const BASE64URL_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 impl fmt::Display for BodyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl fmt::Display for BodyId {
         for (three, four) in self.0.chunks_exact(3).zip(out.chunks_exact_mut(4)) {
             let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
             for (place, slot) in four.iter_mut().enumerate() {
-                *slot = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+                *slot = BASE64URL_ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
             }
         }
         f.pad(std::str::from_utf8(&out).expect("the alphabet is ASCII"))
@@ -72,7 +72,7 @@ impl FromStr for BodyId {
         for (four, three) in text.as_bytes().chunks_exact(4).zip(id.chunks_exact_mut(3)) {
             let mut bits = 0u32;
             for byte in four {
-                let value = ALPHABET.iter().position(|letter| letter == byte).ok_or_else(bad)?;
+                let value = BASE64URL_ALPHABET.iter().position(|letter| letter == byte).ok_or_else(bad)?;
                 bits = bits << 6 | u32::try_from(value).map_err(|_| bad())?;
             }
             three.copy_from_slice(&bits.to_be_bytes()[1..]);
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for BodyId {
 
 /// How an event speaks of a text: its id and how many tokens it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
+pub struct TextRef {
     /// Which body.
     pub body: BodyId,
     /// How many tokens our own counter finds in it.
@@ -105,16 +105,16 @@ pub struct Text {
 
 /// How an event speaks of an image: its bytes are a body, in base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Picture {
+pub struct ImageRef {
     /// Which body.
     pub body: BodyId,
     /// In which form.
-    pub media: Media,
+    pub media_type: ImageMediaType,
 }
 
 /// A text on its way into the store, together with the events that name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body {
+pub struct TextBody {
     /// Its address.
     pub id: BodyId,
     /// Its content.
@@ -127,9 +127,9 @@ pub struct Body {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
     /// Said by the user or to the user: found by search.
-    Said,
+    Conversation,
     /// Part of the machinery: prompts, private replies, tool results.
-    Inner,
+    Internal,
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn an_id_survives_being_written_down() {
         for text in ["", "a", "Hello, world", "żółć"] {
-            let id = BodyId::of(text);
+            let id = BodyId::hash_text(text);
             let written = id.to_string();
             assert_eq!(written.len(), 32);
             assert_eq!(written.parse::<BodyId>(), Ok(id));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn chaining_depends_on_order() {
-        let (a, b) = (BodyId::of("a"), BodyId::of("b"));
-        assert_ne!(a.chain(b), b.chain(a));
+        let (a, b) = (BodyId::hash_text("a"), BodyId::hash_text("b"));
+        assert_ne!(a.chain_hash(b), b.chain_hash(a));
     }
 }

@@ -2,9 +2,9 @@
 //! reactions, and what the rules make of those. Pure: nothing is changed, and the same arguments give the same decision.
 
 mod calls;
+mod cancellation;
 mod compaction;
 mod draft;
-mod ends;
 mod inputs;
 mod phases;
 mod recompute;
@@ -12,23 +12,23 @@ mod steps;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{Body, BodyId};
-use crate::context::Count;
-use crate::event::{Busy, PhaseKey, Recorded, SessionOpened};
-use crate::flow::{Lookup, Rules};
+use crate::body::{BodyId, TextBody};
+use crate::context::TokenCounter;
+use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened};
+use crate::flow::{BodyTextLookup, DynFlow};
 use crate::ids::{
-    AgentName, CallId, FlowName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName, Seq, SessionId,
-    ToolRunId,
+    AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
+    UnixMillis,
 };
-use crate::prompt::{Failure, Image, Reply};
-use crate::session::State;
-use draft::Draft;
+use crate::prompt::{CallFailure, ModelReply, PromptImage};
+use crate::session::SessionState;
+use draft::DecisionDraft;
 
-pub use recompute::{Change, Recomputation, frozen};
+pub use recompute::{PreparedRecomputation, RecomputeOptions, prepare_recomputation};
 
 /// What arrives.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum SessionInput {
     /// A session begins.
     Open(SessionOpened),
     /// A copy of a session's journal begins a life of its own.
@@ -45,11 +45,11 @@ pub enum Input {
         /// What it says.
         text: String,
         /// What the client calls it: the same key again is the same message.
-        key: Option<IdempotencyKey>,
+        idempotency_key: Option<IdempotencyKey>,
         /// What happens to it while a turn runs; the session's own policy if not given.
-        busy: Option<Busy>,
+        mid_turn_policy: Option<MidTurnPolicy>,
         /// What the user shows with it.
-        images: Vec<Image>,
+        images: Vec<PromptImage>,
     },
     /// A model's answer.
     Answer {
@@ -58,20 +58,20 @@ pub enum Input {
         /// To which try.
         attempt: u32,
         /// What it says.
-        reply: Reply,
+        reply: ModelReply,
         /// What it cost, in millionths of a dollar, where that is known.
         cost_microusd: Option<u64>,
         /// How long it took.
-        ms: u64,
+        duration_ms: u64,
     },
     /// A call brought no answer.
-    Failure {
+    CallFailure {
         /// Which.
         call: CallId,
         /// Which try.
         attempt: u32,
         /// Why.
-        failure: Failure,
+        failure: CallFailure,
     },
     /// A tool's result.
     ToolResult {
@@ -85,15 +85,15 @@ pub enum Input {
     /// The process that ran the session died: what was in flight has an unknown end.
     Recovered,
     /// What a person at the controls wants.
-    Operator(Command),
+    Operator(OperatorCommand),
     /// A past call is to be made once more, beside the timeline.
-    Recompute(Box<Recomputation>),
+    Recompute(Box<PreparedRecomputation>),
 }
 
 /// What a person at the controls can want.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum OperatorCommand {
     /// Stop the turn that runs.
     Cancel,
     /// Try the last turn again, which failed. What was answered in it is not asked again where the flow can go on from it.
@@ -103,19 +103,19 @@ pub enum Command {
         /// Which.
         call: CallId,
         /// What to do.
-        how: Resolution,
+        resolution: UnknownCallResolution,
     },
     /// Allow a skip.
     Grant {
         /// Of which graph.
-        phase: PhaseKey,
+        phase: PhaseGraphKey,
         /// To which phase.
         to: PhaseName,
     },
     /// Propose a phase.
     Propose {
         /// Of which graph.
-        phase: PhaseKey,
+        phase: PhaseGraphKey,
         /// Which.
         to: PhaseName,
         /// Why.
@@ -124,7 +124,7 @@ pub enum Command {
     /// Go back to an earlier visit; nothing is deleted.
     RollBack {
         /// Of which graph.
-        phase: PhaseKey,
+        phase: PhaseGraphKey,
         /// Which visit.
         visit: u32,
     },
@@ -157,7 +157,7 @@ pub enum Command {
 /// What to do about a call whose end is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resolution {
+pub enum UnknownCallResolution {
     /// Make it again, though it may be billed twice.
     Retry,
     /// Take it as failed.
@@ -166,45 +166,45 @@ pub enum Resolution {
 
 /// What a decision may know beyond the state: all of it handed in.
 #[derive(Clone, Copy)]
-pub struct Env<'a> {
+pub struct DecisionEnv<'a> {
     /// The time.
-    pub now: Millis,
+    pub now: UnixMillis,
     /// Any number; spreads retries.
-    pub chance: u64,
+    pub random: u64,
     /// Counts tokens.
-    pub count: &'a dyn Count,
+    pub token_counter: &'a dyn TokenCounter,
     /// Texts at hand.
-    pub texts: &'a dyn Lookup,
+    pub texts: &'a dyn BodyTextLookup,
     /// Which model serves whom.
-    pub catalog: &'a dyn Catalog,
+    pub model_selector: &'a dyn ModelSelector,
     /// Who does what is owed afterwards.
-    pub doing: Doing,
+    pub dispatch: Dispatch,
 }
 
 /// Who does what a decision leaves owed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Doing {
+pub enum Dispatch {
     /// Whoever decides, at once.
     #[default]
-    Here,
+    Immediate,
     /// Somebody else, later. So nothing is begun: messages wait for their turn, and calls to be opened.
-    Elsewhere,
+    Deferred,
 }
 
-impl std::fmt::Debug for Env<'_> {
+impl std::fmt::Debug for DecisionEnv<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Env").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
 /// Which model serves whom, as configured.
-pub trait Catalog {
+pub trait ModelSelector {
     /// The model for a role in a phase.
-    fn model_for(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
+    fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
     /// A model's window.
-    fn window_tokens(&self, model: &ModelName) -> u32;
+    fn context_window_tokens(&self, model: &ModelName) -> u32;
     /// The model that steps in for a role where its own cannot answer, if there is one.
-    fn fallback_for(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
+    fn fallback_model(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
         let _ = (flow, role);
         None
     }
@@ -214,27 +214,27 @@ pub trait Catalog {
 #[derive(Debug)]
 pub struct Decision {
     /// To be appended in one commit. None: nothing happened that is worth recording.
-    pub events: Vec<Recorded>,
+    pub events: Vec<RecordedEvent>,
     /// The texts they name that are new.
-    pub bodies: Vec<Body>,
+    pub bodies: Vec<TextBody>,
     /// The state once they are recorded.
-    pub state: State,
+    pub state: SessionState,
     /// The message this input was, if it was one; an old one if its key was known.
     pub message: Option<MessageId>,
 }
 
 /// Why there is no decision.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Undecided {
+pub enum DecideError {
     /// The input is not accepted.
-    Refused(Refusal),
+    Refused(InputRefusal),
     /// These texts must be at hand first; then ask again.
-    NeedTexts(Vec<BodyId>),
+    MissingTexts(Vec<BodyId>),
 }
 
 /// Why an input is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum InputRefusal {
     /// The session exists already.
     #[error("the session was opened already")]
     AlreadyOpen,
@@ -269,13 +269,13 @@ pub enum Refusal {
     },
     /// The message holds a control character.
     #[error(
-        "the message holds the control character U+{code:04X} at character {at}; only tab and line breaks are taken"
+        "the message holds the control character U+{code:04X} at character {position}; only tab and line breaks are taken"
     )]
     ControlCharacter {
         /// Which.
         code: u32,
         /// Where, counted in characters from 1.
-        at: usize,
+        position: usize,
     },
     /// There are too many images.
     #[error("the message shows {count} images; at most {most} are taken")]
@@ -286,24 +286,24 @@ pub enum Refusal {
         most: usize,
     },
     /// An image is too big.
-    #[error("image {place} has {bytes} bytes; at most {most} are taken, so make it smaller")]
+    #[error("image {number} has {bytes} bytes; at most {most} are taken, so make it smaller")]
     ImageTooBig {
         /// Which, counted from 1.
-        place: usize,
+        number: usize,
         /// Its bytes.
         bytes: usize,
         /// The most we take.
         most: usize,
     },
     /// What should be an image is none.
-    #[error("image {place} is no base64; send the bytes of the file, encoded")]
-    NoImage {
+    #[error("image {number} is no base64; send the bytes of the file, encoded")]
+    InvalidImage {
         /// Which, counted from 1.
-        place: usize,
+        number: usize,
     },
     /// The idempotency key is too long.
     #[error("the idempotency key has {bytes} bytes; at most {most} are taken")]
-    KeyTooLong {
+    IdempotencyKeyTooLong {
         /// Its bytes.
         bytes: usize,
         /// The most we take.
@@ -311,7 +311,7 @@ pub enum Refusal {
     },
     /// The call is not owed.
     #[error("{call} (try {attempt}) is not waiting for an answer; it was answered, given up or never made")]
-    NotOwed {
+    CallNotPending {
         /// Which.
         call: CallId,
         /// Which try.
@@ -319,13 +319,13 @@ pub enum Refusal {
     },
     /// The tool run is not owed.
     #[error("{run} is not waiting for a result")]
-    ToolNotOwed {
+    ToolRunNotPending {
         /// Which.
         run: ToolRunId,
     },
     /// The call does not wait for a person.
     #[error("{call} does not wait for a decision")]
-    NotHeld {
+    NoResolutionNeeded {
         /// Which.
         call: CallId,
     },
@@ -337,13 +337,13 @@ pub enum Refusal {
     },
     /// No turn runs.
     #[error("no turn is running, so there is nothing to cancel")]
-    NothingRuns,
+    NoTurnRunning,
     /// The last turn did not fail.
     #[error("the last turn did not fail, so there is nothing to try again")]
-    NothingFailed,
+    LastTurnNotFailed,
     /// A command about phases was refused.
     #[error("{0}")]
-    Phase(String),
+    PhaseCommandRefused(String),
     /// There is no such role.
     #[error("the flow has no role `{role}`; it has {known}")]
     NoSuchRole {
@@ -362,7 +362,7 @@ pub enum Refusal {
     },
     /// A command of the flow's own was refused.
     #[error("{0}")]
-    Command(String),
+    FlowCommandRefused(String),
     /// The flow went on and on.
     #[error(
         "the flow took more than {most} steps for one input; this is a fault of the flow, and nothing was recorded"
@@ -377,9 +377,14 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The input is refused, or texts are needed first.
-pub fn decide(rules: &dyn Rules, state: &State, input: Input, env: Env<'_>) -> Result<Decision, Undecided> {
-    let mut draft = Draft::new(rules, state, env);
-    let decided = draft.take_in(input).and_then(|()| draft.run());
+pub fn decide(
+    flow: &dyn DynFlow,
+    state: &SessionState,
+    input: SessionInput,
+    env: DecisionEnv<'_>,
+) -> Result<Decision, DecideError> {
+    let mut draft = DecisionDraft::new(flow, state, env);
+    let decided = draft.handle_input(input).and_then(|()| draft.run_to_completion());
     // Without the texts a flow may have been misled: only a decision taken with all of them counts.
     draft.finish(decided)
 }
@@ -389,17 +394,17 @@ pub fn decide(rules: &dyn Rules, state: &State, input: Input, env: Env<'_>) -> R
 ///
 /// # Errors
 /// The input is refused.
-pub fn give_up(
-    rules: &dyn Rules,
-    state: &State,
-    input: Input,
-    env: Env<'_>,
+pub fn decide_without_flow(
+    flow: &dyn DynFlow,
+    state: &SessionState,
+    input: SessionInput,
+    env: DecisionEnv<'_>,
     reason: &str,
-) -> Result<Decision, Undecided> {
-    let mut draft = Draft::new(rules, state, env);
-    let taken = draft.take_in(input);
+) -> Result<Decision, DecideError> {
+    let mut draft = DecisionDraft::new(flow, state, env);
+    let taken = draft.handle_input(input);
     if taken.is_ok() {
-        draft.let_go(reason);
+        draft.fail_turn_and_rounds(reason);
     }
     draft.finish(taken)
 }

@@ -4,33 +4,33 @@ use crate::limits::DIFF_CELLS_MAX;
 
 /// A line of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line<'t> {
+pub enum TextDiffLine<'t> {
     /// In both.
-    Same(&'t str),
+    Unchanged(&'t str),
     /// In the first only.
-    Gone(&'t str),
+    Removed(&'t str),
     /// In the second only.
-    New(&'t str),
+    Added(&'t str),
 }
 
 /// Compares two texts.
 #[must_use]
-pub fn compare<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
+pub fn diff_lines<'t>(before: &'t str, after: &'t str) -> Vec<TextDiffLine<'t>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
     let rest = (old.len() - head).min(new.len() - head);
     let tail = (0..rest).take_while(|back| old[old.len() - 1 - back] == new[new.len() - 1 - back]).count();
-    let mut lines: Vec<Line<'t>> = old[..head].iter().map(|line| Line::Same(line)).collect();
-    middle(&old[head..old.len() - tail], &new[head..new.len() - tail], &mut lines);
-    lines.extend(old[old.len() - tail..].iter().map(|line| Line::Same(line)));
+    let mut lines: Vec<TextDiffLine<'t>> = old[..head].iter().map(|line| TextDiffLine::Unchanged(line)).collect();
+    diff_lines_by_lcs(&old[head..old.len() - tail], &new[head..new.len() - tail], &mut lines);
+    lines.extend(old[old.len() - tail..].iter().map(|line| TextDiffLine::Unchanged(line)));
     lines
 }
 
-fn middle<'t>(old: &[&'t str], new: &[&'t str], lines: &mut Vec<Line<'t>>) {
+fn diff_lines_by_lcs<'t>(old: &[&'t str], new: &[&'t str], lines: &mut Vec<TextDiffLine<'t>>) {
     let width = new.len() + 1;
     if (old.len() + 1).saturating_mul(width) > DIFF_CELLS_MAX {
-        lines.extend(old.iter().map(|line| Line::Gone(line)));
-        lines.extend(new.iter().map(|line| Line::New(line)));
+        lines.extend(old.iter().map(|line| TextDiffLine::Removed(line)));
+        lines.extend(new.iter().map(|line| TextDiffLine::Added(line)));
         return;
     }
     // common[i][j]: lines that old[i..] and new[j..] have in common.
@@ -47,13 +47,13 @@ fn middle<'t>(old: &[&'t str], new: &[&'t str], lines: &mut Vec<Line<'t>>) {
     let (mut i, mut j) = (0, 0);
     while i < old.len() || j < new.len() {
         if i < old.len() && j < new.len() && old[i] == new[j] {
-            lines.push(Line::Same(old[i]));
+            lines.push(TextDiffLine::Unchanged(old[i]));
             (i, j) = (i + 1, j + 1);
         } else if j == new.len() || (i < old.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
-            lines.push(Line::Gone(old[i]));
+            lines.push(TextDiffLine::Removed(old[i]));
             i += 1;
         } else {
-            lines.push(Line::New(new[j]));
+            lines.push(TextDiffLine::Added(new[j]));
             j += 1;
         }
     }
@@ -64,10 +64,10 @@ mod tests {
     use super::*;
 
     fn shown(before: &str, after: &str) -> String {
-        let lines = compare(before, after).into_iter().map(|line| match line {
-            Line::Same(text) => format!(" {text}"),
-            Line::Gone(text) => format!("-{text}"),
-            Line::New(text) => format!("+{text}"),
+        let lines = diff_lines(before, after).into_iter().map(|line| match line {
+            TextDiffLine::Unchanged(text) => format!(" {text}"),
+            TextDiffLine::Removed(text) => format!("-{text}"),
+            TextDiffLine::Added(text) => format!("+{text}"),
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -85,16 +85,18 @@ mod tests {
         let texts = ["", "a", "a\nb\na\nc", "c\nb\na", "b\nb\nb\na\nc\nc", "x\ny"];
         for before in texts {
             for after in texts {
-                let lines = compare(before, after);
-                let side = |skip: fn(&Line<'_>) -> bool| {
+                let lines = diff_lines(before, after);
+                let side = |skip: fn(&TextDiffLine<'_>) -> bool| {
                     let kept = lines.iter().filter(|line| !skip(line));
                     kept.map(|line| match line {
-                        Line::Same(text) | Line::Gone(text) | Line::New(text) => *text,
+                        TextDiffLine::Unchanged(text) | TextDiffLine::Removed(text) | TextDiffLine::Added(text) => {
+                            *text
+                        }
                     })
                     .collect::<Vec<_>>()
                 };
-                assert_eq!(side(|line| matches!(line, Line::New(_))), before.lines().collect::<Vec<_>>());
-                assert_eq!(side(|line| matches!(line, Line::Gone(_))), after.lines().collect::<Vec<_>>());
+                assert_eq!(side(|line| matches!(line, TextDiffLine::Added(_))), before.lines().collect::<Vec<_>>());
+                assert_eq!(side(|line| matches!(line, TextDiffLine::Removed(_))), after.lines().collect::<Vec<_>>());
             }
         }
     }
@@ -104,6 +106,6 @@ mod tests {
         let numbers =
             |from: usize| (from..from + 3_000).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
         let (before, after) = (numbers(0), numbers(5_000));
-        assert_eq!(compare(&before, &after).len(), 6_000);
+        assert_eq!(diff_lines(&before, &after).len(), 6_000);
     }
 }

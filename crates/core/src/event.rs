@@ -2,9 +2,9 @@
 //!
 //! This is format 1. The format is a promise: what is written here can be read for ever (`codec` brings old ones up to date).
 
-mod bodies;
 mod call;
-mod line;
+mod referenced_bodies;
+mod summary_line;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,30 +13,32 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{Picture, Text};
+use crate::body::{ImageRef, TextRef};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, GraphName, IdempotencyKey, MessageId, Millis, ModelName, PhaseName, RoleName, Seq,
-    SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseGraphName, PhaseName, RoleName, Seq,
+    SessionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
 use crate::phase::guard::Proposer;
-use crate::phase::ruling::Refusal;
-use crate::phase::state::{Grant, Transition};
-use crate::prompt::{Failure, Usage};
-use crate::scope::Slot;
+use crate::phase::ruling::PhaseRefusal;
+use crate::phase::state::{PhaseTransition, SkipGrant};
+use crate::prompt::{CallFailure, TokenUsage};
+use crate::scope::ThreadSlot;
 
-pub use call::{CallAnswered, CallDeferred, CallOpened, CallWish, CountedBy, NO_CALL, Next, Recomputes};
+pub use call::{
+    CallAnswered, CallDeferred, CallOpened, CallRecomputation, CallRequest, NO_CALL, RetryDecision, UsageSource,
+};
 
 impl Event {
     /// Whether nothing is owed for a call any more after this.
     #[must_use]
-    pub fn ends_call(&self, wanted: CallId) -> bool {
+    pub fn ends_call(&self, call_id: CallId) -> bool {
         match self {
-            Self::CallAnswered(answered) => answered.call == wanted,
+            Self::CallAnswered(answered) => answered.call == call_id,
             Self::CallCancelled { call, .. }
-            | Self::CallFailed { call, next: Next::GiveUp, .. }
-            | Self::CallUnknown { call, next: Next::GiveUp, .. }
-            | Self::CallResolved { call, next: Next::GiveUp } => *call == wanted,
+            | Self::CallFailed { call, next: RetryDecision::GiveUp, .. }
+            | Self::CallOutcomeUnknown { call, next: RetryDecision::GiveUp, .. }
+            | Self::CallResolved { call, next: RetryDecision::GiveUp } => *call == call_id,
             _ => false,
         }
     }
@@ -44,18 +46,18 @@ impl Event {
 
 /// An event with its place and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// Its place in the journal.
     pub seq: Seq,
     /// When it was recorded.
-    pub at: Millis,
+    pub at: UnixMillis,
     /// What happened.
     pub event: Event,
 }
 
 /// A fact about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// The session began.
     SessionOpened(SessionOpened),
@@ -66,7 +68,7 @@ pub enum Event {
         /// The one it was copied from.
         from: SessionId,
         /// Up to where.
-        at: Seq,
+        at_seq: Seq,
     },
     /// The session has another title.
     SessionRenamed {
@@ -79,11 +81,11 @@ pub enum Event {
         reason: String,
     },
     /// A user's message was accepted.
-    MessageReceived(MessageReceived),
+    UserMessageReceived(UserMessageReceived),
     /// An agent left a message for another.
-    MessagePosted(MessagePosted),
+    AgentMessageSent(AgentMessageSent),
     /// An agent took a message from its inbox.
-    MessageTaken {
+    AgentMessageReceived {
         /// Which.
         message: MessageId,
     },
@@ -95,30 +97,30 @@ pub enum Event {
         messages: Vec<MessageId>,
         /// The turn that failed and is tried again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        again: Option<TurnId>,
+        retry_of: Option<TurnId>,
     },
     /// Something was said to the user.
-    Said(Said),
+    ReplySent(ReplySent),
     /// A turn ended.
     TurnEnded {
         /// Which.
         turn: TurnId,
         /// How.
-        outcome: Outcome,
+        outcome: TurnResult,
     },
     /// A model call is owed from now on.
     CallOpened(Arc<CallOpened>),
     /// A call must wait for another to finish first.
     CallDeferred(Box<CallDeferred>),
     /// A call that waited goes on: the rule before every call is applied to it now.
-    CallResumed {
+    DeferredCallResumed {
         /// Which.
-        deferred: u32,
+        deferred_id: u32,
     },
     /// A call that waited is no longer wanted.
-    CallDropped {
+    DeferredCallDropped {
         /// Which.
-        deferred: u32,
+        deferred_id: u32,
         /// Why.
         reason: String,
     },
@@ -131,12 +133,12 @@ pub enum Event {
         /// Which try.
         attempt: u32,
         /// Why.
-        failure: Failure,
+        failure: CallFailure,
         /// What follows.
-        next: Next,
+        next: RetryDecision,
     },
     /// A call goes on on another model, since its own cannot answer.
-    CallMoved {
+    CallFailedOver {
         /// Which.
         call: CallId,
         /// The model it was opened for.
@@ -145,16 +147,16 @@ pub enum Event {
         to: ModelName,
     },
     /// A call was in flight when the process died: it may have been billed.
-    CallUnknown {
+    CallOutcomeUnknown {
         /// Which.
         call: CallId,
         /// Which try.
         attempt: u32,
         /// What follows.
-        next: Next,
+        next: RetryDecision,
     },
     /// A call that this session was copied with, and nobody made here, is made from now on.
-    CallTakenUp {
+    InheritedCallStarted {
         /// Which.
         call: CallId,
     },
@@ -163,7 +165,7 @@ pub enum Event {
         /// Which.
         call: CallId,
         /// What follows.
-        next: Next,
+        next: RetryDecision,
     },
     /// A call is no longer wanted.
     CallCancelled {
@@ -180,11 +182,11 @@ pub enum Event {
         /// Which.
         call: CallId,
         /// What it said.
-        text: Text,
+        text: TextRef,
         /// Tokens.
-        usage: Usage,
+        usage: TokenUsage,
         /// Whose figures those are.
-        counted_by: CountedBy,
+        usage_source: UsageSource,
         /// What it cost in millionths of a dollar, where the price is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_microusd: Option<u64>,
@@ -192,7 +194,7 @@ pub enum Event {
     /// What a role remembered here is left behind at its next call.
     ThreadReset {
         /// Where.
-        slot: Slot,
+        slot: ThreadSlot,
         /// Who wanted it.
         by: Proposer,
         /// Why.
@@ -203,38 +205,38 @@ pub enum Event {
     /// A graph entered a phase.
     PhaseEntered(PhaseEntered),
     /// A proposal was refused.
-    PhaseRefused(PhaseRefused),
+    PhaseTransitionRefused(PhaseTransitionRefused),
     /// The user allows a skip.
     SkipGranted {
         /// Of which graph.
-        phase: PhaseKey,
+        graph_key: PhaseGraphKey,
         /// To where, by whom, and what may be left out.
-        grant: Grant,
+        grant: SkipGrant,
     },
     /// A handover was made.
-    HandoverMade(Handover),
+    HandoverCreated(Handover),
     /// A handover is asked for again.
-    HandoverAsked {
+    HandoverRepairRequested {
         /// Of which kind.
         kind: crate::ids::HandoverKind,
     },
     /// A tool run is owed from now on.
-    ToolOpened(ToolOpened),
+    ToolRunOpened(ToolRunOpened),
     /// A tool run ended.
-    ToolAnswered {
+    ToolRunEnded {
         /// Which.
         run: ToolRunId,
         /// Whether it did what was asked.
         outcome: ToolOutcome,
         /// What it returned, or why it did not.
-        text: Text,
+        text: TextRef,
         /// Whether models are told that it did not do what was asked, beside the text. Once they were sent the text alone, and what
         /// they were sent then stays as it was.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
     },
     /// The tools of an answer have answered, and nobody goes on with it.
-    RoundDropped {
+    ToolRoundDropped {
         /// The call that asked for them.
         call: CallId,
         /// Why.
@@ -247,7 +249,7 @@ pub enum Event {
         /// The flow's name for it.
         name: String,
         /// When it fires.
-        at: Millis,
+        fires_at: UnixMillis,
         /// The turn it was set in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<TurnId>,
@@ -265,14 +267,14 @@ pub enum Event {
         timer: TimerId,
     },
     /// An agent works on something from now on, or on nothing.
-    WorkLeased {
+    WorkItemAssigned {
         /// Who.
         agent: AgentName,
         /// On what.
-        work: Option<WorkName>,
+        work_item: Option<WorkItemName>,
     },
     /// A person at the controls wants something of the flow's own.
-    Commanded {
+    CommandIssued {
         /// What, by the name the flow gives it.
         command: String,
         /// How.
@@ -284,10 +286,10 @@ pub enum Event {
         /// What it tried.
         step: String,
         /// Why not.
-        why: String,
+        reason: String,
     },
     /// A fact of the flow's own.
-    Fact {
+    FlowFactRecorded {
         /// Its kind.
         kind: String,
         /// What it says.
@@ -309,19 +311,19 @@ pub struct SessionOpened {
     pub title: Option<String>,
     /// What happens to a message that arrives while a turn runs.
     #[serde(default)]
-    pub busy: Busy,
+    pub mid_turn_policy: MidTurnPolicy,
     /// The flow's settings for this session.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub settings: Value,
     /// Models that play roles in this session, whatever is configured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cast: BTreeMap<RoleName, ModelName>,
+    pub model_overrides: BTreeMap<RoleName, ModelName>,
 }
 
 /// What happens to a message that arrives while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Busy {
+pub enum MidTurnPolicy {
     /// It waits; each gets a turn of its own.
     #[default]
     Queue,
@@ -335,29 +337,29 @@ pub enum Busy {
 
 /// A user's message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MessageReceived {
+pub struct UserMessageReceived {
     /// Its number.
     pub message: MessageId,
     /// What it says.
-    pub text: Text,
+    pub text: TextRef,
     /// What the client calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<IdempotencyKey>,
+    pub idempotency_key: Option<IdempotencyKey>,
     /// What was to happen to it if a turn ran.
     #[serde(default, skip_serializing_if = "is_queued")]
-    pub busy: Busy,
+    pub mid_turn_policy: MidTurnPolicy,
     /// What the user shows with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<Picture>,
+    pub images: Vec<ImageRef>,
 }
 
-fn is_queued(busy: &Busy) -> bool {
-    *busy == Busy::Queue
+fn is_queued(policy: &MidTurnPolicy) -> bool {
+    *policy == MidTurnPolicy::Queue
 }
 
 /// A message between agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MessagePosted {
+pub struct AgentMessageSent {
     /// Its number.
     pub message: MessageId,
     /// From whom.
@@ -366,38 +368,38 @@ pub struct MessagePosted {
     pub to: AgentName,
     /// Urgent ones are taken first.
     #[serde(default)]
-    pub lane: Lane,
+    pub priority: MessagePriority,
     /// What kind of message, in the flow's words.
     pub topic: String,
     /// What it says.
-    pub text: Text,
+    pub text: TextRef,
     /// The message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<MessageId>,
+    pub in_reply_to: Option<MessageId>,
 }
 
 /// How soon a message is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lane {
+pub enum MessagePriority {
     /// Before all others.
     Urgent,
     /// In its order.
     #[default]
-    Ordinary,
+    Normal,
 }
 
 /// Something said to the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct ReplySent {
     /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     /// What.
-    pub text: Text,
+    pub text: TextRef,
     /// By whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<RoleName>,
+    pub role: Option<RoleName>,
     /// The call it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
@@ -406,7 +408,7 @@ pub struct Said {
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum TurnResult {
     /// It is done.
     Done,
     /// It could not be done.
@@ -426,36 +428,36 @@ pub struct ThreadCompacted {
     /// Which.
     pub thread: ThreadId,
     /// Messages folded.
-    pub folded: u32,
+    pub folded_entries: u32,
     /// Places, before folding, of those that stay.
-    pub kept: Vec<u32>,
+    pub kept_indices: Vec<u32>,
     /// What stands in their place, in parts: the summary, then the user's own words.
-    pub summary: Vec<Text>,
+    pub summary: Vec<TextRef>,
     /// Those of the parts that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub words: Vec<Text>,
+    pub user_texts: Vec<TextRef>,
     /// Tokens before.
     pub tokens_before: u32,
     /// Tokens after.
     pub tokens_after: u32,
     /// The call that wrote the summary; nothing if it was trimmed without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<CallId>,
+    pub summary_call: Option<CallId>,
 }
 
 /// Whose phase graph.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PhaseKey {
+pub struct PhaseGraphKey {
     /// Which graph.
-    pub graph: GraphName,
+    pub graph: PhaseGraphName,
     /// Attached to whom.
-    pub owner: Owner,
+    pub owner: PhaseGraphOwner,
 }
 
 /// Who has a phase graph.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Owner {
+pub enum PhaseGraphOwner {
     /// The session.
     Session,
     /// A role.
@@ -464,12 +466,12 @@ pub enum Owner {
     Agent(AgentName),
 }
 
-impl fmt::Display for PhaseKey {
+impl fmt::Display for PhaseGraphKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
-            Owner::Session => write!(f, "{}", self.graph),
-            Owner::Role(role) => write!(f, "{} of {role}", self.graph),
-            Owner::Agent(agent) => write!(f, "{} of {agent}", self.graph),
+            PhaseGraphOwner::Session => write!(f, "{}", self.graph),
+            PhaseGraphOwner::Role(role) => write!(f, "{} of {role}", self.graph),
+            PhaseGraphOwner::Agent(agent) => write!(f, "{} of {agent}", self.graph),
         }
     }
 }
@@ -478,23 +480,23 @@ impl fmt::Display for PhaseKey {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseEntered {
     /// Whose graph.
-    pub phase: PhaseKey,
+    pub graph_key: PhaseGraphKey,
     /// From where to where, by whom, by what right, and what was said about it.
-    pub transition: Transition,
+    pub transition: PhaseTransition,
 }
 
 /// A refused proposal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PhaseRefused {
+pub struct PhaseTransitionRefused {
     /// Whose graph.
-    pub phase: PhaseKey,
+    pub graph_key: PhaseGraphKey,
     /// What was refused and why.
-    pub refusal: Refusal,
+    pub refusal: PhaseRefusal,
 }
 
 /// A tool run that is owed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolOpened {
+pub struct ToolRunOpened {
     /// Its number.
     pub run: ToolRunId,
     /// In which turn.
@@ -506,7 +508,7 @@ pub struct ToolOpened {
     pub arguments: Value,
     /// The call that asked for it, and the model's own id for the wish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wish: Option<(CallId, String)>,
+    pub requested_by: Option<(CallId, String)>,
     /// On whose behalf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,

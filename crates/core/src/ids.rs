@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 /// Milliseconds since the Unix epoch, as told by whoever hands in an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct Millis(pub u64);
+pub struct UnixMillis(pub u64);
 
-impl Millis {
+impl UnixMillis {
     /// The moment `ms` later, at most the end of time.
     #[must_use]
-    pub fn after(self, ms: u64) -> Self {
+    pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
     /// Milliseconds from `earlier` to here; zero if the clock went backwards.
     #[must_use]
-    pub fn since(self, earlier: Self) -> u64 {
+    pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
@@ -91,7 +91,7 @@ names! {
     /// An individual among those who share a role (`coder-1`), or the other side of a talk.
     AgentName,
     /// What an agent works on.
-    WorkName,
+    WorkItemName,
     /// A model as the configuration names it.
     ModelName,
     /// A piece of a prompt.
@@ -99,7 +99,7 @@ names! {
     /// A phase within its graph.
     PhaseName,
     /// A phase graph within its flow.
-    GraphName,
+    PhaseGraphName,
     /// A tool a model may call.
     ToolName,
     /// A type of handover document.
@@ -174,4 +174,4 @@ impl fmt::Display for Seq {
 /// Names one writer's reign over a session. An append with an older epoch than the store's is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct Epoch(pub u64);
+pub struct LeaseEpoch(pub u64);

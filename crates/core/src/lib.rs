@@ -20,4 +20,4 @@ pub mod scope;
 pub mod session;
 pub mod signal;
 pub mod thread;
-pub mod weight;
+pub mod token_ratio;

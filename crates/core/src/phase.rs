@@ -4,22 +4,22 @@
 //! This module decides whether a move is legal. It knows no session, call or event: whoever asks records what was ruled,
 //! says what time it is, and says which named conditions hold.
 
-pub mod authority;
 mod dead_end;
 pub mod diagram;
-pub mod fault;
+pub mod duration;
 pub mod guard;
 pub mod limit;
 pub mod ruling;
-pub mod spent;
 pub mod state;
+pub mod user_override;
+pub mod validation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AgentName, GraphName, ModelName, PhaseName, RoleName, ToolName};
+use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
 use guard::Guard;
 
 /// The phases of one kind of conversation, and how they follow one another.
@@ -27,24 +27,24 @@ use guard::Guard;
 #[serde(deny_unknown_fields)]
 pub struct PhaseGraph {
     /// Its name within the flow.
-    pub name: GraphName,
+    pub name: PhaseGraphName,
     /// What has a phase of its own in this graph.
-    pub attached: Attached,
+    pub owner_kind: PhaseOwnerKind,
     /// Where every state begins.
     pub start: PhaseName,
     /// In the order people should read them.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseSpec>,
     /// The ways from phase to phase. An edge from a phase to itself means that it can be entered anew.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<PhaseEdge>,
     /// What may not be left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<Gate>,
+    pub gates: Vec<PhaseGate>,
 }
 
 /// What a graph is attached to: each of these keeps a state of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Attached {
+pub enum PhaseOwnerKind {
     /// The whole session.
     Session,
     /// One role.
@@ -56,7 +56,7 @@ pub enum Attached {
 /// One phase: what it is for and what holds while it lasts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Phase {
+pub struct PhaseSpec {
     /// Its name within the graph.
     pub name: PhaseName,
     /// What it is for.
@@ -78,8 +78,8 @@ pub struct Phase {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentName>,
     /// Which tools are at hand.
-    #[serde(default, skip_serializing_if = "ToolRule::is_all")]
-    pub tools: ToolRule,
+    #[serde(default, skip_serializing_if = "AllowedTools::is_all")]
+    pub tools: AllowedTools,
     /// The model of this phase, for every role not listed in `models`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
@@ -94,10 +94,10 @@ pub struct Phase {
     pub kind: PhaseKind,
 }
 
-impl Phase {
+impl PhaseSpec {
     /// A phase of which nothing is known but its name.
     #[must_use]
-    pub fn named(name: impl Into<PhaseName>) -> Self {
+    pub fn new(name: impl Into<PhaseName>) -> Self {
         Self {
             name: name.into(),
             purpose: String::new(),
@@ -106,7 +106,7 @@ impl Phase {
             criteria: Vec::new(),
             constraints: Vec::new(),
             agents: Vec::new(),
-            tools: ToolRule::All,
+            tools: AllowedTools::All,
             model: None,
             models: BTreeMap::new(),
             limit: None,
@@ -122,7 +122,7 @@ impl Phase {
 
     /// The model this phase prescribes for `role`, if it prescribes one.
     #[must_use]
-    pub fn model_for(&self, role: &RoleName) -> Option<&ModelName> {
+    pub fn model_for_role(&self, role: &RoleName) -> Option<&ModelName> {
         self.models.get(role).or(self.model.as_ref())
     }
 }
@@ -149,7 +149,7 @@ impl PhaseKind {
 /// Which tools may be used in a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolRule {
+pub enum AllowedTools {
     /// All that the role has.
     #[default]
     All,
@@ -157,10 +157,10 @@ pub enum ToolRule {
     Only(BTreeSet<ToolName>),
 }
 
-impl ToolRule {
+impl AllowedTools {
     /// Whether `tool` may be used.
     #[must_use]
-    pub fn permits(&self, tool: &ToolName) -> bool {
+    pub fn allows(&self, tool: &ToolName) -> bool {
         match self {
             Self::All => true,
             Self::Only(tools) => tools.contains(tool),
@@ -189,7 +189,7 @@ pub struct PhaseLimit {
 /// A way from one phase to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Edge {
+pub struct PhaseEdge {
     /// Where it begins.
     pub from: PhaseName,
     /// Where it leads.
@@ -203,7 +203,7 @@ pub struct Edge {
 /// `satisfied_by` was, by whatever detour, unless the user grants a skip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gate {
+pub struct PhaseGate {
     /// Its name within the graph.
     pub name: String,
     /// Entering this phase opens the obligation.
@@ -215,10 +215,10 @@ pub struct Gate {
     pub blocks: BTreeSet<PhaseName>,
 }
 
-impl Gate {
+impl PhaseGate {
     /// Whether this gate, while open, keeps `to` from being entered. It never bars what satisfies it.
     #[must_use]
-    pub fn bars(&self, to: &Phase) -> bool {
+    pub fn blocks_phase(&self, to: &PhaseSpec) -> bool {
         to.name != self.satisfied_by && (to.kind == PhaseKind::End || self.blocks.contains(&to.name))
     }
 }
@@ -226,18 +226,18 @@ impl Gate {
 impl PhaseGraph {
     /// The phase of that name.
     #[must_use]
-    pub fn phase(&self, name: &PhaseName) -> Option<&Phase> {
+    pub fn find_phase(&self, name: &PhaseName) -> Option<&PhaseSpec> {
         self.phases.iter().find(|phase| phase.name == *name)
     }
 
     /// The edges that begin at `from`, in the graph's order.
-    pub fn edges_from<'g>(&'g self, from: &PhaseName) -> impl Iterator<Item = &'g Edge> {
+    pub fn edges_from<'g>(&'g self, from: &PhaseName) -> impl Iterator<Item = &'g PhaseEdge> {
         self.edges.iter().filter(move |edge| edge.from == *from)
     }
 
     /// The names of the conditions that guards on the edges from `from` ask about: what a flow has to judge there.
     #[must_use]
-    pub fn conditions_at(&self, from: &PhaseName) -> BTreeSet<&str> {
+    pub fn condition_names_from(&self, from: &PhaseName) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         for edge in self.edges_from(from) {
             edge.guard.collect_conditions(&mut names);
@@ -247,12 +247,12 @@ impl PhaseGraph {
 
     /// Those of the `open` gates that bar `to`.
     #[must_use]
-    pub fn gates_barring(&self, to: &Phase, open: &BTreeSet<String>) -> Vec<&Gate> {
-        self.gates.iter().filter(|gate| open.contains(&gate.name) && gate.bars(to)).collect()
+    pub fn gates_blocking(&self, to: &PhaseSpec, open: &BTreeSet<String>) -> Vec<&PhaseGate> {
+        self.gates.iter().filter(|gate| open.contains(&gate.name) && gate.blocks_phase(to)).collect()
     }
 }
 
 /// Names as an enumeration for people: `` `a`, `b` ``.
-fn quoted<T: Display>(names: impl IntoIterator<Item = T>) -> String {
+fn format_quoted_names<T: Display>(names: impl IntoIterator<Item = T>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

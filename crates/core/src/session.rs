@@ -1,9 +1,9 @@
 //! A session's state: what follows from its journal, and only what the next decision needs. What is over and decides
 //! nothing any more is in the journal alone, so this stays small however long the conversation grows.
 
+mod abandoned_calls;
 mod apply;
-mod given_up;
-mod plan;
+mod prompt_plan;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,60 +11,61 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{Picture, Text};
-use crate::context::Mark;
+use crate::body::{ImageRef, TextRef};
+use crate::context::PromptOutline;
 use crate::event::{
-    Busy, CallDeferred, CallOpened, CallWish, Event, MessagePosted, Owner, PhaseKey, Recorded, ToolOpened,
+    AgentMessageSent, CallDeferred, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseGraphOwner,
+    RecordedEvent, ToolRunOpened,
 };
-use crate::flow::{FlowSpec, FlowState, Rules};
+use crate::flow::{DynFlow, FlowSpec, FlowState};
 use crate::handover::Handover;
 use crate::ids::{
-    AgentName, CallId, FlowName, GraphName, HandoverId, HandoverKind, IdempotencyKey, MessageId, Millis, ModelName,
-    RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, WorkName,
+    AgentName, CallId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName, PhaseGraphName,
+    RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
 use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
 use crate::phase::PhaseGraph;
 use crate::phase::state::PhaseState;
-use crate::scope::{Slot, Visit};
+use crate::scope::{PhaseVisit, ThreadSlot};
 use crate::thread::Thread;
-use crate::weight::Weight;
+use crate::token_ratio::VendorTokenRatio;
 
-pub(crate) use apply::wish_of;
-pub use plan::{Filled, Plan, PlannedMessage};
+pub(crate) use apply::to_call_request;
+pub use prompt_plan::{PromptMessageRef, PromptPlan, ThreadPromptCache};
 
 /// The whole state of a session: its own, and its flow's.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct SessionState {
     /// What every session has.
     pub session: Session,
     /// What its flow remembers.
     pub flow: FlowState,
 }
 
-impl State {
+impl SessionState {
     /// The state before any event.
     #[must_use]
-    pub fn fresh(rules: &dyn Rules) -> Self {
-        Self { session: Session::default(), flow: rules.fresh() }
+    pub fn new(flow: &dyn DynFlow) -> Self {
+        Self { session: Session::default(), flow: flow.initial_state() }
     }
 
     /// Folds one event.
-    pub fn apply(&mut self, rules: &dyn Rules, event: &Recorded) {
+    pub fn apply(&mut self, flow: &dyn DynFlow, event: &RecordedEvent) {
         // What is made once more beside the timeline is none of the flow's business, nor is what it gave up and failed since.
-        let is_aside = self.session.is_recomputed(&event.event) || self.session.is_late_failure(&event.event);
-        self.session.apply(rules.spec(), event);
+        let is_aside = self.session.is_about_recomputation(&event.event) || self.session.is_late_failure(&event.event);
+        self.session.apply(flow.spec(), event);
         if !is_aside {
-            rules.apply(&mut self.flow, event);
+            flow.apply(&mut self.flow, event);
         }
     }
 
     /// The fold of a journal.
     #[must_use]
-    pub fn fold<'e>(rules: &dyn Rules, events: impl IntoIterator<Item = &'e Recorded>) -> Self {
-        let mut state = Self::fresh(rules);
+    pub fn fold<'e>(flow: &dyn DynFlow, events: impl IntoIterator<Item = &'e RecordedEvent>) -> Self {
+        let mut state = Self::new(flow);
         for event in events {
-            state.apply(rules, event);
+            state.apply(flow, event);
         }
         state
     }
@@ -80,79 +81,79 @@ pub struct Session {
     /// Its title: given, or the beginning of its first message.
     pub title: String,
     /// What happens to a message while a turn runs.
-    pub busy: Busy,
+    pub mid_turn_policy: MidTurnPolicy,
     /// The flow's settings for it.
     pub settings: Arc<Value>,
     /// Models that play roles in it, whatever is configured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cast: BTreeMap<RoleName, ModelName>,
+    pub model_overrides: BTreeMap<RoleName, ModelName>,
     /// When it was opened.
-    pub opened: Millis,
+    pub opened_at: UnixMillis,
     /// Why it was closed, if it was.
-    pub closed: Option<String>,
+    pub closed_reason: Option<String>,
     /// Place of the last event folded.
-    pub seq: Seq,
+    pub last_seq: Seq,
     /// Time of the last event folded.
-    pub at: Millis,
+    pub last_event_at: UnixMillis,
     /// Messages that wait for a turn.
-    pub queue: VecDeque<Waiting>,
+    pub queued_messages: VecDeque<QueuedMessage>,
     /// The turn that runs.
-    pub turn: Option<Turn>,
+    pub current_turn: Option<Turn>,
     /// The last turn, if it failed: it can be tried again.
-    pub failed: Option<Turn>,
+    pub failed_turn: Option<Turn>,
     /// Messages agents left for each other.
-    pub inboxes: BTreeMap<AgentName, Vec<MessagePosted>>,
+    pub inboxes: BTreeMap<AgentName, Vec<AgentMessageSent>>,
     /// Calls that are owed.
-    pub calls: BTreeMap<CallId, OpenCall>,
+    pub open_calls: BTreeMap<CallId, OpenCall>,
     /// Calls that wait for another.
-    pub deferred: BTreeMap<u32, CallDeferred>,
+    pub deferred_calls: BTreeMap<u32, CallDeferred>,
     /// Calls given up whose answer may still come.
-    pub given_up: VecDeque<GivenUp>,
+    pub abandoned_calls: VecDeque<AbandonedCall>,
     /// Answers that wait for their tools.
-    pub rounds: BTreeMap<CallId, Round>,
+    pub tool_rounds: BTreeMap<CallId, ToolRound>,
     /// Tool runs that are owed.
-    pub tools: BTreeMap<ToolRunId, ToolOpened>,
+    pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
     /// Timers that run.
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
     /// Which thread stands where.
     #[serde(with = "pairs")]
-    pub slots: BTreeMap<Arc<Slot>, ThreadId>,
+    pub thread_by_slot: BTreeMap<Arc<ThreadSlot>, ThreadId>,
     /// How often a slot was reset by hand.
     #[serde(with = "pairs")]
-    pub resets: BTreeMap<Slot, u32>,
+    pub slot_resets: BTreeMap<ThreadSlot, u32>,
     /// The last prompt of each slot, to compare that of the next thread there with.
     #[serde(with = "pairs")]
-    pub marks: BTreeMap<Arc<Slot>, Arc<Mark>>,
+    pub last_prompts: BTreeMap<Arc<ThreadSlot>, Arc<PromptOutline>>,
     /// Where each phase graph stands.
     #[serde(with = "pairs")]
-    pub phases: BTreeMap<PhaseKey, Arc<Stand>>,
+    pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStatus>>,
     /// Handovers made, newest last.
     pub handovers: Arc<VecDeque<Arc<Handover>>>,
     /// How often each kind of handover was asked for again since one was last made.
-    pub asked: BTreeMap<HandoverKind, u32>,
+    pub handover_repairs: BTreeMap<HandoverKind, u32>,
     /// Who works on what.
-    pub leases: BTreeMap<AgentName, WorkName>,
+    pub work_assignments: BTreeMap<AgentName, WorkItemName>,
     /// What it cost.
     pub ledger: Ledger,
     /// Models that refused a prompt as too long, with its tokens by our count: whatever their cards say, no more than that is tried.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub narrow: BTreeMap<ModelName, u32>,
+    pub refused_prompt_tokens: BTreeMap<ModelName, u32>,
     /// What our tokens weigh with each model, by what it reported.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub weights: BTreeMap<ModelName, Weight>,
+    pub token_ratios: BTreeMap<ModelName, VendorTokenRatio>,
     /// Keys of messages accepted lately.
-    pub keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
+    pub recent_idempotency_keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
     /// What was last said to the user.
-    pub last_said: Option<Text>,
+    pub last_reply: Option<TextRef>,
     /// The last number given out of each kind.
-    pub last: Counters,
+    pub last_ids: LastIds,
 }
 
 /// The last number given out of each kind; zero if none was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counters {
+pub struct LastIds {
     /// Messages.
     pub message: MessageId,
     /// Turns.
@@ -162,28 +163,28 @@ pub struct Counters {
     /// Threads.
     pub thread: ThreadId,
     /// Tool runs.
-    pub tool: ToolRunId,
+    pub tool_run: ToolRunId,
     /// Timers.
     pub timer: TimerId,
     /// Handovers.
     pub handover: HandoverId,
     /// Deferred calls.
-    pub deferred: u32,
+    pub deferred_call: u32,
 }
 
 /// A message that waits for a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct QueuedMessage {
     /// Which.
     pub message: MessageId,
     /// What it says.
-    pub text: Text,
+    pub text: TextRef,
     /// What was to happen to it if a turn ran.
     #[serde(default)]
-    pub busy: Busy,
+    pub mid_turn_policy: MidTurnPolicy,
     /// What the user shows with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<Picture>,
+    pub images: Vec<ImageRef>,
 }
 
 /// The turn that runs.
@@ -192,11 +193,11 @@ pub struct Turn {
     /// Its number.
     pub id: TurnId,
     /// What it answers.
-    pub messages: Vec<Waiting>,
+    pub messages: Vec<QueuedMessage>,
     /// When it began.
-    pub started: Millis,
+    pub started_at: UnixMillis,
     /// Calls opened in it.
-    pub calls: u32,
+    pub calls_opened: u32,
 }
 
 /// A call that is owed.
@@ -207,27 +208,27 @@ pub struct OpenCall {
     /// Which try is next, or under way.
     pub attempt: u32,
     /// The first try on the model that makes it now.
-    #[serde(default = "first")]
-    pub on_model_since: u32,
+    #[serde(default = "first_attempt")]
+    pub model_first_attempt: u32,
     /// How it stands.
     pub status: CallStatus,
     /// When it was opened.
-    pub since: Millis,
+    pub opened_at: UnixMillis,
     /// The call at the root of its tool rounds.
-    pub root: CallId,
+    pub root_call: CallId,
     /// The how-manieth round of tools it brings; 0 for the root.
-    pub round: u32,
+    pub tool_round: u32,
     /// The graph whose phase it was opened in, for the ledger: `graph/phase`.
-    pub account: Option<String>,
+    pub ledger_phase: Option<String>,
 }
 
-fn first() -> u32 {
+fn first_attempt() -> u32 {
     1
 }
 
 /// A call that was given up or cancelled, as far as its late answer needs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GivenUp {
+pub struct AbandonedCall {
     /// Which.
     pub call: CallId,
     /// In which turn.
@@ -237,13 +238,13 @@ pub struct GivenUp {
     /// On which model.
     pub model: ModelName,
     /// In which phase, for the ledger.
-    pub account: Option<String>,
+    pub ledger_phase: Option<String>,
     /// Tokens of its prompt.
-    pub tokens: u32,
+    pub prompt_tokens: u32,
     /// Whether its turn was stopped by the user, so that nobody waits for its answer. One that comes all the same is
     /// recorded like any other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stopped: bool,
+    pub turn_stopped: bool,
     /// Whether it was cancelled while a try of it was under way: the ledger has it as one of unknown end until it is heard of.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_flight: bool,
@@ -256,38 +257,38 @@ pub enum CallStatus {
     /// To be made now, or under way.
     Due,
     /// To be tried again, not before this moment.
-    Waiting(Millis),
+    WaitingUntil(UnixMillis),
     /// A person must decide.
-    Held,
+    AwaitingOperator,
     /// To be made once somebody takes it up, not before this moment. The session was copied with it, so whatever became of it
     /// where it was opened, nobody has begun it here.
-    Left(Millis),
+    Inherited(UnixMillis),
 }
 
 /// An answer that asked for tools, until all of them have answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Round {
+pub struct ToolRound {
     /// The call, as it would be wished again.
-    pub wish: CallWish,
+    pub request: CallRequest,
     /// In which turn.
     pub turn: Option<TurnId>,
     /// In which thread.
     pub thread: ThreadId,
     /// The call at the root.
-    pub root: CallId,
+    pub root_call: CallId,
     /// The how-manieth round.
-    pub round: u32,
+    pub round_number: u32,
     /// The model's wishes, in its order, with the results so far.
-    pub results: Vec<Wished>,
+    pub tool_results: Vec<ToolCallResult>,
 }
 
 /// A model's wish to run a tool, and what came of it so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wished {
+pub struct ToolCallResult {
     /// The model's own id for it.
-    pub id: String,
+    pub tool_call_id: String,
     /// What the tool returned, or why it did not.
-    pub text: Option<Text>,
+    pub text: Option<TextRef>,
     /// Whether it did not do what was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
@@ -299,7 +300,7 @@ pub struct Timer {
     /// The flow's name for it.
     pub name: String,
     /// When it fires.
-    pub at: Millis,
+    pub fires_at: UnixMillis,
     /// The turn it was set in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
@@ -307,81 +308,81 @@ pub struct Timer {
 
 /// Where a phase graph stands, and where it stood before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stand {
+pub struct PhaseGraphStatus {
     /// Now.
-    pub now: PhaseState,
+    pub state: PhaseState,
     /// After each of the latest transitions, oldest first; what a rollback goes back to.
-    pub past: VecDeque<PhaseState>,
+    pub past_states: VecDeque<PhaseState>,
     /// The kinds of handover made during this visit.
-    pub handed: BTreeSet<HandoverKind>,
+    pub handover_kinds: BTreeSet<HandoverKind>,
     /// The turn last counted for this visit.
-    pub counted: Option<TurnId>,
+    pub counted_turn: Option<TurnId>,
 }
 
 impl OpenCall {
     /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits, is held or was left is not.
     #[must_use]
-    pub fn is_due(&self, now: Millis) -> bool {
+    pub fn is_due(&self, now: UnixMillis) -> bool {
         match self.status {
             CallStatus::Due => true,
-            CallStatus::Waiting(until) => until <= now,
-            CallStatus::Held | CallStatus::Left(_) => false,
+            CallStatus::WaitingUntil(until) => until <= now,
+            CallStatus::AwaitingOperator | CallStatus::Inherited(_) => false,
         }
     }
 }
 
 /// What is owed to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Act {
+pub enum Effect {
     /// Make a model call, not before this moment.
-    Call {
+    CallModel {
         /// Which.
         call: CallId,
         /// Which try.
         attempt: u32,
         /// When.
-        not_before: Millis,
+        not_before: UnixMillis,
     },
     /// Run a tool.
-    Tool {
+    RunTool {
         /// Which run.
         run: ToolRunId,
     },
     /// Look again at this moment: a timer fires or a phase's time is over.
     Wake {
         /// When.
-        at: Millis,
+        at: UnixMillis,
     },
 }
 
 impl Session {
     /// Everything owed: what was opened and is not closed.
     #[must_use]
-    pub fn owed(&self, spec: &FlowSpec) -> Vec<Act> {
-        let calls = self.calls.iter().filter_map(|(call, open)| {
+    pub fn pending_effects(&self, spec: &FlowSpec) -> Vec<Effect> {
+        let calls = self.open_calls.iter().filter_map(|(call, open)| {
             let not_before = match open.status {
-                CallStatus::Due => Millis(0),
-                CallStatus::Waiting(until) => until,
-                CallStatus::Held | CallStatus::Left(_) => return None,
+                CallStatus::Due => UnixMillis(0),
+                CallStatus::WaitingUntil(until) => until,
+                CallStatus::AwaitingOperator | CallStatus::Inherited(_) => return None,
             };
-            Some(Act::Call { call: *call, attempt: open.attempt, not_before })
+            Some(Effect::CallModel { call: *call, attempt: open.attempt, not_before })
         });
-        let tools = self.tools.keys().map(|run| Act::Tool { run: *run });
-        calls.chain(tools).chain(self.wake_at(spec).map(|at| Act::Wake { at })).collect()
+        let tools = self.open_tool_runs.keys().map(|run| Effect::RunTool { run: *run });
+        calls.chain(tools).chain(self.next_wake_at(spec).map(|at| Effect::Wake { at })).collect()
     }
 
     /// When the session wants to be looked at next, if nothing else happens.
     #[must_use]
-    pub fn wake_at(&self, spec: &FlowSpec) -> Option<Millis> {
-        if self.closed.is_some() {
+    pub fn next_wake_at(&self, spec: &FlowSpec) -> Option<UnixMillis> {
+        if self.closed_reason.is_some() {
             return None;
         }
-        let timers = self.timers.values().map(|timer| timer.at);
+        let timers = self.timers.values().map(|timer| timer.fires_at);
         // A phase does not run out in the middle of a turn, nor where no way leads out: to look would change nothing.
-        let deadlines = self.phases.iter().filter(|_| self.turn.is_none()).filter_map(|(key, stand)| {
+        let deadlines = self.phase_graphs.iter().filter(|_| self.current_turn.is_none()).filter_map(|(key, stand)| {
             let graph = spec.graphs.get(&key.graph)?;
-            let at = crate::phase::limit::deadline(graph, &stand.now)?;
-            crate::phase::limit::expiry(graph, &stand.now, at).map(|_| at)
+            let at = crate::phase::limit::visit_deadline(graph, &stand.state)?;
+            crate::phase::limit::expiry_transition(graph, &stand.state, at).map(|_| at)
         });
         timers.chain(deadlines).min()
     }
@@ -389,28 +390,28 @@ impl Session {
     /// Whether nothing is owed at once and no turn runs: such a session needs no task.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let nobody_waits = self.queue.is_empty() || self.closed.is_some();
-        let owes = !self.calls.is_empty() || !self.tools.is_empty() || !self.deferred.is_empty();
-        self.turn.is_none() && !owes && nobody_waits
+        let nobody_waits = self.queued_messages.is_empty() || self.closed_reason.is_some();
+        let owes = !self.open_calls.is_empty() || !self.open_tool_runs.is_empty() || !self.deferred_calls.is_empty();
+        self.current_turn.is_none() && !owes && nobody_waits
     }
 
     /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody
     /// stopped it. It is not owed, so no session is kept at work for it.
     #[must_use]
-    pub fn awaits_late(&self, call: CallId) -> bool {
-        let given_up = self.given_up.iter().find(|given_up| given_up.call == call);
-        self.closed.is_none() && given_up.is_some_and(|given_up| !given_up.stopped)
+    pub fn awaits_late_answer(&self, call: CallId) -> bool {
+        let given_up = self.abandoned_calls.iter().find(|given_up| given_up.call == call);
+        self.closed_reason.is_none() && given_up.is_some_and(|given_up| !given_up.turn_stopped)
     }
 
     /// Whether an event is about a past call that is made once more.
-    fn is_recomputed(&self, event: &Event) -> bool {
-        let again = |call: &CallId| self.calls.get(call).is_some_and(|open| open.opened.recomputes.is_some());
+    fn is_about_recomputation(&self, event: &Event) -> bool {
+        let again = |call: &CallId| self.open_calls.get(call).is_some_and(|open| open.opened.recomputation.is_some());
         match event {
-            Event::CallOpened(opened) => opened.recomputes.is_some(),
+            Event::CallOpened(opened) => opened.recomputation.is_some(),
             Event::CallAnswered(answered) => again(&answered.call),
             Event::CallFailed { call, .. }
-            | Event::CallUnknown { call, .. }
-            | Event::CallTakenUp { call }
+            | Event::CallOutcomeUnknown { call, .. }
+            | Event::InheritedCallStarted { call }
             | Event::CallResolved { call, .. }
             | Event::CallCancelled { call, .. } => again(call),
             _ => false,
@@ -419,109 +420,118 @@ impl Session {
 
     /// Whether an event says that a call failed after it had been given up.
     fn is_late_failure(&self, event: &Event) -> bool {
-        matches!(event, Event::CallFailed { call, .. } if !self.calls.contains_key(call))
+        matches!(event, Event::CallFailed { call, .. } if !self.open_calls.contains_key(call))
     }
 
     /// Calls that wait for a person's decision.
-    pub fn held(&self) -> impl Iterator<Item = (&CallId, &OpenCall)> {
-        self.calls.iter().filter(|(_, open)| open.status == CallStatus::Held)
+    pub fn calls_awaiting_operator(&self) -> impl Iterator<Item = (&CallId, &OpenCall)> {
+        self.open_calls.iter().filter(|(_, open)| open.status == CallStatus::AwaitingOperator)
     }
 
     /// The key of the graph that `role` lives by, when `agent` plays it.
     #[must_use]
-    pub fn phase_key(spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseKey> {
+    pub fn phase_graph_key_for_role(
+        spec: &FlowSpec,
+        role: &RoleName,
+        agent: Option<&AgentName>,
+    ) -> Option<PhaseGraphKey> {
         let graph = spec.graphs.get(spec.roles.get(role)?.graph.as_ref()?)?;
-        let owner = match (graph.attached, agent) {
-            (crate::phase::Attached::Session, _) => Owner::Session,
-            (crate::phase::Attached::Agent, Some(agent)) => Owner::Agent(agent.clone()),
-            (crate::phase::Attached::Role | crate::phase::Attached::Agent, _) => Owner::Role(role.clone()),
+        let owner = match (graph.owner_kind, agent) {
+            (crate::phase::PhaseOwnerKind::Session, _) => PhaseGraphOwner::Session,
+            (crate::phase::PhaseOwnerKind::Agent, Some(agent)) => PhaseGraphOwner::Agent(agent.clone()),
+            (crate::phase::PhaseOwnerKind::Role | crate::phase::PhaseOwnerKind::Agent, _) => {
+                PhaseGraphOwner::Role(role.clone())
+            }
         };
-        Some(PhaseKey { graph: graph.name.clone(), owner })
+        Some(PhaseGraphKey { graph: graph.name.clone(), owner })
     }
 
     /// Every graph of the session that stands somewhere: those attached to it and to its roles, and those of agents seen.
     #[must_use]
-    pub fn phase_keys(&self, spec: &FlowSpec) -> Vec<PhaseKey> {
-        use crate::phase::Attached;
-        let mut keys: Vec<PhaseKey> = Vec::new();
+    pub fn phase_graph_keys(&self, spec: &FlowSpec) -> Vec<PhaseGraphKey> {
+        use crate::phase::PhaseOwnerKind;
+        let mut keys: Vec<PhaseGraphKey> = Vec::new();
         for graph in spec.graphs.values() {
-            let key = |owner: Owner| PhaseKey { graph: graph.name.clone(), owner };
-            match graph.attached {
-                Attached::Session => keys.push(key(Owner::Session)),
-                Attached::Role => {
+            let key = |owner: PhaseGraphOwner| PhaseGraphKey { graph: graph.name.clone(), owner };
+            match graph.owner_kind {
+                PhaseOwnerKind::Session => keys.push(key(PhaseGraphOwner::Session)),
+                PhaseOwnerKind::Role => {
                     let roles = spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name));
-                    keys.extend(roles.map(|role| key(Owner::Role(role.name.clone()))));
+                    keys.extend(roles.map(|role| key(PhaseGraphOwner::Role(role.name.clone()))));
                 }
-                Attached::Agent => {}
+                PhaseOwnerKind::Agent => {}
             }
         }
-        let others: Vec<PhaseKey> = self.phases.keys().filter(|key| !keys.contains(key)).cloned().collect();
+        let others: Vec<PhaseGraphKey> = self.phase_graphs.keys().filter(|key| !keys.contains(key)).cloned().collect();
         keys.extend(others);
         keys
     }
 
     /// Where a graph stands; one that was never moved stands at its start.
     #[must_use]
-    pub fn stand(&self, graph: &PhaseGraph, key: &PhaseKey) -> Stand {
-        self.phases.get(key).map(|stand| Stand::clone(stand)).unwrap_or_else(|| Stand {
-            now: PhaseState::begin(graph, self.at),
-            past: VecDeque::new(),
-            handed: BTreeSet::new(),
-            counted: None,
+    pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStatus {
+        self.phase_graphs.get(key).map(|stand| PhaseGraphStatus::clone(stand)).unwrap_or_else(|| PhaseGraphStatus {
+            state: PhaseState::new(graph, self.last_event_at),
+            past_states: VecDeque::new(),
+            handover_kinds: BTreeSet::new(),
+            counted_turn: None,
         })
     }
 
     /// The phase of a graph attached to the session or to its owner, if it ever moved or was counted.
     #[must_use]
-    pub fn phase(&self, graph: &str, owner: &Owner) -> Option<&PhaseState> {
-        let key = PhaseKey { graph: GraphName::from(graph), owner: owner.clone() };
-        self.phases.get(&key).map(|stand| &stand.now)
+    pub fn phase_state(&self, graph: &str, owner: &PhaseGraphOwner) -> Option<&PhaseState> {
+        let key = PhaseGraphKey { graph: PhaseGraphName::from(graph), owner: owner.clone() };
+        self.phase_graphs.get(&key).map(|stand| &stand.state)
     }
 
     /// The current phase visit of the role's graph.
     #[must_use]
-    pub fn visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<Visit> {
-        let key = Self::phase_key(spec, role, agent)?;
-        let stand = self.stand(spec.graphs.get(&key.graph)?, &key);
-        Some(Visit { graph: key.graph, phase: stand.now.current, visit: stand.now.visit })
+    pub fn current_visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseVisit> {
+        let key = Self::phase_graph_key_for_role(spec, role, agent)?;
+        let stand = self.phase_graph_status(spec.graphs.get(&key.graph)?, &key);
+        Some(PhaseVisit { graph: key.graph, phase: stand.state.current, number: stand.state.visit })
     }
 
     /// The newest handover of a kind.
     #[must_use]
-    pub fn handover(&self, kind: &str) -> Option<&Handover> {
+    pub fn latest_handover(&self, kind: &str) -> Option<&Handover> {
         self.handovers.iter().rev().find(|handover| handover.kind == *kind).map(|handover| &**handover)
     }
 
     /// The handover of this number, if it is among those kept.
     #[must_use]
-    pub fn handover_made(&self, id: HandoverId) -> Option<&Handover> {
+    pub fn handover_by_id(&self, id: HandoverId) -> Option<&Handover> {
         self.handovers.iter().find(|handover| handover.id == id).map(|handover| &**handover)
     }
 
     /// The message an agent would take next: urgent ones first, each lane in its order.
     #[must_use]
-    pub fn next_mail(&self, agent: &AgentName) -> Option<&MessagePosted> {
-        self.inboxes.get(agent)?.iter().min_by_key(|mail| (mail.lane, mail.message))
+    pub fn next_inbox_message(&self, agent: &AgentName) -> Option<&AgentMessageSent> {
+        self.inboxes.get(agent)?.iter().min_by_key(|mail| (mail.priority, mail.message))
     }
 
     /// The phases of the session in a few words, for lists.
     #[must_use]
-    pub fn phase_label(&self) -> String {
-        let phases = self.phases.iter().filter(|(key, _)| !matches!(key.owner, Owner::Agent(_)));
-        phases.map(|(_, stand)| stand.now.current.as_str()).collect::<Vec<_>>().join(", ")
+    pub fn phases_label(&self) -> String {
+        let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseGraphOwner::Agent(_)));
+        phases.map(|(_, stand)| stand.state.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The window we plan for when a model's card gives `tokens`: less, if the model has refused less. In tokens as its vendor counts.
     #[must_use]
-    pub fn window(&self, model: &ModelName, tokens: u32) -> u32 {
-        let refused = self.narrow.get(model).map_or(u32::MAX, |refused| self.weight(model).theirs(*refused));
-        tokens.min(refused).max(WINDOW_TOKENS_MIN)
+    pub fn effective_window(&self, model: &ModelName, card_tokens: u32) -> u32 {
+        let refused = self
+            .refused_prompt_tokens
+            .get(model)
+            .map_or(u32::MAX, |refused| self.token_ratio(model).to_vendor_tokens(*refused));
+        card_tokens.min(refused).max(WINDOW_TOKENS_MIN)
     }
 
     /// What our tokens weigh with a model, as far as it has told.
     #[must_use]
-    pub fn weight(&self, model: &ModelName) -> Weight {
-        self.weights.get(model).copied().unwrap_or_default()
+    pub fn token_ratio(&self, model: &ModelName) -> VendorTokenRatio {
+        self.token_ratios.get(model).copied().unwrap_or_default()
     }
 }
 

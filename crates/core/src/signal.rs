@@ -37,33 +37,34 @@
 //! line that follows; where neither side has a line end, the longer side. At the beginning and the end of the text the
 //! gap is dropped. White space in excess of [`crate::limits::GAP_BYTES_MAX`] is ordinary text. A text without blocks is seen unchanged.
 
+mod block_scanner;
 pub mod fields;
-pub mod filter;
 pub mod json;
-mod lines;
-mod list;
-mod mend;
-mod quoted;
-mod scan;
-mod visible;
+mod json_repair;
+mod list_value;
+mod markdown_lines;
+pub mod stream_filter;
+mod user_quotes;
+mod visible_text;
 
 use crate::limits::{
-    BLOCK_BYTES_MAX, BLOCK_NAME_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX, EXCERPT_CHARS_MAX, LIST_ITEMS_MAX,
+    BLOCK_BYTES_MAX, BLOCK_NAME_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX, EXCERPT_CHARS_MAX,
+    LIST_ITEMS_MAX,
 };
-use fields::{Fields, Shape};
-use quoted::Quotable;
-use scan::Scanner;
+use block_scanner::BlockScanner;
+use fields::{BlockFields, BlockSchema};
+use user_quotes::UserQuotes;
 
 /// Up to about this length a text is searched for JSON to its end, whatever it takes.
-pub const JSON_BYTES_SMALL: usize = 8 * 1024;
+pub const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 
 /// The blocks that count as such, in order, each with the shape of its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BlockNames {
-    blocks: Vec<(String, Shape)>,
+pub struct BlockSet {
+    blocks: Vec<(String, BlockSchema)>,
 }
 
-impl BlockNames {
+impl BlockSet {
     /// No block at all: every text is ordinary.
     #[must_use]
     pub fn new() -> Self {
@@ -73,16 +74,16 @@ impl BlockNames {
     /// Also `name`, in place of an earlier one of that name. A name no marker can have (empty, longer than
     /// [`BLOCK_NAME_BYTES_MAX`], `END`, or with anything but ASCII letters, digits, `_` and `-`) is left out.
     #[must_use]
-    pub fn block(mut self, name: &str, shape: Shape) -> Self {
+    pub fn with_block(mut self, name: &str, schema: BlockSchema) -> Self {
         let name = name.to_ascii_uppercase();
         let can_be_marked = !name.is_empty()
             && name.len() <= BLOCK_NAME_BYTES_MAX
-            && name != scan::END
+            && name != block_scanner::END_MARKER_NAME
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
         if can_be_marked {
             match self.blocks.iter_mut().find(|(known, _)| *known == name) {
-                Some(known) => known.1 = shape,
-                None => self.blocks.push((name, shape)),
+                Some(known) => known.1 = schema,
+                None => self.blocks.push((name, schema)),
             }
         }
         self
@@ -93,87 +94,87 @@ impl BlockNames {
         self.blocks.iter().map(|(name, _)| name.as_str())
     }
 
-    fn shape(&self, name: &str) -> Option<&Shape> {
+    fn block_schema(&self, name: &str) -> Option<&BlockSchema> {
         self.blocks.iter().find(|(known, _)| known == name).map(|(_, shape)| shape)
     }
 }
 
 /// What was read in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reading {
+pub struct ParsedReply {
     /// What the user sees.
-    pub visible: String,
+    pub visible_text: String,
     /// The blocks, in order; the same name may come twice.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<SignalBlock>,
     /// What was not as it should be.
-    pub complaints: Vec<Complaint>,
+    pub complaints: Vec<BlockComplaint>,
 }
 
 /// A block of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct SignalBlock {
     /// Its name, in upper case.
     pub name: String,
     /// All that stood between its markers.
     pub raw: String,
     /// What its shape finds in it.
-    pub fields: Fields,
+    pub fields: BlockFields,
 }
 
 /// Something in a text that was not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Complaint {
+pub enum BlockComplaint {
     /// A block without end marker. It is hidden.
     #[error("block {block} has no end marker and was not read")]
-    Unclosed {
+    UnclosedBlock {
         /// Which block.
         block: String,
     },
     /// A start marker in running text, with no end marker behind it. It is shown.
     #[error("marker {marker} has no end marker and was taken as text")]
-    Mentioned {
+    MarkerMentioned {
         /// The marker's name.
         marker: String,
     },
     /// The text ends within a marker.
     #[error("the text was cut off in the marker `{text}`")]
-    CutMarker {
+    TruncatedMarker {
         /// As much of it as there is.
         text: String,
     },
     /// A block that the user wrote and the model repeats.
     #[error("block {block} is quoted from the user and was taken as text")]
-    Quoted {
+    QuotedFromUser {
         /// Which block.
         block: String,
     },
     /// A block that is too long.
     #[error("block {block} is longer than {BLOCK_BYTES_MAX} bytes and was not read")]
-    TooLong {
+    BlockTooLong {
         /// Which block.
         block: String,
     },
     /// More blocks than are read.
-    #[error("more than {BLOCKS_MAX} blocks; a further {block} was not read")]
+    #[error("more than {BLOCKS_PER_TEXT_MAX} blocks; a further {block} was not read")]
     TooManyBlocks {
         /// The first that was not read.
         block: String,
     },
     /// A start marker within a block.
     #[error("start marker {inner} inside block {block} was taken as its content")]
-    StartInside {
+    NestedStartMarker {
         /// The open block.
         block: String,
         /// The marker within.
         inner: String,
     },
     /// A marker where markers do not count.
-    #[error("marker {marker} stands {place} and does not count")]
-    Hidden {
+    #[error("marker {marker} stands {region} and does not count")]
+    IgnoredMarker {
         /// The marker's name.
         marker: String,
         /// Where it stands.
-        place: Place,
+        region: IgnoredRegion,
     },
     /// Text before the first known key of a block or section.
     #[error("{at}: text before the first known key: `{text}`")]
@@ -191,7 +192,7 @@ pub enum Complaint {
     },
     /// Text where a section was expected.
     #[error("{at}: expected indented keys, found `{text}`")]
-    NoSection {
+    ExpectedSection {
         /// Block, section and key.
         at: String,
         /// The beginning of the text.
@@ -213,55 +214,55 @@ pub enum Complaint {
 
 /// Where a marker does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum IgnoredRegion {
     /// In a code fence, or on the line that opens it.
-    Fence,
+    CodeFence,
     /// On a quoted line.
     Quote,
     /// In a code span.
-    Code,
+    CodeSpan,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for IgnoredRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Fence => "in a code fence",
+            Self::CodeFence => "in a code fence",
             Self::Quote => "in a quote",
-            Self::Code => "in a code span",
+            Self::CodeSpan => "in a code span",
         })
     }
 }
 
 /// Parts `text` into what the user sees and its blocks.
 #[must_use]
-pub fn read(text: &str, names: &BlockNames) -> Reading {
-    read_beside(text, names, &[] as &[&str])
+pub fn parse_reply(text: &str, blocks: &BlockSet) -> ParsedReply {
+    parse_reply_ignoring_quotes(text, blocks, &[] as &[&str])
 }
 
 /// The same, for an answer to somebody who said `words`: what is quoted from them is no block.
 #[must_use]
-pub fn read_beside(text: &str, names: &BlockNames, words: &[impl AsRef<str>]) -> Reading {
-    let mut scanner = Scanner::new(names.clone(), Quotable::new(words, names));
+pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, user_texts: &[impl AsRef<str>]) -> ParsedReply {
+    let mut scanner = BlockScanner::new(blocks.clone(), UserQuotes::new(user_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
-    let (found, mut complaints) = scanner.into_findings();
+    let (found, mut complaints) = scanner.into_blocks_and_complaints();
     let blocks = found
         .into_iter()
         .map(|(name, raw)| {
-            let fields = match names.shape(&name) {
-                Some(shape) => fields::read(&name, &raw, shape, &mut complaints),
-                None => Fields::default(),
+            let fields = match blocks.block_schema(&name) {
+                Some(shape) => fields::parse_block_fields(&name, &raw, shape, &mut complaints),
+                None => BlockFields::default(),
             };
-            Block { name, raw, fields }
+            SignalBlock { name, raw, fields }
         })
         .collect();
-    Reading { visible, blocks, complaints }
+    ParsedReply { visible_text: visible, blocks, complaints }
 }
 
 /// Wraps words that are not ours in a code fence longer than any run of backticks in them, so that they can neither
 /// leave it nor act as a marker.
 #[must_use]
-pub fn fence(text: &str) -> String {
+pub fn wrap_in_code_fence(text: &str) -> String {
     let (mut longest, mut run) = (0, 0);
     for byte in text.bytes() {
         run = if byte == b'`' { run + 1 } else { 0 };
@@ -274,7 +275,7 @@ pub fn fence(text: &str) -> String {
 
 /// Quotes words that are not ours: every line, whatever ends it, comes to stand behind a `>`.
 #[must_use]
-pub fn quote(text: &str) -> String {
+pub fn quote_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 16 + 2);
     let text = text.replace("\r\n", "\n");
     for (place, line) in text.split(['\n', '\r']).enumerate() {
@@ -290,13 +291,13 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-fn complain(complaints: &mut Vec<Complaint>, complaint: Complaint) {
-    if complaints.len() < COMPLAINTS_MAX {
+fn push_complaint(complaints: &mut Vec<BlockComplaint>, complaint: BlockComplaint) {
+    if complaints.len() < COMPLAINTS_PER_PARSE_MAX {
         complaints.push(complaint);
     }
 }
 
-fn excerpt(text: &str) -> String {
+fn shorten_excerpt(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(EXCERPT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,12 +1,12 @@
 //! Where blocks begin and end, and what the user sees.
 
 use expect_test::{Expect, expect};
-use segue_core::limits::{BLOCK_BYTES_MAX, BLOCKS_MAX, COMPLAINTS_MAX};
-use segue_core::signal::fields::Shape;
-use segue_core::signal::{BlockNames, fence, quote, read};
+use segue_core::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX};
+use segue_core::signal::fields::BlockSchema;
+use segue_core::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 
-fn names() -> BlockNames {
-    BlockNames::new().block("NOTE", Shape::new()).block("Step_Done", Shape::new())
+fn names() -> BlockSet {
+    BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("Step_Done", BlockSchema::new())
 }
 
 /// Of each text: the text, what the user sees of it, its blocks, the complaints; line ends are shown as `⏎`.
@@ -14,8 +14,8 @@ fn check(texts: &[&str], expected: Expect) {
     let marked = |text: &str| text.replace("\r\n", "␍").replace('\n', "⏎");
     let mut shown = String::new();
     for text in texts {
-        let reading = read(text, &names());
-        shown += &format!("{}|\n    {}|\n", marked(text), marked(&reading.visible));
+        let reading = parse_reply(text, &names());
+        shown += &format!("{}|\n    {}|\n", marked(text), marked(&reading.visible_text));
         for block in reading.blocks {
             shown += &format!("    {} {:?}\n", block.name, block.raw);
         }
@@ -79,7 +79,7 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 #[test]
 fn names_that_no_marker_can_have_are_left_out() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
-    let names = names.into_iter().fold(BlockNames::new(), |all, name| all.block(name, Shape::new()));
+    let names = names.into_iter().fold(BlockSet::new(), |all, name| all.with_block(name, BlockSchema::new()));
     assert_eq!(names.names().collect::<Vec<_>>(), ["OK"]);
 }
 
@@ -429,20 +429,20 @@ fn the_same_block_may_come_twice() {
 #[test]
 fn a_block_that_is_too_long_is_text() {
     let fits = format!("<<<NOTE>>>{}<<<END>>>", "x".repeat(BLOCK_BYTES_MAX));
-    assert_eq!(read(&fits, &names()).visible, "");
+    assert_eq!(parse_reply(&fits, &names()).visible_text, "");
     let long = format!("<<<NOTE>>>{}<<<END>>>\n<<<NOTE>>>y<<<END>>>", "é".repeat(BLOCK_BYTES_MAX / 2 + 1));
-    let reading = read(&long, &names());
-    assert_eq!(reading.visible, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
+    let reading = parse_reply(&long, &names());
+    assert_eq!(reading.visible_text, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
     assert_eq!(reading.blocks.len(), 1);
     expect!["block NOTE is longer than 262144 bytes and was not read"].assert_eq(&reading.complaints[0].to_string());
 }
 
 #[test]
 fn there_is_a_limit_to_blocks_and_to_complaints() {
-    let reading = read(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_MAX * 2), &names());
-    assert_eq!(reading.blocks.len(), BLOCKS_MAX);
-    assert_eq!(reading.visible, "");
-    assert_eq!(reading.complaints.len(), COMPLAINTS_MAX);
+    let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_PER_TEXT_MAX * 2), &names());
+    assert_eq!(reading.blocks.len(), BLOCKS_PER_TEXT_MAX);
+    assert_eq!(reading.visible_text, "");
+    assert_eq!(reading.complaints.len(), COMPLAINTS_PER_PARSE_MAX);
     expect!["more than 64 blocks; a further NOTE was not read"].assert_eq(&reading.complaints[0].to_string());
 }
 
@@ -452,7 +452,7 @@ fn fenced_words_cannot_leave_their_fence() {
         ```
         plain
         ```"#]]
-    .assert_eq(&fence("plain"));
+    .assert_eq(&wrap_in_code_fence("plain"));
     expect![[r#"
         `````
         a
@@ -460,11 +460,11 @@ fn fenced_words_cannot_leave_their_fence() {
         <<<NOTE>>>x<<<END>>>
         ````
         `````"#]]
-    .assert_eq(&fence("a\n```\n<<<NOTE>>>x<<<END>>>\n````\n"));
+    .assert_eq(&wrap_in_code_fence("a\n```\n<<<NOTE>>>x<<<END>>>\n````\n"));
     expect![[r#"
         ```
         ```"#]]
-    .assert_eq(&fence(""));
+    .assert_eq(&wrap_in_code_fence(""));
 }
 
 #[test]
@@ -475,6 +475,6 @@ fn every_quoted_line_stands_behind_a_mark() {
         > c
         >
         > <<<NOTE>>>"#]]
-    .assert_eq(&quote("a\r\nb\rc\n\n<<<NOTE>>>"));
-    expect![">"].assert_eq(&quote(""));
+    .assert_eq(&quote_lines("a\r\nb\rc\n\n<<<NOTE>>>"));
+    expect![">"].assert_eq(&quote_lines(""));
 }

@@ -3,27 +3,41 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use segue_core::limits::LIST_ITEMS_MAX;
-use segue_core::signal::fields::{FieldValue, Fields, Shape};
-use segue_core::signal::{BlockNames, Reading, read};
+use segue_core::signal::fields::{BlockFieldValue, BlockFields, BlockSchema};
+use segue_core::signal::{BlockSet, ParsedReply, parse_reply};
 
-fn names() -> BlockNames {
-    let handover = Shape::new().text("goal").text("problem_summary").list("constraints").list("priorities");
-    BlockNames::new()
-        .block("NOTE", Shape::new().text("shape").list("key_findings").list("gaps").text("user_reply"))
-        .block("BATCH", Shape::new().text("type").text("goal").section("handover", handover).raw("prompt"))
+fn names() -> BlockSet {
+    let handover = BlockSchema::new()
+        .with_text("goal")
+        .with_text("problem_summary")
+        .with_list("constraints")
+        .with_list("priorities");
+    BlockSet::new()
+        .with_block(
+            "NOTE",
+            BlockSchema::new().with_text("shape").with_list("key_findings").with_list("gaps").with_text("user_reply"),
+        )
+        .with_block(
+            "BATCH",
+            BlockSchema::new()
+                .with_text("type")
+                .with_text("goal")
+                .with_section("handover", handover)
+                .with_raw("prompt"),
+        )
 }
 
-fn inside(block: &str, content: &str) -> Reading {
-    read(&format!("<<<{block}>>>{content}<<<END>>>"), &names())
+fn inside(block: &str, content: &str) -> ParsedReply {
+    parse_reply(&format!("<<<{block}>>>{content}<<<END>>>"), &names())
 }
 
-fn show(fields: &Fields, indent: &str, out: &mut String) {
+fn show(fields: &BlockFields, indent: &str, out: &mut String) {
     for (key, value) in fields.iter() {
         match value {
-            FieldValue::Absent => *out += &format!("{indent}{key}\n"),
-            FieldValue::Text(text) => *out += &format!("{indent}{key} = {text:?}\n"),
-            FieldValue::List(items) => *out += &format!("{indent}{key} = {items:?}\n"),
-            FieldValue::Section(fields) => {
+            BlockFieldValue::Absent => *out += &format!("{indent}{key}\n"),
+            BlockFieldValue::Text(text) => *out += &format!("{indent}{key} = {text:?}\n"),
+            BlockFieldValue::List(items) => *out += &format!("{indent}{key} = {items:?}\n"),
+            BlockFieldValue::Section(fields) => {
                 *out += &format!("{indent}{key}:\n");
                 show(fields, "  ", out);
             }
@@ -164,7 +178,7 @@ fn null_none_and_nothing_are_absent() {
     );
     let reading = inside("NOTE", "\nshape: null\n");
     assert_eq!(reading.blocks[0].fields.text("shape"), None);
-    assert_eq!(reading.blocks[0].fields.get("shape"), Some(&FieldValue::Absent));
+    assert_eq!(reading.blocks[0].fields.get("shape"), Some(&BlockFieldValue::Absent));
     assert_eq!(reading.blocks[0].fields.get("gaps"), None);
 }
 
@@ -395,16 +409,20 @@ fn a_raw_value_takes_everything_to_the_end() {
 #[test]
 fn the_seed_block_is_understood() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
-    let shape =
-        Shape::new().text("shape").list("key_findings").list("tensions").text("resisted_framing").list("still_unclear");
-    let reading = read(text, &BlockNames::new().block("HANDOVER", shape));
+    let shape = BlockSchema::new()
+        .with_text("shape")
+        .with_list("key_findings")
+        .with_list("tensions")
+        .with_text("resisted_framing")
+        .with_list("still_unclear");
+    let reading = parse_reply(text, &BlockSet::new().with_block("HANDOVER", shape));
     let fields = &reading.blocks[0].fields;
     assert_eq!(fields.text("shape"), Some("tradeoff"));
     assert_eq!(fields.list("key_findings"), ["fast is costly", "cheap, slow"]);
     assert_eq!(fields.list("tensions"), Vec::<String>::new());
     assert_eq!(fields.text("resisted_framing"), None);
     assert_eq!(fields.list("Still unclear"), ["budget"]);
-    assert_eq!((reading.visible.as_str(), reading.complaints.len()), ("", 0));
+    assert_eq!((reading.visible_text.as_str(), reading.complaints.len()), ("", 0));
 }
 
 fn soup() -> impl Strategy<Value = String> {
@@ -450,15 +468,15 @@ fn soup() -> impl Strategy<Value = String> {
 }
 
 /// Bytes of all values, and whether any that should be absent is not.
-fn weigh(fields: &Fields) -> (usize, bool) {
+fn weigh(fields: &BlockFields) -> (usize, bool) {
     fields.iter().fold((0, false), |(bytes, empty), (_, value)| match value {
-        FieldValue::Absent => (bytes, empty),
-        FieldValue::Text(text) => (bytes + text.len(), empty || text.trim().is_empty()),
-        FieldValue::List(items) => {
+        BlockFieldValue::Absent => (bytes, empty),
+        BlockFieldValue::Text(text) => (bytes + text.len(), empty || text.trim().is_empty()),
+        BlockFieldValue::List(items) => {
             let blank = items.is_empty() || items.iter().any(|item| item.trim().is_empty());
             (bytes + items.iter().map(String::len).sum::<usize>(), empty || blank)
         }
-        FieldValue::Section(inner) => {
+        BlockFieldValue::Section(inner) => {
             let (more, blank) = weigh(inner);
             (bytes + more, empty || blank || inner.is_empty())
         }

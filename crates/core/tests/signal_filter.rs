@@ -2,17 +2,22 @@
 
 use proptest::prelude::*;
 use segue_core::limits::BLOCK_BYTES_MAX;
-use segue_core::signal::fields::Shape;
-use segue_core::signal::filter::Filter;
-use segue_core::signal::{BlockNames, Complaint, fence, quote, read, read_beside};
+use segue_core::signal::fields::BlockSchema;
+use segue_core::signal::stream_filter::BlockStreamFilter;
+use segue_core::signal::{
+    BlockComplaint, BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence,
+};
 
-fn names() -> BlockNames {
-    let note = Shape::new().section("more", Shape::new().text("key"));
-    BlockNames::new().block("NOTE", note).block("N", Shape::new().entry("key")).block("BATCH", Shape::new())
+fn names() -> BlockSet {
+    let note = BlockSchema::new().with_section("more", BlockSchema::new().with_text("key"));
+    BlockSet::new()
+        .with_block("NOTE", note)
+        .with_block("N", BlockSchema::new().with_entry_key("key"))
+        .with_block("BATCH", BlockSchema::new())
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {
-    let mut filter = Filter::new(names());
+    let mut filter = BlockStreamFilter::new(names());
     let mut out: Vec<String> = chunks.iter().map(|chunk| filter.push(chunk)).collect();
     out.push(filter.finish());
     out
@@ -70,7 +75,7 @@ fn a_block_that_grows_too_long_stays_hidden_if_it_was_meant_as_one() {
 fn what_is_quoted_from_the_user_goes_out_as_it_is() {
     let words = ["is this right: <<<NOTE>>> key:  Value <<<END>>>?", "<<<N>>> open"];
     let streamed = |chunks: &[&str]| {
-        let mut filter = Filter::beside(names(), &words);
+        let mut filter = BlockStreamFilter::ignoring_quotes(names(), &words);
         let mut out: Vec<String> = chunks.iter().map(|chunk| filter.push(chunk)).collect();
         out.push(filter.finish());
         out
@@ -143,7 +148,7 @@ proptest! {
         let filler = "x".repeat(BLOCK_BYTES_MAX.saturating_sub(short));
         let text = format!("{before}\n<<<NOTE>>>{filler}{inside}<<<END>>>{after}");
         let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
-        prop_assert!(shown == read(&text, &names()).visible);
+        prop_assert!(shown == parse_reply(&text, &names()).visible_text);
     }
 }
 
@@ -159,36 +164,36 @@ proptest! {
         let text = cut(&text, &[wide]).join(WIDE);
         let chunks = cut(&text, &cuts);
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-        let reading = read(&text, &names());
-        prop_assert_eq!(&streamed(&chunks).concat(), &reading.visible);
+        let reading = parse_reply(&text, &names());
+        prop_assert_eq!(&streamed(&chunks).concat(), &reading.visible_text);
         let characters: Vec<String> = text.chars().map(String::from).collect();
         let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
         let mut so_far = String::new();
         for out in streamed(&characters) {
             so_far += &out;
-            prop_assert!(reading.visible.starts_with(&so_far));
+            prop_assert!(reading.visible_text.starts_with(&so_far));
         }
-        prop_assert_eq!(so_far, reading.visible);
+        prop_assert_eq!(so_far, reading.visible_text);
     }
 
     #[test]
     fn reading_agrees_with_a_plain_statement_of_the_rules(text in adversarial()) {
-        let reading = read(&text, &names());
+        let reading = parse_reply(&text, &names());
         let (visible, blocks) = oracle::read(&text);
         prop_assert_eq!(reading.blocks.into_iter().map(|block| block.raw).collect::<Vec<_>>(), blocks);
-        prop_assert_eq!(reading.visible, visible);
+        prop_assert_eq!(reading.visible_text, visible);
     }
 
     #[test]
     fn a_text_without_blocks_is_seen_unchanged(text in adversarial()) {
-        let reading = read(&text, &names());
+        let reading = parse_reply(&text, &names());
         let is_cut = reading.complaints.iter().any(|complaint| {
-            matches!(complaint, Complaint::Unclosed { .. } | Complaint::CutMarker { .. })
+            matches!(complaint, BlockComplaint::UnclosedBlock { .. } | BlockComplaint::TruncatedMarker { .. })
         });
         if reading.blocks.is_empty() && !is_cut {
-            prop_assert_eq!(reading.visible, text);
+            prop_assert_eq!(reading.visible_text, text);
         } else {
-            prop_assert!(reading.visible.len() < text.len());
+            prop_assert!(reading.visible_text.len() < text.len());
         }
     }
 
@@ -200,7 +205,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         // Whatever came before has to be out of the way: an end that begins its line, and no open fence.
-        let before = format!("{}\n", fence(&before));
+        let before = format!("{}\n", wrap_in_code_fence(&before));
         let text = format!("{before}<<<NOTE>>>{}\n<<<END>>>{after}", inside.concat());
         for out in streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()) {
             prop_assert!(!out.contains('✗'), "{out}");
@@ -215,11 +220,11 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let text = format!("{before}{words}\n{own}");
-        let reading = read_beside(&text, &names(), &[&words]);
-        let mut filter = Filter::beside(names(), &[&words]);
+        let reading = parse_reply_ignoring_quotes(&text, &names(), &[&words]);
+        let mut filter = BlockStreamFilter::ignoring_quotes(names(), &[&words]);
         let mut shown: String = cut(&text, &cuts).iter().map(|chunk| filter.push(chunk)).collect();
         shown += &filter.finish();
-        prop_assert_eq!(&shown, &reading.visible);
+        prop_assert_eq!(&shown, &reading.visible_text);
         let squeezed = |text: &str| text.split_whitespace().collect::<String>().to_ascii_lowercase();
         for block in &reading.blocks {
             let written = format!("<<<{}>>>{}", block.name, squeezed(&block.raw)).to_ascii_lowercase();
@@ -231,11 +236,11 @@ proptest! {
     #[test]
     fn words_that_are_not_ours_never_act_as_markers(text in adversarial(), more in any::<String>()) {
         let text = text + &more;
-        for wrapped in [fence(&text), quote(&text)] {
+        for wrapped in [wrap_in_code_fence(&text), quote_lines(&text)] {
             let followed = format!("{wrapped}\n<<<NOTE>>>x<<<END>>>");
-            let reading = read(&followed, &names());
+            let reading = parse_reply(&followed, &names());
             prop_assert_eq!(reading.blocks.len(), 1);
-            prop_assert_eq!(reading.visible, wrapped.trim_end_matches([' ', '\t', '\r', '\n']));
+            prop_assert_eq!(reading.visible_text, wrapped.trim_end_matches([' ', '\t', '\r', '\n']));
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_core::signal::json::{Complaint, canonical, find, find_where};
+use segue_core::signal::json::{JsonComplaint, canonical_json, find_json, find_json_where};
 use serde_json::{Value, json};
 
 fn check(text: &str, expected: Expect) {
-    let reading = find(text);
-    let mut shown = reading.value.map_or_else(|| "nothing".to_owned(), |value| canonical(&value));
+    let reading = find_json(text);
+    let mut shown = reading.value.map_or_else(|| "nothing".to_owned(), |value| canonical_json(&value));
     for complaint in reading.complaints {
         shown += &format!(" ! {complaint}");
     }
@@ -39,8 +39,8 @@ fn what_is_no_object_or_array_does_not_count() {
         "[",
         "[#1] b",
     ] {
-        let reading = find(text);
-        assert_eq!((reading.value, reading.complaints), (None, vec![Complaint::Missing]), "{text}");
+        let reading = find_json(text);
+        assert_eq!((reading.value, reading.complaints), (None, vec![JsonComplaint::Missing]), "{text}");
     }
 }
 
@@ -75,10 +75,10 @@ fn thoughts_are_left_aside() {
 #[test]
 fn the_caller_says_what_is_wanted() {
     let wanted = |value: &Value| value.get("claims").is_some();
-    let reading = find_where("{\"x\": [1, 2, 3, 4]} {\"claims\": []}", wanted);
+    let reading = find_json_where("{\"x\": [1, 2, 3, 4]} {\"claims\": []}", wanted);
     assert_eq!(reading.value, Some(json!({"claims": []})));
-    let reading = find_where("{\"x\": 1}", wanted);
-    assert_eq!((reading.value, reading.complaints), (None, vec![Complaint::Unwanted]));
+    let reading = find_json_where("{\"x\": 1}", wanted);
+    assert_eq!((reading.value, reading.complaints), (None, vec![JsonComplaint::NoneAccepted]));
 }
 
 #[test]
@@ -145,19 +145,19 @@ fn a_value_that_was_cut_short_is_kept_as_far_as_it_goes() {
 #[test]
 fn nesting_has_a_limit() {
     let nested = |depth: usize| format!("see {}{{\"a\":1}}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(find(&nested(90)).complaints.is_empty());
+    assert!(find_json(&nested(90)).complaints.is_empty());
     // Too deep for us as a whole; the innermost levels are still readable.
-    assert!(find(&nested(200)).value.is_some());
-    assert_eq!(find(&"[".repeat(100_000)).value, None);
-    assert_eq!(find(&"{\"a\":".repeat(100_000)).value, None);
+    assert!(find_json(&nested(200)).value.is_some());
+    assert_eq!(find_json(&"[".repeat(100_000)).value, None);
+    assert_eq!(find_json(&"{\"a\":".repeat(100_000)).value, None);
 }
 
 #[test]
 fn canonical_text_does_not_depend_on_the_order_of_keys() {
     let a: Value = serde_json::from_str(r#"{"b": [{"y": 1, "x": "é\n\""}], "a": null, "": 1.0}"#).expect("valid JSON");
     let b: Value = serde_json::from_str(r#"{"": 1.0, "a": null, "b": [{"x": "é\n\"", "y": 1}]}"#).expect("valid JSON");
-    expect![[r#"{"":1.0,"a":null,"b":[{"x":"é\n\"","y":1}]}"#]].assert_eq(&canonical(&a));
-    assert_eq!(canonical(&a), canonical(&b));
+    expect![[r#"{"":1.0,"a":null,"b":[{"x":"é\n\"","y":1}]}"#]].assert_eq(&canonical_json(&a));
+    assert_eq!(canonical_json(&a), canonical_json(&b));
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -182,8 +182,8 @@ proptest! {
 
     #[test]
     fn canonical_text_is_the_value(value in any_json()) {
-        let back: Value = serde_json::from_str(&canonical(&value)).expect("valid JSON");
-        prop_assert_eq!(canonical(&back), canonical(&value));
+        let back: Value = serde_json::from_str(&canonical_json(&value)).expect("valid JSON");
+        prop_assert_eq!(canonical_json(&back), canonical_json(&value));
     }
 
     #[test]
@@ -192,7 +192,7 @@ proptest! {
         let written = if pretty { serde_json::to_string_pretty(&value).expect("a value") } else { value.to_string() };
         let value: Value = serde_json::from_str(&written).expect("valid JSON");
         for text in [format!("Here: {written}. Bye."), format!("So:\n```json\n{written}\n```"), written.clone()] {
-            let reading = find(&text);
+            let reading = find_json(&text);
             prop_assert_eq!(reading.value.as_ref(), Some(&value), "{}", text);
             prop_assert_eq!(&reading.complaints, &vec![]);
         }
@@ -202,7 +202,7 @@ proptest! {
     fn any_cut_of_valid_json_is_read_without_inventing_keys(value in any_json(), cut in any::<prop::sample::Index>()) {
         let written = json!({ "value": value }).to_string();
         let ends: Vec<usize> = written.char_indices().map(|(at, _)| at).skip(1).collect();
-        let reading = find(&written[..ends[cut.index(ends.len())]]);
+        let reading = find_json(&written[..ends[cut.index(ends.len())]]);
         if let Some(Value::Object(members)) = reading.value {
             prop_assert!(members.keys().all(|key| key == "value") || members.is_empty());
         }
@@ -215,14 +215,14 @@ proptest! {
         let (at, c) = places[place.index(places.len())];
         let (before, after) = written.split_at(at);
         for text in [format!("{before}{}", &after[c.len_utf8()..]), format!("{before}{c}{after}")] {
-            let reading = find(&text);
+            let reading = find_json(&text);
             prop_assert!(reading.value.is_none_or(|value| value.is_object() || value.is_array()));
         }
     }
 
     #[test]
     fn any_text_is_survived(parts in prop::collection::vec(soup(), 0..60)) {
-        let reading = find(&parts.concat());
+        let reading = find_json(&parts.concat());
         prop_assert!(reading.value.is_none_or(|value| value.is_object() || value.is_array()));
     }
 }

@@ -2,16 +2,19 @@
 //! that grows with the square of the length does not come to an end here.
 
 use segue_core::limits::BLOCK_BYTES_MAX;
-use segue_core::signal::fields::Shape;
-use segue_core::signal::filter::Filter;
-use segue_core::signal::json::find;
-use segue_core::signal::{BlockNames, fence, quote, read, read_beside};
+use segue_core::signal::fields::BlockSchema;
+use segue_core::signal::json::find_json;
+use segue_core::signal::stream_filter::BlockStreamFilter;
+use segue_core::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence};
 
 const BYTES: usize = 384 << 10;
 
-fn names() -> BlockNames {
-    let inner = Shape::new().list("gaps").text("goal");
-    BlockNames::new().block("NOTE", Shape::new().text("shape").list("gaps").section("handover", inner).raw("prompt"))
+fn names() -> BlockSet {
+    let inner = BlockSchema::new().with_list("gaps").with_text("goal");
+    BlockSet::new().with_block(
+        "NOTE",
+        BlockSchema::new().with_text("shape").with_list("gaps").with_section("handover", inner).with_raw("prompt"),
+    )
 }
 
 fn long(part: &str) -> String {
@@ -52,8 +55,8 @@ fn reading_blocks_takes_linear_time() {
         let text = long(part);
         // The user may have written just the same.
         let words = [text.clone(), format!("<<<NOTE>>>x{}", "<<<NOTE>>>".repeat(100))];
-        let reading = read_beside(&text, &names(), &words);
-        let mut filter = Filter::beside(names(), &words);
+        let reading = parse_reply_ignoring_quotes(&text, &names(), &words);
+        let mut filter = BlockStreamFilter::ignoring_quotes(names(), &words);
         let mut streamed = String::new();
         let mut rest = text.as_str();
         while !rest.is_empty() {
@@ -62,7 +65,7 @@ fn reading_blocks_takes_linear_time() {
             rest = tail;
         }
         streamed += &filter.finish();
-        assert!(streamed == reading.visible, "{part:?}");
+        assert!(streamed == reading.visible_text, "{part:?}");
     }
 }
 
@@ -98,7 +101,7 @@ fn reading_fields_takes_linear_time() {
     for part in parts {
         for key in ["gaps: [", "shape: ", ""] {
             let content = format!("\n{key}{}", part.repeat(BLOCK_BYTES_MAX / 2 / part.len()));
-            let reading = read(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
+            let reading = parse_reply(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
             assert_eq!(reading.blocks.len(), 1, "{part:?}");
         }
     }
@@ -156,7 +159,7 @@ fn finding_json_takes_linear_time() {
     for part in parts {
         for head in ["", "{\"a\": \""] {
             let text = format!("{head}{}", part.repeat((BYTES / 3) / part.len()));
-            let _ = find(&text);
+            let _ = find_json(&text);
         }
     }
 }
@@ -165,7 +168,7 @@ fn finding_json_takes_linear_time() {
 fn wrapping_takes_linear_time() {
     for part in ["`", "\n", "\r", "` ``"] {
         let text = long(part);
-        assert!(fence(&text).len() > text.len());
-        assert!(quote(&text).len() >= text.len());
+        assert!(wrap_in_code_fence(&text).len() > text.len());
+        assert!(quote_lines(&text).len() >= text.len());
     }
 }

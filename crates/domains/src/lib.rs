@@ -5,8 +5,8 @@
 //! taken back from the journal. It decides nothing about conversations.
 
 pub mod limits;
+pub mod mcp;
 pub mod records;
-pub mod remote;
 
-pub use records::Records;
-pub use remote::Remote;
+pub use mcp::McpServersTool;
+pub use records::SqliteRecordsTool;

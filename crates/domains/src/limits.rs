@@ -9,22 +9,22 @@ pub const GET_ROWS_MAX: usize = 200;
 /// Runs remembered, so that a repetition is recognised.
 pub const RUNS_KEPT_MAX: i64 = 10_000;
 /// How long a request waits for another process that writes to the same file.
-pub const BUSY_MS_MAX: u64 = 10_000;
+pub const DATABASE_BUSY_MS_MAX: u64 = 10_000;
 /// How far the name of a record is looked for, where a record is named by another.
 pub const LABEL_DEPTH_MAX: u32 = 4;
 /// Records that a refusal names.
-pub const NAMED_MAX: usize = 5;
+pub const BLOCKING_LABELS_MAX: usize = 5;
 /// Longest wait for a server to start and to agree on a style; the library itself waits ten seconds for the newer one.
-pub const REMOTE_START_MS_MAX: u64 = 40_000;
+pub const MCP_START_MS_MAX: u64 = 40_000;
 /// Longest wait for a connection to a server elsewhere.
-pub const REMOTE_CONNECT_MS_MAX: u64 = 10_000;
+pub const MCP_CONNECT_MS_MAX: u64 = 10_000;
 /// How long an answer of a server is waited for, where the domain does not say.
-pub const REMOTE_CALL_MS: u64 = 120_000;
+pub const MCP_CALL_MS: u64 = 120_000;
 /// Most pages read of a server's list of tools.
-pub const REMOTE_PAGES_MAX: usize = 20;
+pub const MCP_TOOL_PAGES_MAX: usize = 20;
 /// Largest message taken from a server, in bytes; the library drops what is larger.
-pub const REMOTE_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const MCP_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most bytes of a server's words that are passed on.
-pub const REMOTE_TEXT_BYTES_MAX: usize = 64 * 1024;
+pub const MCP_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most records taken from one result of a server.
-pub const REMOTE_ROWS_MAX: usize = 100;
+pub const MCP_ROWS_MAX: usize = 100;

@@ -1,241 +1,252 @@
 //! One session at work: decide, commit, apply, publish, dispatch, and again. The only loop there is.
 
-mod acts;
-mod take_up;
-mod write;
+mod commit;
+mod effects;
+mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::Input;
-use segue_core::flow::Rules;
-use segue_core::ids::{Epoch, Millis, SessionId, ToolRunId};
+use segue_core::decide::SessionInput;
+use segue_core::flow::DynFlow;
+use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::session::Session;
-use segue_store::{Owes, Summary};
+use segue_store::{PendingWork, SessionSummary};
 use tokio::sync::mpsc;
 
-use crate::engine::{Recovery, Shared};
+use crate::abandoned_calls::{AttemptId, InFlightCall};
+use crate::commit_gate::CommitGateOwner;
+use crate::engine::{EngineShared, RecoveryPolicy};
 use crate::error::Error;
-use crate::late::{Flight, TryId};
-use crate::limits::{CROWD_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_AGAIN_MS, WRITE_RETRY_MS_MAX};
-use crate::registry::{Desk, Job, Place, Registry, Resident};
-use crate::report::Waiters;
-use crate::settled::Settling;
-use acts::ToolFlight;
-pub(crate) use take_up::flow_of;
-use take_up::{Known, take_up};
-use write::Doubt;
+use crate::limits::{EVICTION_SESSIONS_MIN, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
+use crate::registry::{ActorMessage, CachedSession, Mailbox, SessionRegistry, SessionSlot};
+use crate::turn_report::TurnWaiters;
+use commit::UncertainCommit;
+use effects::InFlightTool;
+pub(crate) use resume::read_flow_name;
+use resume::{StateSource, resume_session};
 
-pub(crate) struct Actor {
-    shared: Arc<Shared>,
+pub(crate) struct SessionActor {
+    shared: Arc<EngineShared>,
     session: SessionId,
-    rules: Arc<dyn Rules>,
-    resident: Box<Resident>,
-    epoch: Epoch,
-    desk: Desk,
-    jobs: mpsc::Receiver<Job>,
+    flow: Arc<dyn DynFlow>,
+    cached: Box<CachedSession>,
+    epoch: LeaseEpoch,
+    mailbox: Mailbox,
+    inbox: mpsc::Receiver<ActorMessage>,
     /// What came in while something could not be written.
-    backlog: VecDeque<Job>,
-    waiters: Waiters,
-    calls: BTreeMap<TryId, Flight>,
-    tools: BTreeMap<ToolRunId, ToolFlight>,
-    wake: Option<Millis>,
+    backlog: VecDeque<ActorMessage>,
+    turn_waiters: TurnWaiters,
+    calls: BTreeMap<AttemptId, InFlightCall>,
+    tools: BTreeMap<ToolRunId, InFlightTool>,
+    wake_at: Option<UnixMillis>,
     /// What the store believes is owed, as far as we know.
-    owes: Option<Owes>,
+    stored_pending_work: Option<PendingWork>,
     /// A commit of which nobody knows whether it took effect.
-    doubt: Option<Doubt>,
+    uncertain_commit: Option<UncertainCommit>,
     /// Whether all that was decided is known to have been recorded or not, and acted upon. No call begins before that: it may
     /// have been cancelled.
-    settled: Settling,
+    commit_gate: CommitGateOwner,
 }
 
 /// Why an actor ends other than by going to rest.
-struct Lost(Error);
+struct SessionLost(Error);
 
 /// Brings a session to work: claims it, takes it up where it stood, and works until there is nothing left to do.
-pub(crate) async fn work(
-    shared: Arc<Shared>,
+pub(crate) async fn run_session_actor(
+    shared: Arc<EngineShared>,
     session: SessionId,
-    rested: Option<Box<Resident>>,
-    desk: Desk,
-    jobs: mpsc::Receiver<Job>,
+    parked: Option<Box<CachedSession>>,
+    mailbox: Mailbox,
+    inbox: mpsc::Receiver<ActorMessage>,
 ) {
-    let stopping = desk.clone();
+    let stopping = mailbox.clone();
     tokio::select! {
         biased;
         // Whoever stops it has taken it out of the registry.
-        () = stopping.stopped() => {}
-        () = begin(shared, session, rested, desk, jobs) => {}
+        () = stopping.wait_for_stop() => {}
+        () = start_actor(shared, session, parked, mailbox, inbox) => {}
     }
 }
 
-async fn begin(
-    shared: Arc<Shared>,
+async fn start_actor(
+    shared: Arc<EngineShared>,
     session: SessionId,
-    rested: Option<Box<Resident>>,
-    desk: Desk,
-    mut jobs: mpsc::Receiver<Job>,
+    parked: Option<Box<CachedSession>>,
+    mailbox: Mailbox,
+    mut inbox: mpsc::Receiver<ActorMessage>,
 ) {
-    match take_up(&shared, &session, rested).await {
+    match resume_session(&shared, &session, parked).await {
         Ok((known, rules, resident, epoch)) => {
-            let waiters = Waiters::of(&resident.state.session);
-            let actor = Actor {
+            let waiters = TurnWaiters::from_session(&resident.state.session);
+            let actor = SessionActor {
                 shared,
                 session,
-                rules,
-                resident,
+                flow: rules,
+                cached: resident,
                 epoch,
-                desk,
-                jobs,
+                mailbox,
+                inbox,
                 backlog: VecDeque::new(),
-                waiters,
+                turn_waiters: waiters,
                 calls: BTreeMap::new(),
                 tools: BTreeMap::new(),
-                wake: None,
-                owes: None,
-                doubt: None,
-                settled: Settling::new(),
+                wake_at: None,
+                stored_pending_work: None,
+                uncertain_commit: None,
+                commit_gate: CommitGateOwner::new(),
             };
-            actor.run(known).await;
+            actor.run_loop(known).await;
         }
         Err(error) => {
-            leave(&shared, &session, &desk, &error);
-            jobs.close();
-            while let Some(job) = jobs.recv().await {
-                job.fail(&error);
+            deregister_actor(&shared, &session, &mailbox, &error);
+            inbox.close();
+            while let Some(job) = inbox.recv().await {
+                job.reply_with_error(&error);
             }
         }
     }
 }
 
 /// Takes a session's task out of the registry. One that could not be read or written just now is tried again.
-fn leave(shared: &Shared, session: &SessionId, desk: &Desk, error: &Error) {
-    shared.registry.leave(session, desk);
-    if error.is_passing() {
-        shared.registry.set_alarm(shared.clock.now().after(WRITE_RETRY_MS_MAX), session);
+fn deregister_actor(shared: &EngineShared, session: &SessionId, mailbox: &Mailbox, error: &Error) {
+    shared.registry.remove_actor(session, mailbox);
+    if error.is_transient() {
+        shared.registry.set_alarm(shared.clock.now().plus_ms(WRITE_RETRY_MS_MAX), session);
     }
 }
 
-impl Actor {
-    async fn run(mut self, known: Known) {
-        if let Err(Lost(error)) = self.resume(known).await {
-            return self.lose(&error).await;
+impl SessionActor {
+    async fn run_loop(mut self, known: StateSource) {
+        if let Err(SessionLost(error)) = self.resume_pending_work(known).await {
+            return self.stop_with_error(&error).await;
         }
         loop {
-            let job = match self.next_job().await {
+            let job = match self.next_message().await {
                 Some(job) => job,
                 None => {
-                    if let Some(actor) = self.rest() {
+                    if let Some(actor) = self.try_park() {
                         self = actor;
                         continue;
                     }
                     return;
                 }
             };
-            if let Err(Lost(error)) = self.handle(job).await {
-                return self.lose(&error).await;
+            if let Err(SessionLost(error)) = self.handle_message(job).await {
+                return self.stop_with_error(&error).await;
             }
         }
     }
 
     fn session(&self) -> &Session {
-        &self.resident.state.session
+        &self.cached.state.session
     }
 
     /// Takes up what a fork or a dead process left.
-    async fn resume(&mut self, known: Known) -> Result<(), Lost> {
+    async fn resume_pending_work(&mut self, known: StateSource) -> Result<(), SessionLost> {
         if let Some(from) = self.session().id.clone().filter(|id| *id != self.session) {
-            let at = self.session().seq;
-            self.insist(Input::Forked { session: self.session.clone(), from, at }).await?.map_err(Lost)?;
-        } else if known == Known::FromStore && !self.session().is_idle() && self.shared.recovery != Recovery::Never {
-            self.insist(Input::Recovered).await?.map_err(Lost)?;
+            let at = self.session().last_seq;
+            self.commit_until_written(SessionInput::Forked { session: self.session.clone(), from, at })
+                .await?
+                .map_err(SessionLost)?;
+        } else if known == StateSource::Store
+            && !self.session().is_idle()
+            && self.shared.recovery != RecoveryPolicy::Never
+        {
+            self.commit_until_written(SessionInput::Recovered).await?.map_err(SessionLost)?;
         }
-        self.dispatch().await
+        self.dispatch_effects().await
     }
 
     /// The next thing to do; nothing if the session can go to rest.
-    async fn next_job(&mut self) -> Option<Job> {
+    async fn next_message(&mut self) -> Option<ActorMessage> {
         if let Some(job) = self.backlog.pop_front() {
             return Some(job);
         }
-        if let Ok(job) = self.jobs.try_recv() {
+        if let Ok(job) = self.inbox.try_recv() {
             return Some(job);
         }
         // Nothing is owed by a session that is idle, so a call that it has not parted with is about to come back.
-        let rests = self.session().is_idle() && self.doubt.is_none() && self.calls.is_empty();
-        if rests || self.shared.recovery == Recovery::Never {
+        let rests = self.session().is_idle() && self.uncertain_commit.is_none() && self.calls.is_empty();
+        if rests || self.shared.recovery == RecoveryPolicy::Never {
             return None;
         }
         let now = self.shared.clock.now();
-        let wait_ms = match (self.wake, &self.doubt) {
+        let wait_ms = match (self.wake_at, &self.uncertain_commit) {
             (_, Some(_)) => Some(WRITE_RETRY_MS_MAX),
-            (Some(at), None) => Some(at.since(now)),
+            (Some(at), None) => Some(at.ms_since(now)),
             (None, None) => None,
         };
         match wait_ms {
-            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.jobs.recv()).await {
+            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.inbox.recv()).await {
                 Ok(job) => job,
-                Err(_) => Some(Job::quiet(Input::Tick)),
+                Err(_) => Some(ActorMessage::without_reply(SessionInput::Tick)),
             },
-            None => self.jobs.recv().await,
+            None => self.inbox.recv().await,
         }
     }
 
-    async fn handle(&mut self, job: Job) -> Result<(), Lost> {
-        let Job { input, done, waiter, since } = job;
-        if since.is_some_and(|since| since != self.session().opened) {
+    async fn handle_message(&mut self, job: ActorMessage) -> Result<(), SessionLost> {
+        let ActorMessage { input, reply_sender: done, turn_waiter: waiter, session_opened_at: since } = job;
+        if since.is_some_and(|since| since != self.session().opened_at) {
             // Another session of the same name; whoever waits learns that nothing comes of it.
             return Ok(());
         }
-        self.is_back(&input);
-        let is_tick = matches!(input, Input::Tick);
-        let before = self.session().seq;
+        self.mark_call_returned(&input);
+        let is_tick = matches!(input, SessionInput::Tick);
+        let before = self.session().last_seq;
         // What came from a call or a tool was paid for: it is written down, however long that takes.
-        let paid =
-            matches!(input, Input::Answer { .. } | Input::Failure { .. } | Input::ToolResult { .. } | Input::Tick);
-        let result = if paid { self.insist(input).await? } else { self.commit(input, waiter).await };
-        let lost = result.as_ref().err().filter(|error| error.ends_work()).cloned();
+        let paid = matches!(
+            input,
+            SessionInput::Answer { .. }
+                | SessionInput::CallFailure { .. }
+                | SessionInput::ToolResult { .. }
+                | SessionInput::Tick
+        );
+        let result =
+            if paid { self.commit_until_written(input).await? } else { self.commit_input(input, waiter).await };
+        let lost = result.as_ref().err().filter(|error| error.is_fatal_to_session()).cloned();
         if let Some(done) = done {
             // Whoever asked may have gone away.
             let _ = done.send(result);
         }
         if let Some(error) = lost {
-            return Err(Lost(error));
+            return Err(SessionLost(error));
         }
-        self.dispatch().await?;
-        if is_tick && self.session().seq == before {
-            self.wait_before_next_tick();
+        self.dispatch_effects().await?;
+        if is_tick && self.session().last_seq == before {
+            self.delay_next_tick();
         }
         Ok(())
     }
 
     /// A moment that came and changed nothing is not looked at again and again.
-    fn wait_before_next_tick(&mut self) {
-        let soon = self.shared.clock.now().after(TICK_AGAIN_MS);
-        self.wake = self.wake.map(|at| at.max(soon));
+    fn delay_next_tick(&mut self) {
+        let soon = self.shared.clock.now().plus_ms(TICK_RETRY_MS);
+        self.wake_at = self.wake_at.map(|at| at.max(soon));
     }
 
     /// Goes to rest, unless something came in meanwhile.
-    fn rest(mut self) -> Option<Self> {
+    fn try_park(mut self) -> Option<Self> {
         let shared = self.shared.clone();
-        if let Some(at) = self.session().wake_at(self.rules.spec()) {
+        if let Some(at) = self.session().next_wake_at(self.flow.spec()) {
             shared.registry.set_alarm(at, &self.session);
         }
-        if self.resident.shelf.bytes() > PARKED_TEXT_BYTES_MAX {
-            self.resident.shelf.clear();
+        if self.cached.texts.byte_len() > PARKED_TEXT_BYTES_MAX {
+            self.cached.texts.clear();
         }
-        shared.hub.rest(&self.session);
-        shared.registry.with(|places| {
-            if !self.jobs.is_empty() {
+        shared.subscriptions.clear_parked_session(&self.session);
+        shared.registry.with_slots(|places| {
+            if !self.inbox.is_empty() {
                 return Some(self);
             }
-            if Registry::is_at(places, &self.session, &self.desk) {
+            if SessionRegistry::is_current_mailbox(places, &self.session, &self.mailbox) {
                 let now = self.shared.clock.now();
-                self.resident.claim = Some(self.epoch);
-                places.insert(self.session, Place::AtRest(self.resident, now));
-                if places.len() > CROWD_SESSIONS_MIN {
-                    shared.crowded.notify_one();
+                self.cached.lease_epoch = Some(self.epoch);
+                places.insert(self.session, SessionSlot::Parked(self.cached, now));
+                if places.len() > EVICTION_SESSIONS_MIN {
+                    shared.eviction_needed.notify_one();
                 }
             }
             None
@@ -243,42 +254,42 @@ impl Actor {
     }
 
     /// The session is another's now, or cannot be read: everything under way here is stopped.
-    async fn lose(mut self, error: &Error) {
+    async fn stop_with_error(mut self, error: &Error) {
         self.calls.clear();
         self.tools.clear();
-        self.waiters.fail(error);
-        self.shared.hub.rest(&self.session);
-        leave(&self.shared, &self.session, &self.desk, error);
-        self.jobs.close();
+        self.turn_waiters.fail_all(error);
+        self.shared.subscriptions.clear_parked_session(&self.session);
+        deregister_actor(&self.shared, &self.session, &self.mailbox, error);
+        self.inbox.close();
         for job in std::mem::take(&mut self.backlog) {
-            job.fail(error);
+            job.reply_with_error(error);
         }
-        while let Some(job) = self.jobs.recv().await {
-            job.fail(error);
+        while let Some(job) = self.inbox.recv().await {
+            job.reply_with_error(error);
         }
     }
 }
 
 /// What a session owes, for recovery at the next start.
-pub(crate) fn owes(session: &Session, spec: &segue_core::flow::FlowSpec) -> Owes {
-    match (session.is_idle(), session.wake_at(spec)) {
-        (false, _) => Owes::Now,
-        (true, Some(at)) => Owes::At(at),
-        (true, None) => Owes::Nothing,
+pub(crate) fn find_pending_work(session: &Session, spec: &segue_core::flow::FlowSpec) -> PendingWork {
+    match (session.is_idle(), session.next_wake_at(spec)) {
+        (false, _) => PendingWork::Now,
+        (true, Some(at)) => PendingWork::At(at),
+        (true, None) => PendingWork::None,
     }
 }
 
 /// A session's row in lists.
-pub(crate) fn summary_of(session: &Session, owes: Owes) -> Summary {
-    Summary {
+pub(crate) fn summarize_session(session: &Session, owes: PendingWork) -> SessionSummary {
+    SessionSummary {
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),
-        phase: session.phase_label(),
-        turns: session.last.turn.0,
-        calls: session.last.call.0,
-        cost_microusd: session.ledger.total.cost(),
-        created: session.opened,
-        updated: session.at,
-        owes,
+        phase: session.phases_label(),
+        turns: session.last_ids.turn.0,
+        calls: session.last_ids.call.0,
+        cost_microusd: session.ledger.total.exact_cost_microusd(),
+        created_at: session.opened_at,
+        updated_at: session.last_event_at,
+        pending_work: owes,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use segue_core::ids::Millis;
+use segue_core::ids::UnixMillis;
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
     /// Now.
-    fn now(&self) -> Millis;
+    fn now(&self) -> UnixMillis;
 }
 
 /// The machine's clock.
@@ -15,29 +15,29 @@ pub trait Clock: Send + Sync {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    fn now(&self) -> Millis {
+    fn now(&self) -> UnixMillis {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 /// A clock that runs with tokio's time: in a paused runtime it stands still until something sleeps.
 #[derive(Debug, Clone, Copy)]
-pub struct RuntimeClock {
+pub struct TokioClock {
     start: tokio::time::Instant,
-    from: Millis,
+    from: UnixMillis,
 }
 
-impl RuntimeClock {
+impl TokioClock {
     /// A clock that shows `from` now. Must be made within a runtime.
     #[must_use]
-    pub fn starting(from: Millis) -> Self {
+    pub fn starting_at(from: UnixMillis) -> Self {
         Self { start: tokio::time::Instant::now(), from }
     }
 }
 
-impl Clock for RuntimeClock {
-    fn now(&self) -> Millis {
-        self.from.after(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+impl Clock for TokioClock {
+    fn now(&self) -> UnixMillis {
+        self.from.plus_ms(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong when the engine is asked for something. Each says what was refused, why, and what to do.
 
 use segue_core::codec;
-use segue_core::decide::Refusal;
+use segue_core::decide::InputRefusal;
 use segue_core::ids::{CallId, FlowName, SessionId};
 
 /// Why the engine did not do what it was asked.
@@ -42,7 +42,7 @@ pub enum Error {
     NoSuchModel(String),
     /// The flow's own data is broken.
     #[error("the flow `{flow}` has faults: {}", faults.join("; "))]
-    FaultyFlow {
+    InvalidFlow {
         /// Which.
         flow: FlowName,
         /// What is wrong.
@@ -50,10 +50,10 @@ pub enum Error {
     },
     /// The flow panicked.
     #[error("the flow `{0}` broke down over this, and nothing of it was recorded; this is a fault of the flow")]
-    BrokenFlow(FlowName),
+    FlowPanicked(FlowName),
     /// The session did not accept the input.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] InputRefusal),
     /// Another process works on the session.
     #[error("the session `{session}` is in use by another process ({by}); end it there, or try again in a moment")]
     InUse {
@@ -116,9 +116,9 @@ pub enum Error {
 impl Error {
     /// Whether the same may well succeed a little later: a full or failing disk.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         use segue_store::Error as Store;
-        matches!(self, Self::Store(error) if matches!(**error, Store::Full { .. } | Store::Io { .. } | Store::Busy { .. }))
+        matches!(self, Self::Store(error) if matches!(**error, Store::DiskFull { .. } | Store::Io { .. } | Store::StoreLocked { .. }))
     }
 
     /// Whether a text was asked for that the session does not have.
@@ -128,17 +128,17 @@ impl Error {
     }
 
     /// Whether a session cannot go on here after this: it is another's, it is gone, or its store is.
-    pub(crate) fn ends_work(&self) -> bool {
+    pub(crate) fn is_fatal_to_session(&self) -> bool {
         match self {
             Self::TakenOver(_) | Self::InUse { .. } | Self::NoSuchSession(_) | Self::Unreadable { .. } => true,
-            Self::Store(_) => !self.is_passing(),
+            Self::Store(_) => !self.is_transient(),
             Self::SessionExists(_)
             | Self::BadSessionName { .. }
             | Self::NoSuchFlow { .. }
             | Self::BadSettings { .. }
             | Self::NoSuchModel(_)
-            | Self::FaultyFlow { .. }
-            | Self::BrokenFlow(_)
+            | Self::InvalidFlow { .. }
+            | Self::FlowPanicked(_)
             | Self::Refused(_)
             | Self::NoSuchCall { .. }
             | Self::NothingChanges { .. }
@@ -149,12 +149,12 @@ impl Error {
     }
 
     /// What a store's error means to whoever asked the engine.
-    pub(crate) fn from_store(session: &SessionId, error: segue_store::Error) -> Self {
+    pub(crate) fn from_store_error(session: &SessionId, error: segue_store::Error) -> Self {
         use segue_store::Error as Store;
         match error {
             Store::NoSuchSession { session } => Self::NoSuchSession(session),
-            Store::Exists { session } => Self::SessionExists(session),
-            Store::Held { session, by } => Self::InUse { session, by },
+            Store::SessionExists { session } => Self::SessionExists(session),
+            Store::HeldByOtherProcess { session, by } => Self::InUse { session, by },
             Store::Fenced { .. } | Store::Conflict { .. } => Self::TakenOver(session.clone()),
             other => Self::Store(std::sync::Arc::new(other)),
         }
@@ -172,16 +172,16 @@ impl Error {
             Self::NoSuchFlow { .. } => "no-such-flow",
             Self::BadSettings { .. } => "bad-settings",
             Self::NoSuchModel(_) => "no-such-model",
-            Self::FaultyFlow { .. } => "faulty-flow",
-            Self::BrokenFlow(_) => "broken-flow",
+            Self::InvalidFlow { .. } => "faulty-flow",
+            Self::FlowPanicked(_) => "broken-flow",
             Self::Refused(refusal) => refusal_code(refusal),
             Self::InUse { .. } => "in-use",
             Self::TakenOver(_) => "taken-over",
-            Self::Unreadable { source: codec::Error::Newer { .. }, .. } => "newer-format",
+            Self::Unreadable { source: codec::Error::NewerFormat { .. }, .. } => "newer-format",
             Self::Unreadable { .. } => "unreadable",
             Self::NoSuchCall { .. } => "no-such-call",
             Self::NothingChanges { .. } => "nothing-changes",
-            Self::Store(error) => store_code(error),
+            Self::Store(error) => store_error_code(error),
             Self::BadImport { .. } => "bad-import",
             Self::Stopped(_) => "stopped",
             Self::ShuttingDown => "shutting-down",
@@ -189,39 +189,39 @@ impl Error {
     }
 }
 
-fn refusal_code(refusal: &Refusal) -> &'static str {
+fn refusal_code(refusal: &InputRefusal) -> &'static str {
     match refusal {
-        Refusal::AlreadyOpen | Refusal::NotOpen => "not-open",
-        Refusal::Closed { .. } => "closed",
-        Refusal::Busy => "busy",
-        Refusal::QueueFull { .. } => "queue-full",
-        Refusal::EmptyMessage => "empty-message",
-        Refusal::MessageTooLong { .. } => "message-too-long",
-        Refusal::ControlCharacter { .. } => "control-character",
-        Refusal::TooManyImages { .. } => "too-many-images",
-        Refusal::ImageTooBig { .. } => "image-too-big",
-        Refusal::NoImage { .. } => "no-image",
-        Refusal::KeyTooLong { .. } => "key-too-long",
-        Refusal::NotOwed { .. } | Refusal::ToolNotOwed { .. } => "not-owed",
-        Refusal::NotHeld { .. } => "not-held",
-        Refusal::TooManyCalls { .. } => "too-many-calls",
-        Refusal::NothingRuns => "nothing-runs",
-        Refusal::NothingFailed => "nothing-failed",
-        Refusal::Phase(_) => "phase",
-        Refusal::NoSuchRole { .. } => "no-such-role",
-        Refusal::NoSuchCommand { .. } => "no-such-command",
-        Refusal::Command(_) => "command",
-        Refusal::TooManySteps { .. } => "too-many-steps",
+        InputRefusal::AlreadyOpen | InputRefusal::NotOpen => "not-open",
+        InputRefusal::Closed { .. } => "closed",
+        InputRefusal::Busy => "busy",
+        InputRefusal::QueueFull { .. } => "queue-full",
+        InputRefusal::EmptyMessage => "empty-message",
+        InputRefusal::MessageTooLong { .. } => "message-too-long",
+        InputRefusal::ControlCharacter { .. } => "control-character",
+        InputRefusal::TooManyImages { .. } => "too-many-images",
+        InputRefusal::ImageTooBig { .. } => "image-too-big",
+        InputRefusal::InvalidImage { .. } => "no-image",
+        InputRefusal::IdempotencyKeyTooLong { .. } => "key-too-long",
+        InputRefusal::CallNotPending { .. } | InputRefusal::ToolRunNotPending { .. } => "not-owed",
+        InputRefusal::NoResolutionNeeded { .. } => "not-held",
+        InputRefusal::TooManyCalls { .. } => "too-many-calls",
+        InputRefusal::NoTurnRunning => "nothing-runs",
+        InputRefusal::LastTurnNotFailed => "nothing-failed",
+        InputRefusal::PhaseCommandRefused(_) => "phase",
+        InputRefusal::NoSuchRole { .. } => "no-such-role",
+        InputRefusal::NoSuchCommand { .. } => "no-such-command",
+        InputRefusal::FlowCommandRefused(_) => "command",
+        InputRefusal::TooManySteps { .. } => "too-many-steps",
     }
 }
 
-fn store_code(error: &segue_store::Error) -> &'static str {
+fn store_error_code(error: &segue_store::Error) -> &'static str {
     use segue_store::Error as Store;
     match error {
-        Store::Full { .. } => "disk-full",
-        Store::Damaged { .. } => "damaged",
-        Store::Broken { .. } => "store-broken",
-        Store::Newer { .. } => "newer-format",
+        Store::DiskFull { .. } => "disk-full",
+        Store::SessionCorrupted { .. } => "damaged",
+        Store::StoreCorrupted { .. } => "store-broken",
+        Store::NewerFormat { .. } => "newer-format",
         Store::NotAStore { .. } => "not-a-store",
         _ => "store",
     }

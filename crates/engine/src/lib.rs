@@ -3,41 +3,43 @@
 //! Decides when things happen; what happens is decided in core. It knows no particular flow, store or model, and does not
 //! assume to be the only process on its store.
 
+mod abandoned_calls;
 mod actor;
-mod breaker;
-pub mod casting;
-pub mod chance;
+mod circuit_breaker;
 pub mod clock;
-pub mod count;
+mod commit_gate;
 mod dispatch;
-mod ending;
 pub mod engine;
 pub mod error;
-mod house;
-pub mod hub;
-mod late;
+mod inspect;
 pub mod limits;
 mod load;
-mod look;
-pub mod pace;
-mod past;
+mod maintenance;
+pub mod model_assignment;
+pub mod random;
+pub mod rate_limit;
 mod recompute;
 mod registry;
-pub mod report;
-mod settled;
-mod shelf;
+mod replay;
+mod shutdown;
+pub mod subscriptions;
+mod text_cache;
+pub mod token_counter;
 pub mod tools;
 pub mod transfer;
+pub mod turn_report;
 
-pub use casting::Casting;
-pub use engine::{Engine, Message, Opening, Recovery, Setup};
+pub use engine::{Engine, EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
 pub use error::Error;
-pub use hub::{Subscription, Update};
-pub use recompute::{Made, Recomputed, Version};
-pub use report::TurnReport;
-pub use segue_store::{Cursor, Owes, Page, Query, Row, Summary};
+pub use model_assignment::ModelAssignment;
+pub use recompute::{CallAnswer, CallRun, RecomputeResult};
+pub use segue_store::{
+    PendingWork, SessionListCursor, SessionListEntry, SessionListPage, SessionQuery, SessionSummary,
+};
+pub use subscriptions::{SessionUpdate, Subscription};
+pub use turn_report::TurnReport;
 
 /// The page whose example runs here.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
-struct EmbeddingPage;
+struct EmbeddingDocTest;

@@ -4,42 +4,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use segue_core::decide::Input;
-use segue_core::ids::{Epoch, MessageId, Millis, Seq, SessionId};
-use segue_core::session::State;
+use segue_core::decide::SessionInput;
+use segue_core::ids::{LeaseEpoch, MessageId, Seq, SessionId, UnixMillis};
+use segue_core::session::SessionState;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::Error;
-use crate::report::Answered;
-use crate::shelf::Shelf;
+use crate::text_cache::TextCache;
+use crate::turn_report::TurnReportSender;
 
 /// Something for a session to do.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub input: Input,
-    pub done: Option<oneshot::Sender<Result<Option<MessageId>, Error>>>,
-    pub waiter: Option<Answered>,
+pub(crate) struct ActorMessage {
+    pub input: SessionInput,
+    pub reply_sender: Option<oneshot::Sender<Result<Option<MessageId>, Error>>>,
+    pub turn_waiter: Option<TurnReportSender>,
     /// When the session was opened that is meant, where another may have taken its name meanwhile.
-    pub since: Option<Millis>,
+    pub session_opened_at: Option<UnixMillis>,
 }
 
-impl Job {
+impl ActorMessage {
     /// An input that nobody waits for.
-    pub fn quiet(input: Input) -> Self {
-        Self { input, done: None, waiter: None, since: None }
+    pub fn without_reply(input: SessionInput) -> Self {
+        Self { input, reply_sender: None, turn_waiter: None, session_opened_at: None }
     }
 
     /// Whether nobody waits for it.
-    pub fn is_quiet(&self) -> bool {
-        self.done.is_none() && self.waiter.is_none()
+    pub fn is_unawaited(&self) -> bool {
+        self.reply_sender.is_none() && self.turn_waiter.is_none()
     }
 
     /// Tells whoever waits that it was not done.
-    pub fn fail(self, error: &Error) {
-        if let Some(done) = self.done {
+    pub fn reply_with_error(self, error: &Error) {
+        if let Some(done) = self.reply_sender {
             let _ = done.send(Err(error.clone()));
         }
-        if let Some(waiter) = self.waiter {
+        if let Some(waiter) = self.turn_waiter {
             let _ = waiter.send(Err(error.clone()));
         }
     }
@@ -47,98 +47,102 @@ impl Job {
 
 /// A session in memory.
 #[derive(Debug)]
-pub(crate) struct Resident {
-    pub state: State,
-    pub shelf: Shelf,
+pub(crate) struct CachedSession {
+    pub state: SessionState,
+    pub texts: TextCache,
     /// The claim it is written under; nothing once it was given back.
-    pub claim: Option<Epoch>,
+    pub lease_epoch: Option<LeaseEpoch>,
     /// Where the newest snapshot stands.
-    pub snapshot_at: Seq,
+    pub snapshot_seq: Seq,
 }
 
 #[derive(Debug)]
-pub(crate) enum Place {
-    AtWork(Desk),
-    AtRest(Box<Resident>, Millis),
+pub(crate) enum SessionSlot {
+    Active(Mailbox),
+    Parked(Box<CachedSession>, UnixMillis),
 }
 
-impl Place {
-    pub fn is_at_work(&self) -> bool {
-        matches!(self, Self::AtWork(_))
+impl SessionSlot {
+    pub fn is_active(&self) -> bool {
+        matches!(self, Self::Active(_))
     }
 }
 
 /// The way to a session at work.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk {
-    pub jobs: mpsc::Sender<Job>,
-    stop: Arc<Notify>,
+pub(crate) struct Mailbox {
+    pub sender: mpsc::Sender<ActorMessage>,
+    stop_signal: Arc<Notify>,
 }
 
-impl Desk {
-    pub fn new(jobs: mpsc::Sender<Job>) -> Self {
-        Self { jobs, stop: Arc::default() }
+impl Mailbox {
+    pub fn new(jobs: mpsc::Sender<ActorMessage>) -> Self {
+        Self { sender: jobs, stop_signal: Arc::default() }
     }
 
     /// Puts a job into the mailbox; gives it back if that is full or closed.
-    pub fn hand(&self, job: Job) -> Result<(), Box<(Self, Job)>> {
-        self.jobs.try_send(job).map_err(|refused| Box::new((self.clone(), refused.into_inner())))
+    pub fn try_send(&self, job: ActorMessage) -> Result<(), Box<(Self, ActorMessage)>> {
+        self.sender.try_send(job).map_err(|refused| Box::new((self.clone(), refused.into_inner())))
     }
 
-    fn is(&self, other: &Self) -> bool {
-        self.jobs.same_channel(&other.jobs)
+    fn is_same(&self, other: &Self) -> bool {
+        self.sender.same_channel(&other.sender)
     }
 
     /// Ends the session's task wherever it stands, as the death of the process would, and waits until it is gone.
-    pub async fn stop(&self) {
-        self.stop.notify_one();
-        self.jobs.closed().await;
+    pub async fn stop_and_wait(&self) {
+        self.stop_signal.notify_one();
+        self.sender.closed().await;
     }
 
     /// Returns when the task is to end.
-    pub async fn stopped(&self) {
-        self.stop.notified().await;
+    pub async fn wait_for_stop(&self) {
+        self.stop_signal.notified().await;
     }
 }
 
 /// Sessions in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Registry {
-    places: Mutex<BTreeMap<SessionId, Place>>,
-    alarms: Mutex<Alarms>,
+pub(crate) struct SessionRegistry {
+    slots: Mutex<BTreeMap<SessionId, SessionSlot>>,
+    alarms: Mutex<WakeAlarms>,
 }
 
 #[derive(Debug, Default)]
-struct Alarms {
-    by_time: BTreeSet<(Millis, SessionId)>,
-    by_session: BTreeMap<SessionId, Millis>,
+struct WakeAlarms {
+    by_time: BTreeSet<(UnixMillis, SessionId)>,
+    by_session: BTreeMap<SessionId, UnixMillis>,
 }
 
-impl Registry {
-    pub fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, Place>) -> T) -> T {
-        work(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+impl SessionRegistry {
+    pub fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<SessionId, SessionSlot>) -> T) -> T {
+        work(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a session's task out of the registry, unless its place is another's by now.
-    pub fn leave(&self, session: &SessionId, desk: &Desk) {
-        self.with(|places| {
-            if matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk)) {
+    pub fn remove_actor(&self, session: &SessionId, mailbox: &Mailbox) {
+        self.with_slots(|places| {
+            if matches!(places.get(session), Some(SessionSlot::Active(current)) if current.is_same(mailbox)) {
                 places.remove(session);
             }
         });
     }
 
     /// Whether a desk is where the session's inputs go.
-    pub fn is_at(places: &BTreeMap<SessionId, Place>, session: &SessionId, desk: &Desk) -> bool {
-        matches!(places.get(session), Some(Place::AtWork(current)) if current.is(desk))
+    pub fn is_current_mailbox(
+        slots: &BTreeMap<SessionId, SessionSlot>,
+        session: &SessionId,
+        mailbox: &Mailbox,
+    ) -> bool {
+        matches!(slots.get(session), Some(SessionSlot::Active(current)) if current.is_same(mailbox))
     }
 
     /// The sessions at work, by name, with the way to each.
-    pub fn at_work(&self) -> BTreeMap<SessionId, Desk> {
-        self.with(|places| {
+    pub fn active_mailboxes(&self) -> BTreeMap<SessionId, Mailbox> {
+        self.with_slots(|places| {
             let at_work = places.iter().filter_map(|(session, place)| match place {
-                Place::AtWork(desk) if !desk.jobs.is_closed() => Some((session.clone(), desk.clone())),
-                Place::AtWork(_) | Place::AtRest(..) => None,
+                SessionSlot::Active(desk) if !desk.sender.is_closed() => Some((session.clone(), desk.clone())),
+                SessionSlot::Active(_) | SessionSlot::Parked(..) => None,
             });
             at_work.collect()
         })
@@ -146,21 +150,21 @@ impl Registry {
 
     /// Whether a session is this process's: at work here, or at rest and not given back. One that was given back may be in
     /// memory, and others may have written it since.
-    pub fn holds(&self, session: &SessionId) -> bool {
-        self.with(|places| match places.get(session) {
-            Some(Place::AtWork(_)) => true,
-            Some(Place::AtRest(resident, _)) => resident.claim.is_some(),
+    pub fn holds_lease(&self, session: &SessionId) -> bool {
+        self.with_slots(|places| match places.get(session) {
+            Some(SessionSlot::Active(_)) => true,
+            Some(SessionSlot::Parked(resident, _)) => resident.lease_epoch.is_some(),
             None => false,
         })
     }
 
-    fn alarms(&self) -> MutexGuard<'_, Alarms> {
+    fn lock_alarms(&self) -> MutexGuard<'_, WakeAlarms> {
         self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a session at rest looked at when its time comes. It has one alarm: this one from now on.
-    pub fn set_alarm(&self, at: Millis, session: &SessionId) {
-        let mut alarms = self.alarms();
+    pub fn set_alarm(&self, at: UnixMillis, session: &SessionId) {
+        let mut alarms = self.lock_alarms();
         if let Some(old) = alarms.by_session.insert(session.clone(), at) {
             alarms.by_time.remove(&(old, session.clone()));
         }
@@ -168,8 +172,8 @@ impl Registry {
     }
 
     /// The sessions whose time has come.
-    pub fn due(&self, now: Millis) -> Vec<SessionId> {
-        let mut alarms = self.alarms();
+    pub fn take_due_sessions(&self, now: UnixMillis) -> Vec<SessionId> {
+        let mut alarms = self.lock_alarms();
         let mut due = Vec::new();
         while let Some((at, session)) = alarms.by_time.pop_first() {
             if at > now {
@@ -184,13 +188,13 @@ impl Registry {
 
     /// Sessions at rest that should leave: those that rest since before `since` and are still claimed, and the oldest of
     /// more than `most`. They are taken out; the caller gives them back or puts them back.
-    pub fn leaving(&self, since: Millis, most: usize) -> Vec<(SessionId, Box<Resident>, Millis)> {
-        self.with(|places| {
-            let mut resting: Vec<(Millis, SessionId, bool)> = places
+    pub fn take_evictable(&self, since: UnixMillis, most: usize) -> Vec<(SessionId, Box<CachedSession>, UnixMillis)> {
+        self.with_slots(|places| {
+            let mut resting: Vec<(UnixMillis, SessionId, bool)> = places
                 .iter()
                 .filter_map(|(session, place)| match place {
-                    Place::AtRest(resident, at) => Some((*at, session.clone(), resident.claim.is_some())),
-                    Place::AtWork(_) => None,
+                    SessionSlot::Parked(resident, at) => Some((*at, session.clone(), resident.lease_epoch.is_some())),
+                    SessionSlot::Active(_) => None,
                 })
                 .collect();
             resting.sort();
@@ -199,7 +203,7 @@ impl Registry {
             let chosen = chosen.filter(|(place, (at, _, claimed))| *place < extra || (*claimed && *at <= since));
             let mut leaving = Vec::new();
             for (_, (at, session, _)) in chosen {
-                if let Some(Place::AtRest(resident, _)) = places.remove(&session) {
+                if let Some(SessionSlot::Parked(resident, _)) = places.remove(&session) {
                     leaving.push((session, resident, at));
                 }
             }
@@ -208,13 +212,13 @@ impl Registry {
     }
 
     /// Lets go of the oldest of more than `most` sessions at rest.
-    pub fn forget_oldest(&self, most: usize) {
-        self.with(|places| {
-            let mut resting: Vec<(Millis, SessionId)> = places
+    pub fn evict_oldest_parked(&self, most: usize) {
+        self.with_slots(|places| {
+            let mut resting: Vec<(UnixMillis, SessionId)> = places
                 .iter()
                 .filter_map(|(session, place)| match place {
-                    Place::AtRest(resident, at) if resident.claim.is_none() => Some((*at, session.clone())),
-                    Place::AtRest(..) | Place::AtWork(_) => None,
+                    SessionSlot::Parked(resident, at) if resident.lease_epoch.is_none() => Some((*at, session.clone())),
+                    SessionSlot::Parked(..) | SessionSlot::Active(_) => None,
                 })
                 .collect();
             resting.sort();

@@ -7,153 +7,185 @@
 //! an answer of the concierge means in `reply`, how a turn goes on in `turn`, what each role is shown in `fragments`.
 
 pub mod analysis;
+mod artifacts;
 mod batch;
 pub mod brief;
+pub mod claim_map;
 mod consent;
-mod documents;
-mod exhibits;
+mod fact_display;
 pub mod facts;
 mod fragments;
+mod handovers;
 pub mod leaks;
-pub mod map;
+mod messages;
+mod phrases;
+pub mod plan;
+mod plan_request;
 mod rehearsal;
 mod reply;
 pub mod settings;
 pub mod spec;
 pub mod stance;
 pub mod state;
-mod telling;
 mod turn;
-mod wish;
-mod words;
-mod words_of;
-pub mod workflow;
 
-use segue_core::context::Rendered;
-use segue_core::event::{CallOpened, Event, Next, Outcome, Recorded};
-use segue_core::flow::exhibit::Exhibit;
-use segue_core::flow::{Asking, Flow, FlowSpec, Step, Telling, View};
+use segue_core::context::RenderedFragment;
+use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::flow::artifact::Artifact;
+use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
-use segue_core::signal::BlockNames;
+use segue_core::signal::BlockSet;
 use serde_json::Value;
 
 use facts::Fact;
 use settings::Settings;
-use spec::{CONCIERGE, EXECUTOR, EXPERT, MAPPER};
-use state::Memory;
+use spec::{CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, MAPPER_ROLE};
+use state::ConciergeState;
 
 /// The flow.
 #[derive(Debug)]
-pub struct Concierge {
+pub struct ConciergeFlow {
     spec: FlowSpec,
-    blocks: BlockNames,
+    blocks: BlockSet,
 }
 
-impl Concierge {
+impl ConciergeFlow {
     /// The flow as it is shipped.
     #[must_use]
     pub fn new() -> Self {
-        Self { spec: spec::spec(), blocks: spec::blocks() }
+        Self { spec: spec::concierge_flow_spec(), blocks: spec::signal_block_names() }
     }
 
     /// A call brought no answer and will not be made again.
-    fn missed(&self, view: &View<'_, Memory>, settings: &Settings, call: &CallOpened, why: String) -> Vec<Step> {
+    fn handle_call_failure(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        settings: &Settings,
+        call: &CallOpened,
+        why: String,
+    ) -> Vec<FlowStep> {
         match call.role.as_str() {
-            EXPERT => batch::came(view, settings, call, false),
-            _ if view.session.turn.is_none() => Vec::new(),
-            MAPPER => batch::not_mapped(view, call, why),
-            CONCIERGE => reply::missed(self, view, settings, call, why),
+            EXPERT_ROLE => batch::handle_expert_call_end(view, settings, call, false),
+            _ if view.session.current_turn.is_none() => Vec::new(),
+            MAPPER_ROLE => batch::handle_mapper_failure(view, call, why),
+            CONCIERGE_ROLE => reply::handle_concierge_failure(self, view, settings, call, why),
             _ => Vec::new(),
         }
     }
 
-    fn learnt(&self, view: &View<'_, Memory>, settings: &Settings, fact: Fact) -> Vec<Step> {
+    fn react_to_fact(&self, view: &FlowContext<'_, ConciergeState>, settings: &Settings, fact: Fact) -> Vec<FlowStep> {
         match fact {
-            Fact::BatchSent { .. } | Fact::Overdue { .. } => batch::settled(view, settings),
-            Fact::BatchClosed { .. } => batch::closed(view, settings),
-            Fact::Silent { .. } => turn::silent(view, settings),
-            Fact::Learnt { purpose, known, .. } => turn::learnt(view, settings, purpose, &known),
+            Fact::BatchDispatched { .. } | Fact::AnswerTimedOut { .. } => batch::close_batch_if_done(view, settings),
+            Fact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
+            Fact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
+            Fact::BatchCompleted { purpose, result: known, .. } => {
+                turn::handle_batch_result(view, settings, purpose, &known)
+            }
             _ => Vec::new(),
         }
     }
 }
 
-impl Default for Concierge {
+impl Default for ConciergeFlow {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Flow for Concierge {
-    type State = Memory;
+impl Flow for ConciergeFlow {
+    type State = ConciergeState;
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn apply(&self, state: &mut Memory, event: &Recorded) {
-        state.fold(event);
+    fn apply(&self, state: &mut ConciergeState, event: &RecordedEvent) {
+        state.apply_event(event);
     }
 
-    fn react(&self, view: &View<'_, Memory>, event: &Recorded) -> Vec<Step> {
-        let (settings, complaints) = Settings::read(&self.spec.settings, &view.session.settings);
+    fn react(&self, view: &FlowContext<'_, ConciergeState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let (settings, complaints) = Settings::parse(&self.spec.settings, &view.session.settings);
         let settings = &settings;
-        match (&event.event, view.about.call.as_deref()) {
-            (Event::SessionOpened(_), _) if !complaints.is_empty() => vec![Fact::Settings { complaints }.note()],
-            (Event::TurnStarted { again, .. }, _) => turn::began(view, settings, again.is_some()),
-            (Event::CallOpened(opened), _) if opened.role == *EXPERT => batch::opened(view, settings, opened),
+        match (&event.event, view.subject.call.as_deref()) {
+            (Event::SessionOpened(_), _) if !complaints.is_empty() => {
+                vec![Fact::InvalidSettings { complaints }.into_step()]
+            }
+            (Event::TurnStarted { retry_of: again, .. }, _) => {
+                turn::handle_turn_started(view, settings, again.is_some())
+            }
+            (Event::CallOpened(opened), _) if opened.role == *EXPERT_ROLE => {
+                batch::start_answer_timer(view, settings, opened)
+            }
             (Event::CallAnswered(answered), Some(call)) => match call.role.as_str() {
-                EXPERT => batch::came(view, settings, call, true),
-                MAPPER => batch::mapped(view, settings, call, answered),
-                CONCIERGE => reply::answered(self, view, settings, call, answered),
+                EXPERT_ROLE => batch::handle_expert_call_end(view, settings, call, true),
+                MAPPER_ROLE => batch::handle_map_reply(view, settings, call, answered),
+                CONCIERGE_ROLE => reply::handle_concierge_reply(self, view, settings, call, answered),
                 _ => Vec::new(),
             },
-            (Event::CallFailed { next: Next::GiveUp, failure, .. }, Some(call)) => {
-                self.missed(view, settings, call, failure.to_string())
+            (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(call)) => {
+                self.handle_call_failure(view, settings, call, failure.to_string())
             }
             (
-                Event::CallUnknown { next: Next::GiveUp, .. } | Event::CallResolved { next: Next::GiveUp, .. },
+                Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
+                | Event::CallResolved { next: RetryDecision::GiveUp, .. },
                 Some(call),
-            ) => self.missed(view, settings, call, "the answer was lost when the process died".to_owned()),
-            (Event::CallCancelled { .. }, Some(call)) if call.role == *EXPERT => {
-                batch::came(view, settings, call, false)
+            ) => self.handle_call_failure(view, settings, call, "the answer was lost when the process died".to_owned()),
+            (Event::CallCancelled { .. }, Some(call)) if call.role == *EXPERT_ROLE => {
+                batch::handle_expert_call_end(view, settings, call, false)
             }
-            (Event::TimerFired { name, .. }, _) => batch::timer_fired(view, name),
-            (Event::PhaseEntered(entered), _) => turn::entered(view, settings, entered),
-            (Event::PhaseRefused(refused), _)
-                if refused.phase == spec::phase_key()
-                    && refused.refusal.to == *EXECUTOR
-                    && view.about.turn.is_some()
-                    && view.session.turn.is_some() =>
+            (Event::TimerFired { name, .. }, _) => batch::handle_answer_timeout(view, name),
+            (Event::PhaseEntered(entered), _) => turn::handle_phase_entered(view, settings, entered),
+            (Event::PhaseTransitionRefused(refused), _)
+                if refused.graph_key == spec::concierge_phase_key()
+                    && refused.refusal.to == *EXECUTOR_PHASE
+                    && view.subject.turn.is_some()
+                    && view.session.current_turn.is_some() =>
             {
-                vec![Step::EndTurn(Outcome::Failed { reason: refused.refusal.to_string() })]
+                vec![FlowStep::EndTurn(TurnResult::Failed { reason: refused.refusal.to_string() })]
             }
-            (event, _) => Fact::of(event).map(|fact| self.learnt(view, settings, fact)).unwrap_or_default(),
+            (event, _) => {
+                Fact::from_event(event).map(|fact| self.react_to_fact(view, settings, fact)).unwrap_or_default()
+            }
         }
     }
 
-    fn fragment(&self, view: &View<'_, Memory>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
-        fragments::rendered(view, asking, name.as_str(), &self.spec.settings)
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        asking: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        fragments::render_fragment(view, asking, name.as_str(), &self.spec.settings)
     }
 
-    fn tell(&self, state: &Memory, kind: &str, value: &Value) -> Telling {
-        telling::told(state, kind, value)
+    fn describe_fact(&self, state: &ConciergeState, kind: &str, value: &Value) -> FactDisplay {
+        fact_display::describe_concierge_fact(state, kind, value)
     }
 
-    fn gist(&self, view: &View<'_, Memory>, call: &CallOpened, answer: &str) -> Option<String> {
+    fn summarize_answer(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        call: &CallOpened,
+        answer: &str,
+    ) -> Option<String> {
         match call.role.as_str() {
-            MAPPER => Some(telling::map_in_words(view.state, answer)),
-            CONCIERGE => telling::reply_in_words(answer, &self.blocks),
+            MAPPER_ROLE => Some(fact_display::summarize_map_reply(view.state, answer)),
+            CONCIERGE_ROLE => fact_display::summarize_concierge_reply(answer, &self.blocks),
             _ => None,
         }
     }
 
-    fn exhibits(&self, view: &View<'_, Memory>) -> Vec<Exhibit> {
-        exhibits::on_show(view)
+    fn artifacts(&self, view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
+        artifacts::list_artifacts(view)
     }
 
-    fn rehearse(&self, view: &View<'_, Memory>, call: &CallOpened, prompt: &Prompt) -> Option<String> {
-        rehearsal::hint(view, call, prompt)
+    fn rehearsal_reply(
+        &self,
+        view: &FlowContext<'_, ConciergeState>,
+        call: &CallOpened,
+        prompt: &Prompt,
+    ) -> Option<String> {
+        rehearsal::rehearse_reply(view, call, prompt)
     }
 }

@@ -11,20 +11,24 @@ mod template;
 
 use std::sync::Arc;
 
-use segue_core::flow::Rules;
+use segue_core::flow::DynFlow;
 
-use assistant::Assistant;
-use assistant::domain::Domain;
-use assistant::settings::Domains;
+use assistant::AssistantFlow;
+use assistant::domain::DomainSchema;
+use assistant::settings::DomainCatalog;
 
 /// Every flow there is, with the domains that come with them.
 #[must_use]
-pub fn all() -> Vec<Arc<dyn Rules>> {
-    with(Domains::new(Domain::shipped()))
+pub fn built_in_flows() -> Vec<Arc<dyn DynFlow>> {
+    flows_with_domains(DomainCatalog::new(DomainSchema::built_in()))
 }
 
 /// Every flow there is, with these domains.
 #[must_use]
-pub fn with(domains: Domains) -> Vec<Arc<dyn Rules>> {
-    vec![Arc::new(chat::Chat::new()), Arc::new(concierge::Concierge::new()), Arc::new(Assistant::with(domains))]
+pub fn flows_with_domains(domains: DomainCatalog) -> Vec<Arc<dyn DynFlow>> {
+    vec![
+        Arc::new(chat::ChatFlow::new()),
+        Arc::new(concierge::ConciergeFlow::new()),
+        Arc::new(AssistantFlow::with_domains(domains)),
+    ]
 }

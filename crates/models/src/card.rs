@@ -1,10 +1,10 @@
 //! What is known of a model beforehand: how much fits into it and what it costs. Prices come from configuration; this
 //! module only multiplies.
 
-use segue_core::prompt::Usage;
+use segue_core::prompt::TokenUsage;
 use serde::{Deserialize, Serialize};
 
-const TOKENS_PER_PRICE: u128 = 1_000_000;
+const TOKENS_PER_PRICE_UNIT: u128 = 1_000_000;
 
 /// A model's window and price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,13 +14,13 @@ pub struct ModelCard {
     pub window_tokens: u32,
     /// What it costs, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
 }
 
 /// Micro-dollars for a million tokens: 3 dollars are `3_000_000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct TokenPrice {
     /// Prompt tokens that were not cached.
     pub input: u64,
     /// Answer tokens, reasoning included.
@@ -32,13 +32,13 @@ pub struct Price {
     pub written: Option<u64>,
     /// What holds instead for long prompts, where that is dearer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub long: Option<LongPrice>,
+    pub long: Option<LongPromptPrice>,
 }
 
 /// What a call with a long prompt costs, all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LongPrice {
+pub struct LongPromptPrice {
     /// Prompts of more tokens than this are long.
     pub above_tokens: u32,
     /// Prompt tokens that were not cached.
@@ -52,16 +52,16 @@ pub struct LongPrice {
     pub written: Option<u64>,
 }
 
-impl Price {
+impl TokenPrice {
     /// A price that is the same for all prompts, and for tokens that are put into a cache.
     #[must_use]
-    pub fn plain(input: u64, output: u64, cached: u64) -> Self {
+    pub fn flat(input: u64, output: u64, cached: u64) -> Self {
         Self { input, output, cached, written: None, long: None }
     }
 
     /// What holds for a prompt of so many tokens: input, output, cached, written.
-    fn at(&self, tokens: u32) -> [u64; 4] {
-        match self.long.filter(|long| tokens > long.above_tokens) {
+    fn rates_for_prompt(&self, prompt_tokens: u32) -> [u64; 4] {
+        match self.long.filter(|long| prompt_tokens > long.above_tokens) {
             Some(long) => [long.input, long.output, long.cached, long.written.unwrap_or(long.input)],
             None => [self.input, self.output, self.cached, self.written.unwrap_or(self.input)],
         }
@@ -77,30 +77,33 @@ impl ModelCard {
 
     /// Micro-dollars for this usage, rounded up so that a sum never understates; `None` if the price is unknown.
     #[must_use]
-    pub fn cost(&self, usage: Usage) -> Option<u64> {
+    pub fn cost(&self, usage: TokenUsage) -> Option<u64> {
         let price = self.price?;
-        let cached = usage.cached.min(usage.input);
-        let written = usage.written.min(usage.input - cached);
-        let plain = usage.input - cached - written;
-        let tokens = [plain, usage.output, cached, written].map(u128::from);
-        let total: u128 =
-            tokens.iter().zip(price.at(usage.input)).map(|(tokens, price)| tokens * u128::from(price)).sum();
-        Some(u64::try_from(total.div_ceil(TOKENS_PER_PRICE)).unwrap_or(u64::MAX))
+        let cached = usage.cached_tokens.min(usage.input_tokens);
+        let written = usage.cache_write_tokens.min(usage.input_tokens - cached);
+        let plain = usage.input_tokens - cached - written;
+        let tokens = [plain, usage.output_tokens, cached, written].map(u128::from);
+        let total: u128 = tokens
+            .iter()
+            .zip(price.rates_for_prompt(usage.input_tokens))
+            .map(|(tokens, price)| tokens * u128::from(price))
+            .sum();
+        Some(u64::try_from(total.div_ceil(TOKENS_PER_PRICE_UNIT)).unwrap_or(u64::MAX))
     }
 
     /// The same for an answer that came after another had been sent back: two requests, each with its own price.
     #[must_use]
-    pub fn cost_of_both(&self, usage: Usage, sent_back: Option<Usage>) -> Option<u64> {
-        let Some(first) = sent_back else { return self.cost(usage) };
+    pub fn cost_with_rejected_reply(&self, usage: TokenUsage, rejected: Option<TokenUsage>) -> Option<u64> {
+        let Some(first) = rejected else { return self.cost(usage) };
         Some(self.cost(first)?.saturating_add(self.cost(usage.minus(first))?))
     }
 
     /// The same for an answer that was lost. How much that took may not be known; where nobody bills, that does not matter.
     #[must_use]
-    pub fn cost_of_lost(&self, usage: Option<Usage>) -> Option<u64> {
+    pub fn cost_of_failed_call(&self, usage: Option<TokenUsage>) -> Option<u64> {
         match usage {
             Some(usage) => self.cost(usage),
-            None => self.price.filter(|price| *price == Price::plain(0, 0, 0)).map(|_| 0),
+            None => self.price.filter(|price| *price == TokenPrice::flat(0, 0, 0)).map(|_| 0),
         }
     }
 }
@@ -109,62 +112,76 @@ impl ModelCard {
 mod tests {
     use super::*;
 
-    const CARD: ModelCard = ModelCard { window_tokens: 1000, price: Some(Price { written: Some(3_750_000), ..PRICE }) };
-    const PRICE: Price = Price { input: 3_000_000, output: 15_000_000, cached: 300_000, written: None, long: None };
+    const CARD: ModelCard =
+        ModelCard { window_tokens: 1000, price: Some(TokenPrice { written: Some(3_750_000), ..PRICE }) };
+    const PRICE: TokenPrice =
+        TokenPrice { input: 3_000_000, output: 15_000_000, cached: 300_000, written: None, long: None };
 
     #[test]
     fn cached_tokens_are_billed_at_their_own_price() {
-        let usage = Usage { input: 1000, output: 100, cached: 900, ..Usage::default() };
+        let usage = TokenUsage { input_tokens: 1000, output_tokens: 100, cached_tokens: 900, ..TokenUsage::default() };
         assert_eq!(CARD.cost(usage), Some(100 * 3 + 270 + 100 * 15));
-        let filling = Usage { written: 60, ..usage };
+        let filling = TokenUsage { cache_write_tokens: 60, ..usage };
         assert_eq!(CARD.cost(filling), Some(40 * 3 + 60 * 375 / 100 + 270 + 100 * 15));
     }
 
     #[test]
     fn a_long_prompt_has_a_price_of_its_own() {
         let long =
-            LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
-        let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
-        assert_eq!(card.cost(Usage { input: 500, output: 1, ..Usage::default() }), Some(500 * 3 + 15));
-        assert_eq!(card.cost(Usage { input: 501, output: 1, ..Usage::default() }), Some(501 * 6 + 20));
+            LongPromptPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
+        let card = ModelCard { price: Some(TokenPrice { long: Some(long), ..PRICE }), ..CARD };
+        assert_eq!(
+            card.cost(TokenUsage { input_tokens: 500, output_tokens: 1, ..TokenUsage::default() }),
+            Some(500 * 3 + 15)
+        );
+        assert_eq!(
+            card.cost(TokenUsage { input_tokens: 501, output_tokens: 1, ..TokenUsage::default() }),
+            Some(501 * 6 + 20)
+        );
     }
 
     #[test]
     fn two_requests_are_not_one_long_prompt() {
         let long =
-            LongPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
-        let card = ModelCard { price: Some(Price { long: Some(long), ..PRICE }), ..CARD };
-        let each = Usage { input: 400, output: 1, ..Usage::default() };
-        assert_eq!(card.cost_of_both(each.plus(each), Some(each)), Some(2 * (400 * 3 + 15)));
-        assert_eq!(card.cost_of_both(each, None), Some(400 * 3 + 15));
+            LongPromptPrice { above_tokens: 500, input: 6_000_000, output: 20_000_000, cached: 600_000, written: None };
+        let card = ModelCard { price: Some(TokenPrice { long: Some(long), ..PRICE }), ..CARD };
+        let each = TokenUsage { input_tokens: 400, output_tokens: 1, ..TokenUsage::default() };
+        assert_eq!(card.cost_with_rejected_reply(each.plus(each), Some(each)), Some(2 * (400 * 3 + 15)));
+        assert_eq!(card.cost_with_rejected_reply(each, None), Some(400 * 3 + 15));
     }
 
     #[test]
     fn what_was_lost_costs_what_is_known_of_it() {
-        let usage = Usage { input: 10, ..Usage::default() };
-        assert_eq!((CARD.cost_of_lost(Some(usage)), CARD.cost_of_lost(None)), (Some(30), None));
-        let free = ModelCard { price: Some(Price::plain(0, 0, 0)), ..CARD };
-        assert_eq!(free.cost_of_lost(None), Some(0));
+        let usage = TokenUsage { input_tokens: 10, ..TokenUsage::default() };
+        assert_eq!((CARD.cost_of_failed_call(Some(usage)), CARD.cost_of_failed_call(None)), (Some(30), None));
+        let free = ModelCard { price: Some(TokenPrice::flat(0, 0, 0)), ..CARD };
+        assert_eq!(free.cost_of_failed_call(None), Some(0));
     }
 
     #[test]
     fn a_fraction_of_a_micro_dollar_counts_as_one() {
-        let card = ModelCard { price: Some(Price::plain(1, 0, 0)), ..CARD };
-        assert_eq!(card.cost(Usage { input: 1, ..Usage::default() }), Some(1));
-        assert_eq!(card.cost(Usage::default()), Some(0));
+        let card = ModelCard { price: Some(TokenPrice::flat(1, 0, 0)), ..CARD };
+        assert_eq!(card.cost(TokenUsage { input_tokens: 1, ..TokenUsage::default() }), Some(1));
+        assert_eq!(card.cost(TokenUsage::default()), Some(0));
     }
 
     #[test]
     fn without_a_price_there_is_no_cost() {
-        assert_eq!(ModelCard::unpriced(10).cost(Usage { input: 5, ..Usage::default() }), None);
+        assert_eq!(ModelCard::unpriced(10).cost(TokenUsage { input_tokens: 5, ..TokenUsage::default() }), None);
     }
 
     #[test]
     fn absurd_figures_do_not_overflow() {
-        let most = Usage { input: u32::MAX, output: u32::MAX, cached: 7, written: u32::MAX, reasoning: u32::MAX };
-        let card = ModelCard { price: Some(Price::plain(u64::MAX, u64::MAX, u64::MAX)), ..CARD };
+        let most = TokenUsage {
+            input_tokens: u32::MAX,
+            output_tokens: u32::MAX,
+            cached_tokens: 7,
+            cache_write_tokens: u32::MAX,
+            reasoning_tokens: u32::MAX,
+        };
+        let card = ModelCard { price: Some(TokenPrice::flat(u64::MAX, u64::MAX, u64::MAX)), ..CARD };
         assert_eq!(card.cost(most), Some(u64::MAX));
-        let more_cached_than_sent = Usage { input: 10, cached: 99, ..Usage::default() };
+        let more_cached_than_sent = TokenUsage { input_tokens: 10, cached_tokens: 99, ..TokenUsage::default() };
         assert_eq!(CARD.cost(more_cached_than_sent), Some(3));
     }
 }

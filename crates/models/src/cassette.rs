@@ -1,24 +1,24 @@
 //! Traffic with vendors, written down and played again: below the adapters, so that a replay runs the very code a call runs. A cassette is
 //! JSON lines; the first says what it is and who was cast, every other holds one exchange. No key is ever on it.
 
-mod record;
-mod replay;
+mod player;
+mod recorder;
 
 use std::path::Path;
 
-use segue_core::prompt::Failure;
+use segue_core::prompt::CallFailure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::{CASSETTE_BYTES_MAX, QUOTED_CHARS_MAX};
 
-pub use record::Recorder;
-pub use replay::Player;
+pub use player::CassettePlayer;
+pub use recorder::CassetteRecorder;
 
 /// The format we write.
-const FORMAT: u32 = 1;
+const CASSETTE_FORMAT: u32 = 1;
 /// Headers of a response that are of use when it is played again; others may say who asked.
-const HEADERS_KEPT: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "date"];
+const RECORDED_HEADERS: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "date"];
 
 /// What is wrong with a cassette.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum CassetteError {
     },
     /// It is no cassette.
     #[error("{path} is no cassette: line {line} {wrong}")]
-    NotOne {
+    InvalidFormat {
         /// Which file.
         path: String,
         /// Where.
@@ -43,7 +43,7 @@ pub enum CassetteError {
     },
     /// It was recorded with others.
     #[error("{path} was recorded with another cast, which is at {difference}; record to another file")]
-    OtherCast {
+    MetadataMismatch {
         /// Which file.
         path: String,
         /// Where they part.
@@ -60,107 +60,107 @@ pub enum CassetteError {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Label {
+struct CassetteHeader {
     segue_cassette: u32,
     /// Whatever whoever recorded wants to know when it is played.
-    cast: Value,
+    metadata: Value,
 }
 
 /// One request and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Exchange {
+struct RecordedExchange {
     method: String,
     /// Without the host: the same answer comes from wherever it is played.
     path: String,
     body: Value,
-    outcome: Outcome,
+    outcome: RecordedOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Outcome {
-    Answered {
+enum RecordedOutcome {
+    Responded {
         status: u16,
         headers: Vec<(String, String)>,
         /// As they came.
-        pieces: Vec<String>,
+        chunks: Vec<String>,
         /// How it broke off, if it did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        broke: Option<Failure>,
+        stream_failure: Option<CallFailure>,
     },
     /// There was no answer at all.
-    Failed(Failure),
+    Failed(CallFailure),
 }
 
 /// The path and query of an address.
-fn path_of(url: &str) -> String {
+fn url_path_and_query(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or_else(|| "/".to_owned(), |start| rest[start..].to_owned())
 }
 
-fn body_of(text: &str) -> Value {
+fn parse_json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
 /// Where two values part.
 #[derive(Debug, Default)]
-struct Differences {
+struct JsonDifferences {
     /// Every place, and how, in the order of the first.
-    told: Vec<String>,
+    descriptions: Vec<String>,
     /// How many values are not the same.
     distance: usize,
 }
 
-fn differences(known: &Value, asked: &Value) -> Differences {
-    let mut found = Differences::default();
-    compare("", known, asked, &mut found);
+fn diff_json(recorded: &Value, actual: &Value) -> JsonDifferences {
+    let mut found = JsonDifferences::default();
+    collect_json_differences("", recorded, actual, &mut found);
     found
 }
 
-fn compare(place: &str, known: &Value, asked: &Value, found: &mut Differences) {
-    match (known, asked) {
-        _ if known == asked => {}
+fn collect_json_differences(path: &str, recorded: &Value, actual: &Value, found: &mut JsonDifferences) {
+    match (recorded, actual) {
+        _ if recorded == actual => {}
         (Value::Object(known), Value::Object(asked)) => {
             let more = asked.keys().filter(|key| !known.contains_key(*key));
             for key in known.keys().chain(more) {
                 let at = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
-                compare(&format!("{place}/{key}"), &at(known), &at(asked), found);
+                collect_json_differences(&format!("{path}/{key}"), &at(known), &at(asked), found);
             }
         }
         (Value::Array(known), Value::Array(asked)) => {
             for (index, (known, asked)) in known.iter().zip(asked).enumerate() {
-                compare(&format!("{place}/{index}"), known, asked, found);
+                collect_json_differences(&format!("{path}/{index}"), known, asked, found);
             }
             if known.len() != asked.len() {
                 let common = known.len().min(asked.len());
-                found.distance += known[common..].iter().chain(&asked[common..]).map(leaves).sum::<usize>();
-                found.told.push(format!("{place}: {} recorded, {} asked", known.len(), asked.len()));
+                found.distance += known[common..].iter().chain(&asked[common..]).map(count_json_leaves).sum::<usize>();
+                found.descriptions.push(format!("{path}: {} recorded, {} asked", known.len(), asked.len()));
             }
         }
         _ => {
-            found.distance += leaves(known).max(leaves(asked));
-            found.told.push(format!("{place}: recorded {}, asked {}", quoted(known), quoted(asked)));
+            found.distance += count_json_leaves(recorded).max(count_json_leaves(actual));
+            found.descriptions.push(format!("{path}: recorded {}, asked {}", quote_json(recorded), quote_json(actual)));
         }
     }
 }
 
 /// How many values there are in one.
-fn leaves(value: &Value) -> usize {
+fn count_json_leaves(value: &Value) -> usize {
     match value {
-        Value::Array(values) => values.iter().map(leaves).sum::<usize>().max(1),
-        Value::Object(values) => values.values().map(leaves).sum::<usize>().max(1),
+        Value::Array(values) => values.iter().map(count_json_leaves).sum::<usize>().max(1),
+        Value::Object(values) => values.values().map(count_json_leaves).sum::<usize>().max(1),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 
-fn quoted(value: &Value) -> String {
+fn quote_json(value: &Value) -> String {
     let text = value.to_string();
     let start: String = text.chars().take(QUOTED_CHARS_MAX).collect();
     if start.len() < text.len() { format!("{start}…") } else { start }
 }
 
 /// Reads a cassette.
-fn read(path: &Path) -> Result<(Label, Vec<Exchange>), CassetteError> {
+fn read_cassette(path: &Path) -> Result<(CassetteHeader, Vec<RecordedExchange>), CassetteError> {
     let named = || path.display().to_string();
     let io = |source| CassetteError::Io { path: named(), source };
     let bytes = std::fs::metadata(path).map_err(io)?.len();
@@ -168,12 +168,13 @@ fn read(path: &Path) -> Result<(Label, Vec<Exchange>), CassetteError> {
         return Err(CassetteError::TooLong { path: named(), bytes });
     }
     let text = std::fs::read_to_string(path).map_err(io)?;
-    let wrong = |line: usize, wrong: String| CassetteError::NotOne { path: named(), line, wrong };
+    let wrong = |line: usize, wrong: String| CassetteError::InvalidFormat { path: named(), line, wrong };
     let mut lines = text.lines().enumerate().map(|(place, line)| (place + 1, line));
     let (_, first) = lines.next().ok_or_else(|| wrong(1, "is missing".to_owned()))?;
-    let label: Label = serde_json::from_str(first).map_err(|_| wrong(1, "does not say that it is one".to_owned()))?;
-    if label.segue_cassette != FORMAT {
-        return Err(wrong(1, format!("is of format {}, and {FORMAT} is what we know", label.segue_cassette)));
+    let label: CassetteHeader =
+        serde_json::from_str(first).map_err(|_| wrong(1, "does not say that it is one".to_owned()))?;
+    if label.segue_cassette != CASSETTE_FORMAT {
+        return Err(wrong(1, format!("is of format {}, and {CASSETTE_FORMAT} is what we know", label.segue_cassette)));
     }
     let mut exchanges = Vec::new();
     for (place, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {

@@ -8,7 +8,7 @@ pub mod card;
 pub mod cassette;
 pub mod catalog;
 pub mod collect;
-pub mod discover;
+pub mod discovery;
 pub mod http;
 pub mod limits;
 pub mod model;
@@ -22,14 +22,17 @@ mod suggest;
 mod template;
 mod text;
 
-pub use card::{ModelCard, Price};
-pub use catalog::Catalog;
-pub use collect::collect;
-pub use model::{CallFacts, Chunk, ChunkStream, Description, Finish, Growth, Hints, Kind, Model, Request};
-pub use registry::Models;
-pub use rehearsal::Rehearsal;
-pub use scripted::Scripted;
-pub use vendor::Vendor;
+pub use card::{ModelCard, TokenPrice};
+pub use catalog::ModelCatalog;
+pub use collect::collect_reply;
+pub use model::{
+    CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, PromptCaching, RehearsalHints,
+    ReplyChunk, ReplyChunkStream, ReplyFinish,
+};
+pub use registry::ModelRegistry;
+pub use rehearsal::RehearsalModel;
+pub use scripted::ScriptedModel;
+pub use vendor::VendorModel;
 
 /// The page's Rust example runs as a documentation test; its scenarios are played in the tests.
 #[cfg(doctest)]

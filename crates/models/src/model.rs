@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
 use segue_core::ids::{AgentName, AskName, CallId, FlowName, PhaseName, RoleName, SessionId, TurnId};
-use segue_core::prompt::{Failure, Prompt, Stop, ToolCall, Usage};
+use segue_core::prompt::{CallFailure, Prompt, StopReason, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 
 /// An answer on its way. It ends with [`Chunk::Finish`] or with a failure; anything else is a broken stream.
-pub type ChunkStream = BoxStream<'static, Result<Chunk, Failure>>;
+pub type ReplyChunkStream = BoxStream<'static, Result<ReplyChunk, CallFailure>>;
 
 /// Something that answers prompts.
-pub trait Model: Send + Sync + fmt::Debug {
+pub trait LanguageModel: Send + Sync + fmt::Debug {
     /// Starts a call. Nothing need happen before the stream is polled; dropping the stream cancels the call.
-    fn stream(&self, request: Request) -> ChunkStream;
+    fn stream(&self, request: ModelRequest) -> ReplyChunkStream;
 
     /// What this is, for people and for budgets.
-    fn describe(&self) -> Description;
+    fn describe(&self) -> ModelDescription;
 
     /// Who serves it and where, if somebody does: when one model cannot be reached there, the others cannot either.
     fn provider(&self) -> Option<&str> {
@@ -28,30 +28,30 @@ pub trait Model: Send + Sync + fmt::Debug {
 
 /// One call to a model.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct ModelRequest {
     /// What the model is sent.
     pub prompt: Arc<Prompt>,
     /// Its tokens, as far as we can count them; what an answer may take beside them depends on it.
     pub prompt_tokens: u32,
     /// Whether more will follow this prompt.
-    pub growth: Growth,
+    pub caching: PromptCaching,
     /// What the call is to the engine. A vendor's model never looks at it.
-    pub call: CallFacts,
+    pub metadata: CallMetadata,
 }
 
 /// Whether a later prompt begins with this one: what a vendor's cache is worth filling for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Growth {
+pub enum PromptCaching {
     /// The thread goes on.
     #[default]
-    Grows,
+    WholePrompt,
     /// The call remembers nothing; at most its instructions come again.
-    Ends,
+    SystemOnly,
 }
 
 /// Where in a conversation a call stands: what a stand-in for a model may match on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallFacts {
+pub struct CallMetadata {
     /// The session.
     pub session: SessionId,
     /// Its flow.
@@ -73,10 +73,10 @@ pub struct CallFacts {
     /// Which try this is; the first is 1.
     pub attempt: u32,
     /// What the flow tells a stand-in about this call.
-    pub hints: Hints,
+    pub hints: RehearsalHints,
 }
 
-impl CallFacts {
+impl CallMetadata {
     /// The facts every call has; the rest absent, first attempt.
     #[must_use]
     pub fn new(session: SessionId, flow: FlowName, role: RoleName, ask: AskName, call: CallId) -> Self {
@@ -91,7 +91,7 @@ impl CallFacts {
             turn: None,
             call,
             attempt: 1,
-            hints: Hints::default(),
+            hints: RehearsalHints::default(),
         }
     }
 }
@@ -99,15 +99,15 @@ impl CallFacts {
 /// A flow's advice to a stand-in. It never reaches a vendor.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hints {
+pub struct RehearsalHints {
     /// What the rehearsal model shall answer, with placeholders such as `{{last}}` and `{{topic}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rehearse: Option<String>,
+    pub reply_template: Option<String>,
 }
 
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Chunk {
+pub enum ReplyChunk {
     /// More of what it says.
     Text(String),
     /// More of what it thinks aloud.
@@ -115,29 +115,29 @@ pub enum Chunk {
     /// A whole tool call; a vendor's fragments are put together before they get here.
     ToolCall(ToolCall),
     /// What the vendor wants to see again with this answer when the conversation goes on.
-    Seal(String),
+    VendorState(String),
     /// Nothing to tell, but the answer is on its way.
-    Alive,
+    KeepAlive,
     /// The end.
-    Finish(Finish),
+    Finish(ReplyFinish),
 }
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Finish {
+pub struct ReplyFinish {
     /// Why.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// The vendor's own figures, if it gave any.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// How much of that an answer took that was sent back before this one.
-    pub sent_back: Option<Usage>,
+    pub rejected_usage: Option<TokenUsage>,
 }
 
 /// What a model is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
+pub struct ModelDescription {
     /// Of what kind.
-    pub kind: Kind,
+    pub kind: ModelSource,
     /// For people's eyes.
     pub label: String,
     /// How many tokens fit into prompt and answer together.
@@ -147,7 +147,7 @@ pub struct Description {
 /// The kinds of model there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ModelSource {
     /// A real model, here or over the network.
     Vendor,
     /// Answers from a scenario file.
@@ -156,7 +156,7 @@ pub enum Kind {
     Rehearsal,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Vendor => "vendor",

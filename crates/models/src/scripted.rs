@@ -3,14 +3,14 @@
 //!
 //! The file format is described in `docs/scripted-model.md`.
 
-mod answer;
-mod entry;
 mod glob;
 mod matching;
-mod miss;
-mod reader;
+mod mismatch_report;
+mod number_range;
+mod playback_builder;
 mod scenario;
-mod span;
+mod scenario_reader;
+mod scripted_reply;
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -18,83 +18,83 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::prompt::Prompt;
 
-pub use self::entry::Entry;
-pub use self::reader::ScenarioError;
-pub use self::scenario::{Expect, Say, Scenario};
+pub use self::scenario::{Scenario, ScenarioMessage, TurnExpectation};
+pub use self::scenario_reader::ScenarioError;
+pub use self::scripted_reply::ScriptedReply;
 
-use self::matching::Call;
-use crate::limits::{SEEN_MAX, STAND_IN_WINDOW_TOKENS};
-use crate::model::{CallFacts, ChunkStream, Description, Kind, Model, Request};
-use crate::playback::{Beat, Playback};
+use self::matching::MatchableCall;
+use crate::limits::{RECEIVED_REQUESTS_MAX, SIMULATED_WINDOW_TOKENS};
+use crate::model::{CallMetadata, LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunkStream};
+use crate::playback::{PlaybackStep, ReplyPlayback};
 use crate::text;
 
 /// A model that answers from a scenario. Clones share what was used and seen.
 #[derive(Debug, Clone)]
-pub struct Scripted {
-    inner: Arc<Inner>,
+pub struct ScriptedModel {
+    inner: Arc<ScriptedModelInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ScriptedModelInner {
     scenario: Scenario,
     window_tokens: u32,
-    seen_max: usize,
-    state: Mutex<State>,
+    received_requests_max: usize,
+    state: Mutex<ScriptedModelState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    uses: Vec<u32>,
+struct ScriptedModelState {
+    reply_uses: Vec<u32>,
     default_uses: u32,
-    calls: u64,
-    seen: VecDeque<Seen>,
+    call_count: u64,
+    received_requests: VecDeque<ReceivedRequest>,
 }
 
 /// A request the model got.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// What it was sent.
     pub prompt: Arc<Prompt>,
     /// What the call was to the engine.
-    pub call: CallFacts,
+    pub metadata: CallMetadata,
     /// Who answered.
-    pub answered: Answered,
+    pub answered_by: AnsweredBy,
 }
 
 /// Who answered a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnsweredBy {
     /// The entry with this number, counted from 1.
     Reply(usize),
     /// The default.
     Default,
     /// Nobody: the call failed.
-    Nobody,
+    NoReply,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// The last user message.
     #[must_use]
-    pub fn last(&self) -> String {
-        text::last_user(&self.prompt)
+    pub fn last_user_text(&self) -> String {
+        text::last_user_text(&self.prompt)
     }
 
     /// The standing instructions.
     #[must_use]
-    pub fn system(&self) -> String {
-        text::system(&self.prompt)
+    pub fn system_text(&self) -> String {
+        text::system_text(&self.prompt)
     }
 }
 
 /// Puts a scripted model together in code.
 #[derive(Debug, Clone, Default)]
-pub struct Builder {
+pub struct ScriptedModelBuilder {
     scenario: Scenario,
     window_tokens: Option<u32>,
-    seen_max: Option<usize>,
+    received_requests_max: Option<usize>,
 }
 
-impl Builder {
+impl ScriptedModelBuilder {
     /// What to call it.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -104,14 +104,14 @@ impl Builder {
 
     /// Adds an answer, after those already there.
     #[must_use]
-    pub fn reply(mut self, entry: Entry) -> Self {
+    pub fn reply(mut self, entry: ScriptedReply) -> Self {
         self.scenario.replies.push(entry);
         self
     }
 
     /// The answer to calls no other entry is for; its own conditions are not looked at.
     #[must_use]
-    pub fn otherwise(mut self, entry: Entry) -> Self {
+    pub fn default_reply(mut self, entry: ScriptedReply) -> Self {
         self.scenario.default = Some(entry);
         self
     }
@@ -125,33 +125,33 @@ impl Builder {
 
     /// How many requests it remembers; the oldest are forgotten first.
     #[must_use]
-    pub fn seen_max(mut self, requests: usize) -> Self {
-        self.seen_max = Some(requests);
+    pub fn received_requests_max(mut self, requests: usize) -> Self {
+        self.received_requests_max = Some(requests);
         self
     }
 
     /// The model.
     #[must_use]
-    pub fn build(self) -> Scripted {
+    pub fn build(self) -> ScriptedModel {
         let uses = vec![0; self.scenario.replies.len()];
-        Scripted {
-            inner: Arc::new(Inner {
+        ScriptedModel {
+            inner: Arc::new(ScriptedModelInner {
                 scenario: self.scenario,
-                window_tokens: self.window_tokens.unwrap_or(STAND_IN_WINDOW_TOKENS),
-                seen_max: self.seen_max.unwrap_or(SEEN_MAX),
-                state: Mutex::new(State { uses, ..State::default() }),
+                window_tokens: self.window_tokens.unwrap_or(SIMULATED_WINDOW_TOKENS),
+                received_requests_max: self.received_requests_max.unwrap_or(RECEIVED_REQUESTS_MAX),
+                state: Mutex::new(ScriptedModelState { reply_uses: uses, ..ScriptedModelState::default() }),
             }),
         }
     }
 }
 
-impl From<Scenario> for Builder {
+impl From<Scenario> for ScriptedModelBuilder {
     fn from(scenario: Scenario) -> Self {
         Self { scenario, ..Self::default() }
     }
 }
 
-impl FromStr for Scripted {
+impl FromStr for ScriptedModel {
     type Err = ScenarioError;
 
     /// Reads a scenario file's text.
@@ -160,17 +160,17 @@ impl FromStr for Scripted {
     }
 }
 
-impl Scripted {
+impl ScriptedModel {
     /// A model that plays this scenario.
     #[must_use]
     pub fn new(scenario: Scenario) -> Self {
-        Builder::from(scenario).build()
+        ScriptedModelBuilder::from(scenario).build()
     }
 
     /// A model put together in code.
     #[must_use]
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> ScriptedModelBuilder {
+        ScriptedModelBuilder::default()
     }
 
     /// What it plays.
@@ -181,66 +181,86 @@ impl Scripted {
 
     /// The requests it got, oldest first, as far as it remembers.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
-        self.state().seen.iter().cloned().collect()
+    pub fn received_requests(&self) -> Vec<ReceivedRequest> {
+        self.lock_state().received_requests.iter().cloned().collect()
     }
 
     /// How many requests it got.
     #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.state().calls
+    pub fn call_count(&self) -> u64 {
+        self.lock_state().call_count
     }
 
     /// The entries that never answered a call, such as `[[reply]] 3 (line 12)`: what a finished test may want to be empty.
     #[must_use]
-    pub fn unused(&self) -> Vec<String> {
-        let state = self.state();
-        let entries = self.inner.scenario.replies.iter().zip(&state.uses).enumerate();
-        entries.filter(|(_, (_, used))| **used == 0).map(|(index, (entry, _))| miss::place(index, entry)).collect()
+    pub fn unused_replies(&self) -> Vec<String> {
+        let state = self.lock_state();
+        let entries = self.inner.scenario.replies.iter().zip(&state.reply_uses).enumerate();
+        entries
+            .filter(|(_, (_, used))| **used == 0)
+            .map(|(index, (entry, _))| mismatch_report::reply_label(index, entry))
+            .collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, ScriptedModelState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, state: &mut State, call: &Call<'_>) -> (Answered, Playback) {
+    fn select_reply(&self, state: &mut ScriptedModelState, call: &MatchableCall<'_>) -> (AnsweredBy, ReplyPlayback) {
         let Scenario { replies, default, .. } = &self.inner.scenario;
-        let found = replies.iter().zip(&mut state.uses).enumerate().find(|(_, (entry, used))| {
+        let found = replies.iter().zip(&mut state.reply_uses).enumerate().find(|(_, (entry, used))| {
             entry.times.is_none_or(|times| **used < times) && entry.when.mismatches(call).next().is_none()
         });
         if let Some((index, (entry, used))) = found {
             *used = used.saturating_add(1);
             let number = index + 1;
-            return (Answered::Reply(number), answer::prepare(&entry.then, call, &number.to_string(), *used));
+            return (
+                AnsweredBy::Reply(number),
+                playback_builder::build_playback(&entry.then, call, &number.to_string(), *used),
+            );
         }
         match default {
             Some(entry) => {
                 state.default_uses = state.default_uses.saturating_add(1);
-                (Answered::Default, answer::prepare(&entry.then, call, "default", state.default_uses))
+                (
+                    AnsweredBy::Default,
+                    playback_builder::build_playback(&entry.then, call, "default", state.default_uses),
+                )
             }
-            None => (Answered::Nobody, Playback::new([Beat::Fail(miss::failure(call, replies, &state.uses))])),
+            None => (
+                AnsweredBy::NoReply,
+                ReplyPlayback::new([PlaybackStep::Fail(mismatch_report::no_matching_reply_failure(
+                    call,
+                    replies,
+                    &state.reply_uses,
+                ))]),
+            ),
         }
     }
 }
 
-impl Model for Scripted {
+impl LanguageModel for ScriptedModel {
     /// The entry is chosen here, not when the stream is polled, so the order of calls alone decides who gets what.
-    fn stream(&self, request: Request) -> ChunkStream {
-        let mut state = self.state();
-        let (answered, playback) = self.answer(&mut state, &Call::of(&request));
-        state.calls += 1;
-        state.seen.push_back(Seen { prompt: request.prompt, call: request.call, answered });
-        while state.seen.len() > self.inner.seen_max {
-            state.seen.pop_front();
+    fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
+        let mut state = self.lock_state();
+        let (answered, playback) = self.select_reply(&mut state, &MatchableCall::new(&request));
+        state.call_count += 1;
+        state.received_requests.push_back(ReceivedRequest {
+            prompt: request.prompt,
+            metadata: request.metadata,
+            answered_by: answered,
+        });
+        while state.received_requests.len() > self.inner.received_requests_max {
+            state.received_requests.pop_front();
         }
         playback.into_stream()
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> ModelDescription {
         let label = match &self.inner.scenario.name {
             Some(name) => format!("scripted: {name}"),
             None => "scripted".to_owned(),
         };
-        Description { kind: Kind::Scripted, label, window_tokens: self.inner.window_tokens }
+        ModelDescription { kind: ModelSource::Scripted, label, window_tokens: self.inner.window_tokens }
     }
 }

@@ -1,21 +1,21 @@
 //! Finds the name somebody probably meant.
 
-const SIMILAR_ENOUGH: f64 = 0.8;
+const SIMILARITY_THRESHOLD: f64 = 0.8;
 
 /// The known name most like `given`, if any is like it at all.
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn find_similar_name<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     known
         .into_iter()
         .map(|name| (strsim::jaro_winkler(&given, &name.to_lowercase()), name))
-        .filter(|(likeness, _)| *likeness >= SIMILAR_ENOUGH)
+        .filter(|(likeness, _)| *likeness >= SIMILARITY_THRESHOLD)
         .max_by(|left, right| left.0.total_cmp(&right.0))
         .map(|(_, name)| name)
 }
 
 /// `; did you mean …?` or nothing.
-pub(crate) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(given, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+pub(crate) fn did_you_mean_suffix<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    find_similar_name(given, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
 #[cfg(test)]
@@ -25,9 +25,9 @@ mod tests {
     #[test]
     fn a_slip_finds_its_name_and_nonsense_finds_none() {
         let known = ["contains", "pattern", "phase"];
-        assert_eq!(nearest("contians", known), Some("contains"));
-        assert_eq!(nearest("PHASE", known), Some("phase"));
-        assert_eq!(nearest("xylophone", known), None);
-        assert_eq!(nearest("", known), None);
+        assert_eq!(find_similar_name("contians", known), Some("contains"));
+        assert_eq!(find_similar_name("PHASE", known), Some("phase"));
+        assert_eq!(find_similar_name("xylophone", known), None);
+        assert_eq!(find_similar_name("", known), None);
     }
 }

@@ -5,19 +5,19 @@
 use crate::limits::{PLACEHOLDER_BYTES_MAX, TEMPLATE_LINE_CHARS_MAX};
 use serde_json::Value;
 
-use crate::suggest::did_you_mean;
-use crate::text::shorten;
+use crate::suggest::did_you_mean_suffix;
+use crate::text::shorten_to_line;
 
-const FILTERS: [&str; 2] = ["json", "line"];
+const TEMPLATE_FILTERS: [&str; 2] = ["json", "line"];
 
 /// Fills in what `value` knows; the rest stays as it is.
-pub(crate) fn render(text: &str, value: &impl Fn(&str) -> Option<String>) -> String {
+pub(crate) fn render_template(text: &str, lookup: &impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
-    for part in parts(text) {
+    for part in split_template(text) {
         match part {
-            Part::Plain(plain) => out.push_str(plain),
-            Part::Hole { whole, name, filter } => {
-                match value(name).and_then(|found| apply(filter, found)) {
+            TemplatePart::Literal(plain) => out.push_str(plain),
+            TemplatePart::Placeholder { source: whole, name, filter } => {
+                match lookup(name).and_then(|found| apply_template_filter(filter, found)) {
                     Some(found) => out.push_str(&found),
                     None => out.push_str(whole),
                 };
@@ -28,13 +28,13 @@ pub(crate) fn render(text: &str, value: &impl Fn(&str) -> Option<String>) -> Str
 }
 
 /// Fills in every string of a JSON value, so that it stays JSON whatever the values hold.
-pub(crate) fn render_json(json: &Value, value: &impl Fn(&str) -> Option<String>) -> Value {
+pub(crate) fn render_json_template(json: &Value, lookup: &impl Fn(&str) -> Option<String>) -> Value {
     match json {
-        Value::String(text) => Value::String(render(text, value)),
-        Value::Array(items) => items.iter().map(|item| render_json(item, value)).collect(),
+        Value::String(text) => Value::String(render_template(text, lookup)),
+        Value::Array(items) => items.iter().map(|item| render_json_template(item, lookup)).collect(),
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, field)| (key.clone(), render_json(field, value)))
+            .map(|(key, field)| (key.clone(), render_json_template(field, lookup)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
         Value::Null | Value::Bool(_) | Value::Number(_) => json.clone(),
@@ -42,14 +42,14 @@ pub(crate) fn render_json(json: &Value, value: &impl Fn(&str) -> Option<String>)
 }
 
 /// Complains about the first placeholder that is not known.
-pub(crate) fn check(text: &str, known: &[&str]) -> Result<(), String> {
-    for part in parts(text) {
-        let Part::Hole { whole, name, filter } = part else { continue };
+pub(crate) fn check_template(text: &str, known: &[&str]) -> Result<(), String> {
+    for part in split_template(text) {
+        let TemplatePart::Placeholder { source: whole, name, filter } = part else { continue };
         if !known.contains(&name) {
-            let guess = did_you_mean(name, known.iter().copied());
+            let guess = did_you_mean_suffix(name, known.iter().copied());
             return Err(format!("unknown placeholder `{whole}`{guess} (`raw = true` leaves braces alone)"));
         }
-        if let Some(filter) = filter.filter(|filter| !FILTERS.contains(filter)) {
+        if let Some(filter) = filter.filter(|filter| !TEMPLATE_FILTERS.contains(filter)) {
             return Err(format!("unknown filter `{filter}` in `{whole}`; there are `json` and `line`"));
         }
     }
@@ -57,24 +57,24 @@ pub(crate) fn check(text: &str, known: &[&str]) -> Result<(), String> {
 }
 
 /// [`check`], for every string of a JSON value.
-pub(crate) fn check_json(json: &Value, known: &[&str]) -> Result<(), String> {
+pub(crate) fn check_json_template(json: &Value, known: &[&str]) -> Result<(), String> {
     match json {
-        Value::String(text) => check(text, known),
-        Value::Array(items) => items.iter().try_for_each(|item| check_json(item, known)),
-        Value::Object(fields) => fields.values().try_for_each(|field| check_json(field, known)),
+        Value::String(text) => check_template(text, known),
+        Value::Array(items) => items.iter().try_for_each(|item| check_json_template(item, known)),
+        Value::Object(fields) => fields.values().try_for_each(|field| check_json_template(field, known)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }
 
-enum Part<'t> {
-    Plain(&'t str),
-    Hole { whole: &'t str, name: &'t str, filter: Option<&'t str> },
+enum TemplatePart<'t> {
+    Literal(&'t str),
+    Placeholder { source: &'t str, name: &'t str, filter: Option<&'t str> },
 }
 
-fn apply(filter: Option<&str>, found: String) -> Option<String> {
+fn apply_template_filter(filter: Option<&str>, found: String) -> Option<String> {
     match filter {
         None => Some(found),
-        Some("line") => Some(shorten(&found, TEMPLATE_LINE_CHARS_MAX)),
+        Some("line") => Some(shorten_to_line(&found, TEMPLATE_LINE_CHARS_MAX)),
         Some("json") => {
             let quoted = Value::String(found).to_string();
             Some(quoted[1..quoted.len() - 1].to_owned())
@@ -83,13 +83,13 @@ fn apply(filter: Option<&str>, found: String) -> Option<String> {
     }
 }
 
-fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
+fn split_template(text: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
-        if let Some((part, length)) = hole(rest) {
+        if let Some((part, length)) = parse_placeholder(rest) {
             rest = &rest[length..];
             return Some(part);
         }
@@ -98,11 +98,11 @@ fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
         let length = rest[first..].find("{{").map_or(rest.len(), |at| first + at);
         let (plain, after) = rest.split_at(length);
         rest = after;
-        Some(Part::Plain(plain))
+        Some(TemplatePart::Literal(plain))
     })
 }
 
-fn hole(text: &str) -> Option<(Part<'_>, usize)> {
+fn parse_placeholder(text: &str) -> Option<(TemplatePart<'_>, usize)> {
     let inner = text.strip_prefix("{{")?;
     let inner = &inner[..inner.floor_char_boundary(PLACEHOLDER_BYTES_MAX)];
     let inner = &inner[..inner.find("}}")?];
@@ -115,7 +115,7 @@ fn hole(text: &str) -> Option<(Part<'_>, usize)> {
         return None;
     }
     let length = inner.len() + 4;
-    Some((Part::Hole { whole: &text[..length], name, filter }, length))
+    Some((TemplatePart::Placeholder { source: &text[..length], name, filter }, length))
 }
 
 #[cfg(test)]
@@ -135,33 +135,33 @@ mod tests {
 
     #[test]
     fn known_names_are_filled_once_and_others_stay() {
-        assert_eq!(render("a {{turn}} b {{ turn }} {{other}} {{", &value), "a 2 b 2 {{other}} {{");
-        assert_eq!(render("{{last}}", &value), "say \"{{turn}}\"\nplease");
-        assert_eq!(render("{{last|line}}", &value), "say \"{{turn}}\" please");
-        assert_eq!(render("{\"x\": \"{{last|json}}\"}", &value), r#"{"x": "say \"{{turn}}\"\nplease"}"#);
-        assert_eq!(render("{{{turn}}}", &value), "{2}");
-        assert_eq!(render("{{turn|loud}} {{Not A Name}}", &value), "{{turn|loud}} {{Not A Name}}");
+        assert_eq!(render_template("a {{turn}} b {{ turn }} {{other}} {{", &value), "a 2 b 2 {{other}} {{");
+        assert_eq!(render_template("{{last}}", &value), "say \"{{turn}}\"\nplease");
+        assert_eq!(render_template("{{last|line}}", &value), "say \"{{turn}}\" please");
+        assert_eq!(render_template("{\"x\": \"{{last|json}}\"}", &value), r#"{"x": "say \"{{turn}}\"\nplease"}"#);
+        assert_eq!(render_template("{{{turn}}}", &value), "{2}");
+        assert_eq!(render_template("{{turn|loud}} {{Not A Name}}", &value), "{{turn|loud}} {{Not A Name}}");
     }
 
     #[test]
     fn a_filled_json_value_stays_json() {
-        let filled = render_json(&json!({"a": ["{{last}}", 1], "{{turn}}": null}), &value);
+        let filled = render_json_template(&json!({"a": ["{{last}}", 1], "{{turn}}": null}), &value);
         assert_eq!(filled, json!({"a": ["say \"{{turn}}\"\nplease", 1], "{{turn}}": null}));
     }
 
     #[test]
     fn an_unknown_placeholder_is_named_with_a_guess() {
-        assert_eq!(check("{{turn}} {{ not one }} {}", &["turn"]), Ok(()));
-        let complaint = check("{{trun}}", &["last", "turn"]).expect_err("unknown");
+        assert_eq!(check_template("{{turn}} {{ not one }} {}", &["turn"]), Ok(()));
+        let complaint = check_template("{{trun}}", &["last", "turn"]).expect_err("unknown");
         assert!(complaint.starts_with("unknown placeholder `{{trun}}`; did you mean `turn`?"), "{complaint}");
-        assert!(check("{{turn|loud}}", &["turn"]).expect_err("unknown").contains("unknown filter `loud`"));
-        assert!(check_json(&json!({"a": ["{{x}}"]}), &["turn"]).is_err());
+        assert!(check_template("{{turn|loud}}", &["turn"]).expect_err("unknown").contains("unknown filter `loud`"));
+        assert!(check_json_template(&json!({"a": ["{{x}}"]}), &["turn"]).is_err());
     }
 
     proptest! {
         #[test]
         fn a_text_without_known_names_is_unchanged(text in "[{}a|\\PC]*") {
-            prop_assert_eq!(render(&text, &|_| None), text);
+            prop_assert_eq!(render_template(&text, &|_| None), text);
         }
     }
 }

@@ -1,26 +1,41 @@
 //! Small questions about texts and prompts: what was said last, how to quote it briefly, where it may be cut.
 
-use segue_core::prompt::{Message, Prompt, Speaker};
+use segue_core::prompt::{ChatRole, Prompt, PromptMessage};
 
 /// The newest message put to the model; empty if there is none.
-pub(crate) fn last_user(prompt: &Prompt) -> String {
-    prompt.messages.iter().rev().find(|message| message.speaker == Speaker::User).map(Message::text).unwrap_or_default()
+pub(crate) fn last_user_text(prompt: &Prompt) -> String {
+    prompt
+        .messages
+        .iter()
+        .rev()
+        .find(|message| message.chat_role == ChatRole::User)
+        .map(PromptMessage::text)
+        .unwrap_or_default()
 }
 
 /// The oldest message put to the model; empty if there is none.
-pub(crate) fn first_user(prompt: &Prompt) -> String {
-    prompt.messages.iter().find(|message| message.speaker == Speaker::User).map(Message::text).unwrap_or_default()
+pub(crate) fn first_user_text(prompt: &Prompt) -> String {
+    prompt
+        .messages
+        .iter()
+        .find(|message| message.chat_role == ChatRole::User)
+        .map(PromptMessage::text)
+        .unwrap_or_default()
 }
 
 /// The standing instructions, one after the other.
-pub(crate) fn system(prompt: &Prompt) -> String {
-    let texts: Vec<_> =
-        prompt.messages.iter().filter(|message| message.speaker == Speaker::System).map(Message::text).collect();
+pub(crate) fn system_text(prompt: &Prompt) -> String {
+    let texts: Vec<_> = prompt
+        .messages
+        .iter()
+        .filter(|message| message.chat_role == ChatRole::System)
+        .map(PromptMessage::text)
+        .collect();
     texts.join("\n\n")
 }
 
 /// `text` on one line, at most `chars_max` characters, with an ellipsis if something was left out.
-pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
+pub(crate) fn shorten_to_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut count = 0;
     for word in text.split_whitespace() {
@@ -43,42 +58,42 @@ pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
 }
 
 /// The longest beginning of `text` that is no longer than `bytes_max` and ends between two characters.
-pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+pub(crate) fn truncate_to_bytes(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// A text in pieces, made as they are asked for.
 #[derive(Debug)]
-pub(crate) enum Pieces {
+pub(crate) enum TextChunks {
     /// As they were given.
-    Given(std::vec::IntoIter<String>),
+    Predefined(std::vec::IntoIter<String>),
     /// Cut every so many characters.
-    Cut { text: String, from: usize, chars: usize },
+    FixedLength { text: String, offset: usize, chunk_chars: usize },
 }
 
-impl Pieces {
-    pub(crate) fn given(pieces: Vec<String>) -> Self {
-        Self::Given(pieces.into_iter())
+impl TextChunks {
+    pub(crate) fn from_chunks(chunks: Vec<String>) -> Self {
+        Self::Predefined(chunks.into_iter())
     }
 
     /// Cuts `text` every `chars` characters (at least one).
-    pub(crate) fn cut(text: String, chars: usize) -> Self {
-        Self::Cut { text, from: 0, chars: chars.max(1) }
+    pub(crate) fn split_every(text: String, chars: usize) -> Self {
+        Self::FixedLength { text, offset: 0, chunk_chars: chars.max(1) }
     }
 
     /// The whole text as one piece; none if it is empty.
-    pub(crate) fn whole(text: String) -> Self {
-        Self::cut(text, usize::MAX)
+    pub(crate) fn single_chunk(text: String) -> Self {
+        Self::split_every(text, usize::MAX)
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for TextChunks {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
         match self {
-            Self::Given(pieces) => pieces.next(),
-            Self::Cut { text, from, chars } => {
+            Self::Predefined(pieces) => pieces.next(),
+            Self::FixedLength { text, offset: from, chunk_chars: chars } => {
                 let rest = &text[*from..];
                 if rest.is_empty() {
                     return None;
@@ -99,18 +114,18 @@ mod tests {
 
     #[test]
     fn a_long_text_is_quoted_on_one_short_line() {
-        assert_eq!(shorten("  one\n two\tthree ", 50), "one two three");
-        assert_eq!(shorten("one two three", 7), "one two…");
-        assert_eq!(shorten("one two three", 5), "one t…");
-        assert_eq!(shorten("żółć", 2), "żó…");
-        assert_eq!(shorten(&"x".repeat(1 << 20), 4), "xxxx…");
-        assert_eq!(shorten("", 4), "");
+        assert_eq!(shorten_to_line("  one\n two\tthree ", 50), "one two three");
+        assert_eq!(shorten_to_line("one two three", 7), "one two…");
+        assert_eq!(shorten_to_line("one two three", 5), "one t…");
+        assert_eq!(shorten_to_line("żółć", 2), "żó…");
+        assert_eq!(shorten_to_line(&"x".repeat(1 << 20), 4), "xxxx…");
+        assert_eq!(shorten_to_line("", 4), "");
     }
 
     proptest! {
         #[test]
         fn pieces_make_up_the_text_and_none_is_too_long(text in "\\PC*", chars in 0usize..9) {
-            let pieces: Vec<_> = Pieces::cut(text.clone(), chars).collect();
+            let pieces: Vec<_> = TextChunks::split_every(text.clone(), chars).collect();
             prop_assert_eq!(pieces.concat(), text);
             for piece in pieces {
                 prop_assert!((1..=chars.max(1)).contains(&piece.chars().count()));
@@ -119,12 +134,12 @@ mod tests {
 
         #[test]
         fn a_quote_is_never_longer_than_asked(text in "\\PC*", chars in 0usize..40) {
-            prop_assert!(shorten(&text, chars).chars().count() <= chars + 1);
+            prop_assert!(shorten_to_line(&text, chars).chars().count() <= chars + 1);
         }
 
         #[test]
         fn a_cut_is_a_beginning(text in "\\PC*", bytes in 0usize..40) {
-            let start = cut(&text, bytes);
+            let start = truncate_to_bytes(&text, bytes);
             prop_assert!(start.len() <= bytes && text.starts_with(start));
         }
     }

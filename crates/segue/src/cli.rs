@@ -10,14 +10,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[command(name = "segue", version, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
-    pub global: Global,
+    pub global_args: GlobalArgs,
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<CliCommand>,
 }
 
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
-pub struct Global {
+pub struct GlobalArgs {
     /// The configuration file; `segue.toml` here or in the user's configuration folder if not given.
     #[arg(long, global = true, env = "SEGUE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -30,59 +30,59 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the engine behind HTTP, with the web studio; what `segue` alone does.
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Talk.
-    Chat(Chat),
+    Chat(ChatArgs),
     /// Send one message and print the reply.
-    Send(Send),
+    Send(SendArgs),
     /// List sessions, newest first.
-    Sessions(Sessions),
+    Sessions(SessionsArgs),
     /// Show what happened in a session.
-    Show(Show),
+    Show(ShowArgs),
     /// Show what a model was shown in a call, and why.
-    Explain(Explain),
+    Explain(ExplainArgs),
     /// Make one past call once more, beside the conversation, and compare.
-    Recompute(Recompute),
+    Recompute(RecomputeArgs),
     /// Begin a new session with the first part of another.
-    Fork(Fork),
+    Fork(ForkArgs),
     /// Write a session as JSON lines.
-    Export(Export),
+    Export(ExportArgs),
     /// Read a session that was exported.
-    Import(Import),
+    Import(ImportArgs),
     /// Erase a session and all its texts.
-    Delete(Delete),
+    Delete(DeleteArgs),
     /// Give a session a title.
-    Rename(Rename),
+    Rename(RenameArgs),
     /// Stop the turn that a session is in.
-    Cancel(Cancel),
+    Cancel(CancelArgs),
     /// Try the last turn of a session again, which failed.
-    Retry(Retry),
+    Retry(RetryArgs),
     /// Decide about a call whose end is not known.
-    Resolve(Resolve),
+    Resolve(ResolveArgs),
     /// Do what a session's flow offers; `segue flows FLOW` lists it.
-    Do(Do),
+    RunCommand(RunCommandArgs),
     /// Take back what a session wrote last.
-    Undo(Undo),
+    Undo(UndoArgs),
     /// Show where a session's phase graphs stand, or move them.
-    Phase(Phase),
+    Phase(PhaseArgs),
     /// List the kinds of conversation, or show one.
-    Flows(Flows),
+    Flows(FlowsArgs),
     /// List the keys of the server, make one or revoke one.
-    Keys(Keys),
+    Keys(KeysArgs),
     /// Show what is configured, and where each value came from.
     Config,
     /// Check configuration, store and models.
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// List the models at hand, or all that a provider serves.
-    Models(ModelList),
+    Models(ModelsArgs),
     /// Print a completion script for a shell.
-    Completions(Completions),
+    Completions(CompletionsArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct Serve {
+pub struct ServeArgs {
     /// The address to listen on; this machine only if not given. Any other needs a key.
     #[arg(long, env = "SEGUE_ADDRESS", value_name = "IP")]
     pub address: Option<IpAddr>,
@@ -104,15 +104,15 @@ pub struct Serve {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Keys {
+pub struct KeysArgs {
     #[command(subcommand)]
-    pub change: Option<KeyChange>,
+    pub action: Option<KeyAction>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum KeyChange {
+pub enum KeyAction {
     /// Make a key. It is printed once, and nobody can tell it again.
-    Add(KeyAdd),
+    Add(AddKeyArgs),
     /// End a key, at once.
     Revoke {
         /// Its id, as `segue keys` lists it.
@@ -121,7 +121,7 @@ pub enum KeyChange {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct KeyAdd {
+pub struct AddKeyArgs {
     /// What you call it.
     pub name: String,
     /// Limit it to the sessions of this owner.
@@ -133,9 +133,9 @@ pub struct KeyAdd {
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct Chat {
+pub struct ChatArgs {
     #[command(flatten)]
-    pub entry: Entry,
+    pub session_args: SessionArgs,
     /// Talk to the server at this address instead of an engine of its own; a key for it is taken from SEGUE_KEY.
     #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
@@ -143,7 +143,7 @@ pub struct Chat {
 
 /// Which session to speak in, and who answers there.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Entry {
+pub struct SessionArgs {
     /// The kind of conversation, for a new session.
     #[arg(long)]
     pub flow: Option<String>,
@@ -157,15 +157,15 @@ pub struct Entry {
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
-    pub play: Play,
+    pub model_args: ModelArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Send {
+pub struct SendArgs {
     /// What to say; `-` reads it from standard input.
     pub message: String,
     #[command(flatten)]
-    pub entry: Entry,
+    pub session_args: SessionArgs,
     /// What you call this message: sent again under the same key, it is not sent twice.
     #[arg(long)]
     pub key: Option<String>,
@@ -176,7 +176,7 @@ pub struct Send {
 
 /// Who answers.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Play {
+pub struct ModelArgs {
     /// The model for everybody: one that is configured, or PROVIDER/MODEL.
     #[arg(long, conflicts_with_all = ["script", "replay"])]
     pub model: Option<String>,
@@ -189,20 +189,20 @@ pub struct Play {
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// Make one short call to each model that plays a role, to see that it answers. It may be billed.
     #[arg(long = "try")]
-    pub try_out: bool,
+    pub call_models: bool,
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct ModelList {
+pub struct ModelsArgs {
     /// Ask this provider what it serves.
     pub provider: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Sessions {
+pub struct SessionsArgs {
     /// Only those in which this was said.
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
@@ -215,7 +215,7 @@ pub struct Sessions {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Show {
+pub struct ShowArgs {
     /// Its name, the beginning of its name, or `last`.
     #[arg(default_value = "last")]
     pub session: String,
@@ -229,10 +229,10 @@ pub struct Show {
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue explain [OPTIONS] [SESSION] <CALL>")]
-pub struct Explain {
+pub struct ExplainArgs {
     /// The session (the newest if not given), and the call, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
-    pub what: Vec<String>,
+    pub session_and_call: Vec<String>,
     /// Print the exact prompt.
     #[arg(long)]
     pub bytes: bool,
@@ -243,10 +243,10 @@ pub struct Explain {
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
-pub struct Recompute {
+pub struct RecomputeArgs {
     /// The session (the newest if not given), and the call, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
-    pub what: Vec<String>,
+    pub session_and_call: Vec<String>,
     /// Ask this model instead.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
@@ -259,7 +259,7 @@ pub struct Recompute {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Fork {
+pub struct ForkArgs {
     /// The session to branch from.
     pub session: String,
     /// Up to the end of this turn (`t3`), or up to this event (`17`).
@@ -271,7 +271,7 @@ pub struct Fork {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Export {
+pub struct ExportArgs {
     /// The session to write.
     pub session: String,
     /// Where to; standard output if not given.
@@ -280,7 +280,7 @@ pub struct Export {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Import {
+pub struct ImportArgs {
     /// The file; `-` is standard input.
     pub file: PathBuf,
     /// What to call the session; its own name if not given.
@@ -289,7 +289,7 @@ pub struct Import {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Delete {
+pub struct DeleteArgs {
     /// The session to erase.
     pub session: String,
     /// Do not ask.
@@ -298,7 +298,7 @@ pub struct Delete {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Rename {
+pub struct RenameArgs {
     /// The session.
     pub session: String,
     /// Its new title.
@@ -306,13 +306,13 @@ pub struct Rename {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Cancel {
+pub struct CancelArgs {
     /// The session.
     pub session: String,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Retry {
+pub struct RetryArgs {
     /// The session.
     #[arg(default_value = "last")]
     pub session: String,
@@ -322,17 +322,17 @@ pub struct Retry {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Resolve {
+pub struct ResolveArgs {
     /// The session.
     pub session: String,
     /// The call, such as `c3`.
     pub call: String,
     /// Make the call again, though it may be billed twice, or take it as failed.
-    pub how: Resolution,
+    pub resolution: CallResolutionArg,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Do {
+pub struct RunCommandArgs {
     /// The session.
     pub session: String,
     /// What to do.
@@ -343,7 +343,7 @@ pub struct Do {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Undo {
+pub struct UndoArgs {
     /// The session.
     #[arg(default_value = "last")]
     pub session: String,
@@ -352,7 +352,7 @@ pub struct Undo {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Resolution {
+pub enum CallResolutionArg {
     /// Make it again.
     Retry,
     /// Take it as failed.
@@ -360,18 +360,18 @@ pub enum Resolution {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Phase {
+pub struct PhaseArgs {
     /// The session.
     pub session: String,
     /// Print the graphs as Mermaid diagrams.
     #[arg(long)]
     pub mermaid: bool,
     #[command(subcommand)]
-    pub change: Option<PhaseChange>,
+    pub action: Option<PhaseAction>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum PhaseChange {
+pub enum PhaseAction {
     /// Propose a phase; the graph decides.
     Propose {
         /// The phase to enter.
@@ -380,37 +380,37 @@ pub enum PhaseChange {
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        graph: GraphChoice,
+        graph: GraphArgs,
     },
     /// Allow a phase to be entered once, whatever stands in the way.
     Grant {
         /// The phase that may be entered.
         to: String,
         #[command(flatten)]
-        graph: GraphChoice,
+        graph: GraphArgs,
     },
     /// Go back to how things stood in an earlier visit; nothing is deleted.
     Rollback {
         /// The number of the visit.
         visit: u32,
         #[command(flatten)]
-        graph: GraphChoice,
+        graph: GraphArgs,
     },
 }
 
 /// Which of a session's graphs is meant, where it has several.
 #[derive(Debug, Clone, Args)]
-pub struct GraphChoice {
+pub struct GraphArgs {
     /// Which graph, if there are several.
     #[arg(long)]
     pub graph: Option<String>,
     /// Whose: a role or an agent, if several have it.
     #[arg(long, value_name = "NAME")]
-    pub of: Option<String>,
+    pub owner: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Flows {
+pub struct FlowsArgs {
     /// Which; all of them if not given.
     pub name: Option<String>,
     /// Print the phase graphs as Mermaid diagrams.
@@ -419,7 +419,7 @@ pub struct Flows {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Completions {
+pub struct CompletionsArgs {
     /// The shell.
     pub shell: clap_complete::Shell,
 }

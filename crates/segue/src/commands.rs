@@ -9,47 +9,47 @@ pub mod explain;
 mod flows;
 mod keys;
 mod models;
-pub mod operate;
 pub mod phase;
 pub mod recompute;
 mod send;
 mod serve;
+pub mod session_actions;
 pub mod sessions;
 mod show;
 mod transfer;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, CliCommand};
 
 /// What whoever gets an answer from the rehearsal model must be told.
-pub const REHEARSAL_NOTE: &str =
+pub const REHEARSAL_WARNING: &str =
     "no model is configured: a rehearsal model answers, and only pretends (see `segue doctor`)";
 
-pub async fn run(cli: Cli) -> anyhow::Result<()> {
-    let global = &cli.global;
-    match cli.command.unwrap_or_else(|| Command::Serve(crate::cli::Serve::default())) {
-        Command::Serve(arguments) => serve::run(global, arguments).await,
-        Command::Keys(arguments) => keys::run(global, arguments),
-        Command::Chat(arguments) => chat::run(global, arguments).await,
-        Command::Send(arguments) => send::run(global, arguments).await,
-        Command::Sessions(arguments) => sessions::run(global, arguments).await,
-        Command::Show(arguments) => show::run(global, arguments).await,
-        Command::Explain(arguments) => explain::run(global, arguments).await,
-        Command::Recompute(arguments) => recompute::run(global, arguments).await,
-        Command::Fork(arguments) => transfer::fork(global, arguments).await,
-        Command::Export(arguments) => transfer::export(global, arguments).await,
-        Command::Import(arguments) => transfer::import(global, arguments).await,
-        Command::Delete(arguments) => delete::run(global, arguments).await,
-        Command::Rename(arguments) => operate::rename(global, arguments).await,
-        Command::Cancel(arguments) => operate::cancel(global, arguments).await,
-        Command::Retry(arguments) => operate::retry(global, arguments).await,
-        Command::Resolve(arguments) => operate::resolve(global, arguments).await,
-        Command::Do(arguments) => operate::do_as_asked(global, arguments).await,
-        Command::Undo(arguments) => operate::undo(global, arguments).await,
-        Command::Phase(arguments) => phase::run(global, arguments).await,
-        Command::Flows(arguments) => flows::run(global, arguments),
-        Command::Config => config::run(global).await,
-        Command::Doctor(arguments) => doctor::run(global, &arguments).await,
-        Command::Models(arguments) => models::run(global, &arguments).await,
-        Command::Completions(arguments) => completions::run(&arguments),
+pub async fn dispatch_command(cli: Cli) -> anyhow::Result<()> {
+    let global = &cli.global_args;
+    match cli.command.unwrap_or_else(|| CliCommand::Serve(crate::cli::ServeArgs::default())) {
+        CliCommand::Serve(arguments) => serve::run_serve(global, arguments).await,
+        CliCommand::Keys(arguments) => keys::run_keys(global, arguments),
+        CliCommand::Chat(arguments) => chat::run_chat(global, arguments).await,
+        CliCommand::Send(arguments) => send::run_send(global, arguments).await,
+        CliCommand::Sessions(arguments) => sessions::run_sessions(global, arguments).await,
+        CliCommand::Show(arguments) => show::run_show(global, arguments).await,
+        CliCommand::Explain(arguments) => explain::run_explain(global, arguments).await,
+        CliCommand::Recompute(arguments) => recompute::run_recompute(global, arguments).await,
+        CliCommand::Fork(arguments) => transfer::fork_session(global, arguments).await,
+        CliCommand::Export(arguments) => transfer::export_session(global, arguments).await,
+        CliCommand::Import(arguments) => transfer::import_session(global, arguments).await,
+        CliCommand::Delete(arguments) => delete::run_delete(global, arguments).await,
+        CliCommand::Rename(arguments) => session_actions::rename_session(global, arguments).await,
+        CliCommand::Cancel(arguments) => session_actions::cancel_turn(global, arguments).await,
+        CliCommand::Retry(arguments) => session_actions::retry_turn(global, arguments).await,
+        CliCommand::Resolve(arguments) => session_actions::resolve_call(global, arguments).await,
+        CliCommand::RunCommand(arguments) => session_actions::run_flow_command(global, arguments).await,
+        CliCommand::Undo(arguments) => session_actions::undo_last_write(global, arguments).await,
+        CliCommand::Phase(arguments) => phase::run_phase(global, arguments).await,
+        CliCommand::Flows(arguments) => flows::run_flows(global, arguments),
+        CliCommand::Config => config::run_show_config(global).await,
+        CliCommand::Doctor(arguments) => doctor::run_doctor(global, &arguments).await,
+        CliCommand::Models(arguments) => models::run_models(global, &arguments).await,
+        CliCommand::Completions(arguments) => completions::run_completions(&arguments),
     }
 }

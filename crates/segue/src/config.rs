@@ -1,34 +1,34 @@
 //! What the program is told to do it with: where sessions are kept, which models there are, who is played by which, and how
 //! a new session begins. Every value knows where it came from. Decides nothing about conversations.
 
-mod find;
-mod read;
-mod reader;
+mod locations;
+mod parser;
 mod records;
-mod rows;
-mod server;
-mod vendor;
+mod server_limits;
+mod table_reader;
+mod value_rows;
+mod vendor_model;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use segue_core::event::Busy;
+use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
-use segue_models::Catalog;
-use segue_models::card::Price;
-use segue_models::catalog::Wanted;
+use segue_models::ModelCatalog;
+use segue_models::card::TokenPrice;
+use segue_models::catalog::VendorModelSpec;
 use serde_json::Value;
 
-pub use find::{Surroundings, find};
-pub use read::{adopt_settings, check, parse};
-pub use records::OwnDomain;
-pub use rows::rows;
-pub use server::Server;
+pub use locations::{UserDirs, find_config_file};
+pub use parser::{add_models_from_settings, parse_config, validate_config};
+pub use records::UserDomain;
+pub use server_limits::ServerLimitsConfig;
+pub use value_rows::config_rows;
 
 /// The flow of a new session, where nothing else is said.
 pub const DEFAULT_FLOW: &str = "chat";
 /// The model that is always there.
-pub const REHEARSAL: &str = "rehearsal";
+pub const REHEARSAL_MODEL_NAME: &str = "rehearsal";
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,59 +36,59 @@ pub struct Config {
     /// The file it was read from, if there is one.
     pub file: Option<PathBuf>,
     /// Where sessions are kept, if the file says so.
-    pub store: Option<Setting<PathBuf>>,
+    pub store: Option<ConfigValue<PathBuf>>,
     /// The flow of a new session.
-    pub flow: Setting<FlowName>,
+    pub default_flow: ConfigValue<FlowName>,
     /// What happens to a message that arrives while a turn runs, in a new session.
-    pub busy: Setting<Busy>,
+    pub mid_turn_policy: ConfigValue<MidTurnPolicy>,
     /// The models at hand.
-    pub models: BTreeMap<ModelName, Setting<Model>>,
+    pub models: BTreeMap<ModelName, ConfigValue<ModelConfig>>,
     /// The model of every role that nothing else is said about.
-    pub default_model: Setting<ModelName>,
+    pub default_model: ConfigValue<ModelName>,
     /// The model that steps in for every role's own, where nothing else is said.
-    pub fallback_model: Option<Setting<ModelName>>,
+    pub fallback_model: Option<ConfigValue<ModelName>>,
     /// Whether models are looked for that nobody configured.
-    pub discovery: Setting<Discovery>,
+    pub discovery: ConfigValue<ModelDiscovery>,
     /// Who serves models, and what is known of them.
-    pub catalog: Catalog,
+    pub catalog: ModelCatalog,
     /// The user's own part of it, if there is one.
-    pub catalog_file: Option<Setting<PathBuf>>,
+    pub catalog_file: Option<ConfigValue<PathBuf>>,
     /// Which model plays whom.
-    pub casts: Vec<Cast>,
+    pub role_models: Vec<RoleModelConfig>,
     /// Which model steps in for whom.
-    pub fallbacks: Vec<Cast>,
+    pub role_fallbacks: Vec<RoleModelConfig>,
     /// The flows that the file has a table of.
-    pub named_flows: Vec<Setting<FlowName>>,
+    pub configured_flows: Vec<ConfigValue<FlowName>>,
     /// How new sessions of a flow are set, in the file's order.
-    pub settings: Vec<FlowSetting>,
+    pub flow_settings: Vec<FlowSetting>,
     /// Where records are kept, if the file says so.
-    pub records: Option<Setting<PathBuf>>,
+    pub records: Option<ConfigValue<PathBuf>>,
     /// Domains of the user's own.
-    pub domains: Vec<Setting<OwnDomain>>,
+    pub domains: Vec<ConfigValue<UserDomain>>,
     /// What each model may be asked to bear.
-    pub limits: BTreeMap<ModelName, Limits>,
+    pub model_limits: BTreeMap<ModelName, ModelLimitsConfig>,
     /// What the server bears.
-    pub server: Server,
+    pub server_limits: ServerLimitsConfig,
 }
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Setting<T> {
+pub struct ConfigValue<T> {
     /// The value.
     pub value: T,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
-impl<T> Setting<T> {
-    fn default(value: T) -> Self {
-        Self { value, origin: Origin::Default }
+impl<T> ConfigValue<T> {
+    fn from_default(value: T) -> Self {
+        Self { value, origin: ValueOrigin::Default }
     }
 }
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// Nobody said anything.
     Default,
     /// The configuration file.
@@ -101,12 +101,12 @@ pub enum Origin {
     /// The command line.
     Argument(&'static str),
     /// It was found, and nobody had to say anything.
-    Found,
+    Discovered,
 }
 
 /// Whether models are looked for that nobody configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Discovery {
+pub enum ModelDiscovery {
     /// By the keys in the environment, and on this machine.
     #[default]
     On,
@@ -116,22 +116,22 @@ pub enum Discovery {
 
 /// A model to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct ModelConfig {
     /// What it is.
-    pub kind: ModelKind,
+    pub kind: ModelConfigKind,
     /// Its window, where the model itself does not say or is to be held to less.
     pub window_tokens: Option<u32>,
     /// Its price, if it is known.
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
 }
 
 /// The kinds of model.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ModelKind {
+pub enum ModelConfigKind {
     /// A stand-in that needs no network.
     Rehearsal {
         /// How fast it talks.
-        pace: Pace,
+        speed: RehearsalSpeed,
     },
     /// Answers from a scenario.
     Scripted {
@@ -139,15 +139,15 @@ pub enum ModelKind {
         file: PathBuf,
     },
     /// A real one.
-    Vendor(Box<Wanted>),
+    Vendor(Box<VendorModelSpec>),
 }
 
 /// The words for kinds of model, as they stand in the file.
-pub const KINDS: [&str; 3] = ["rehearsal", "scripted", "vendor"];
+pub const MODEL_KIND_NAMES: [&str; 3] = ["rehearsal", "scripted", "vendor"];
 
 /// How fast the rehearsal model talks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pace {
+pub enum RehearsalSpeed {
     /// As fast as people read.
     #[default]
     Reading,
@@ -157,7 +157,7 @@ pub enum Pace {
 
 /// Which model plays a role, where.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cast {
+pub struct RoleModelConfig {
     /// In this flow only.
     pub flow: Option<FlowName>,
     /// Who.
@@ -165,7 +165,7 @@ pub struct Cast {
     /// In this phase only.
     pub phase: Option<PhaseName>,
     /// By which model.
-    pub model: Setting<ModelName>,
+    pub model: ConfigValue<ModelName>,
 }
 
 /// How new sessions of a flow are set in one respect.
@@ -176,18 +176,18 @@ pub struct FlowSetting {
     /// Which setting.
     pub name: String,
     /// To what.
-    pub value: Setting<Value>,
+    pub value: ConfigValue<Value>,
 }
 
 /// What a model may be asked to bear.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct ModelLimitsConfig {
     /// Calls at once.
-    pub calls_max: Setting<usize>,
+    pub calls_max: ConfigValue<usize>,
     /// Calls a minute; no limit if absent.
-    pub calls_per_minute_max: Option<Setting<u32>>,
+    pub calls_per_minute_max: Option<ConfigValue<u32>>,
     /// Longest silence of an answer under way; as long as its role waits if absent.
-    pub silence_ms_max: Option<Setting<u64>>,
+    pub silence_ms_max: Option<ConfigValue<u64>>,
 }
 
 impl Config {
@@ -196,31 +196,34 @@ impl Config {
         Self {
             file: None,
             store: None,
-            flow: Setting::default(DEFAULT_FLOW.into()),
-            busy: Setting::default(Busy::default()),
-            models: BTreeMap::from([(REHEARSAL.into(), Setting::default(Model::rehearsal()))]),
-            default_model: Setting::default(REHEARSAL.into()),
+            default_flow: ConfigValue::from_default(DEFAULT_FLOW.into()),
+            mid_turn_policy: ConfigValue::from_default(MidTurnPolicy::default()),
+            models: BTreeMap::from([(
+                REHEARSAL_MODEL_NAME.into(),
+                ConfigValue::from_default(ModelConfig::rehearsal()),
+            )]),
+            default_model: ConfigValue::from_default(REHEARSAL_MODEL_NAME.into()),
             fallback_model: None,
-            discovery: Setting::default(Discovery::default()),
-            catalog: Catalog::built_in(),
+            discovery: ConfigValue::from_default(ModelDiscovery::default()),
+            catalog: ModelCatalog::built_in(),
             catalog_file: None,
-            casts: Vec::new(),
-            fallbacks: Vec::new(),
-            named_flows: Vec::new(),
-            settings: Vec::new(),
+            role_models: Vec::new(),
+            role_fallbacks: Vec::new(),
+            configured_flows: Vec::new(),
+            flow_settings: Vec::new(),
             records: None,
             domains: Vec::new(),
-            limits: BTreeMap::new(),
-            server: Server::default(),
+            model_limits: BTreeMap::new(),
+            server_limits: ServerLimitsConfig::default(),
         }
     }
 }
 
 impl Config {
     /// How new sessions of each flow are set.
-    pub fn settings(&self) -> BTreeMap<FlowName, Value> {
+    pub fn settings_by_flow(&self) -> BTreeMap<FlowName, Value> {
         let mut flows: BTreeMap<FlowName, serde_json::Map<String, Value>> = BTreeMap::new();
-        for setting in &self.settings {
+        for setting in &self.flow_settings {
             let settings = flows.entry(setting.flow.clone()).or_default();
             settings.insert(setting.name.clone(), setting.value.value.clone());
         }
@@ -228,9 +231,9 @@ impl Config {
     }
 }
 
-impl Model {
+impl ModelConfig {
     fn rehearsal() -> Self {
-        Self { kind: ModelKind::Rehearsal { pace: Pace::default() }, window_tokens: None, price: None }
+        Self { kind: ModelConfigKind::Rehearsal { speed: RehearsalSpeed::default() }, window_tokens: None, price: None }
     }
 }
 

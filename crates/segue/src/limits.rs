@@ -5,11 +5,11 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes taken from standard input as a message; the engine's own limit is lower and says so in its own words.
 pub const STDIN_BYTES_MAX: u64 = 64 << 20;
 /// Longest wait for the answer to a trial call.
-pub const TRY_MS_MAX: u64 = 60_000;
+pub const TRIAL_CALL_MS_MAX: u64 = 60_000;
 /// Characters shown of it.
-pub const TRY_CHARS_SHOWN_MAX: usize = 60;
+pub const TRIAL_REPLY_CHARS_MAX: usize = 60;
 /// Sessions read from the list at a time.
-pub const LIST_PAGE_MAX: usize = 500;
+pub const SESSIONS_PAGE_MAX: usize = 500;
 /// Sessions, calls or names listed in an error.
 pub const NAMES_SHOWN_MAX: usize = 8;
 /// Events read from a journal at a time.
@@ -39,7 +39,7 @@ pub const RECAP_COLUMNS_MAX: usize = 240;
 /// Sessions listed in a conversation.
 pub const SESSIONS_LISTED_MAX: usize = 20;
 /// Columns of the narrowest terminal a conversation is fitted to.
-pub const COLUMNS_MIN: usize = 20;
+pub const TERMINAL_COLUMNS_MIN: usize = 20;
 /// The narrowest column that a text beside another is put into.
 pub const COLUMN_WIDTH_MIN: usize = 36;
 /// Events asked of a server at a time.
@@ -47,8 +47,8 @@ pub const REMOTE_EVENTS_MAX: usize = 1_000;
 /// Texts, or sessions, asked of a server at a time.
 pub const REMOTE_TEXTS_MAX: usize = 200;
 /// Wait before a server is tried again.
-pub const RECONNECT_MS: u64 = 500;
+pub const RECONNECT_DELAY_MS: u64 = 500;
 /// Tries to reach a server again before that is told.
 pub const RECONNECTS_MAX: usize = 60;
 /// Events read from a journal at a time.
-pub const EVENTS_AT_ONCE: usize = 1_024;
+pub const EVENTS_BATCH_MAX: usize = 1_024;

@@ -2,47 +2,49 @@
 //! gives out; what is to happen is asked of the server.
 
 mod client;
-mod listener;
+mod event_stream;
 mod store;
 
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use segue_core::decide::Command;
-use segue_core::event::{Owner, PhaseKey};
-use segue_core::flow::Rules;
+use segue_core::decide::OperatorCommand;
+use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
-use segue_engine::{Engine, Message, Opening, Recomputed, Recovery, Setup};
-use segue_models::Models;
+use segue_engine::{Engine, EngineConfig, RecomputeResult, RecoveryPolicy, SessionOptions, UserMessage};
+use segue_models::ModelRegistry;
 use serde_json::{Value, json};
 
-use crate::settings;
+use crate::setting_values;
 
-pub use client::{Client, Problem};
-pub use listener::Listener;
+pub use client::{ServerClient, ServerProblem};
+pub use event_stream::RemoteSubscription;
 
 /// A server, and an engine that looks at its sessions.
-pub struct Remote {
-    pub client: Arc<Client>,
+pub struct RemoteEngine {
+    pub client: Arc<ServerClient>,
     pub engine: Engine,
     /// What the server says of itself.
-    pub about: Value,
+    pub server_info: Value,
 }
 
-impl Remote {
+impl RemoteEngine {
     /// Finds the server. Its sessions are looked at with these flows.
-    pub async fn at(url: &str, flows: Vec<Arc<dyn Rules>>) -> anyhow::Result<Self> {
-        let client = Arc::new(Client::at(url)?);
+    pub async fn connect(url: &str, flows: Vec<Arc<dyn DynFlow>>) -> anyhow::Result<Self> {
+        let client = Arc::new(ServerClient::new(url)?);
         let about = client.get("/v1/server").await?;
         check_version(url, about["version"].as_str())?;
         let store = Arc::new(store::RemoteStore::new(client.clone()));
-        let setup = Setup { recovery: Recovery::Never, ..Setup::new(store, flows, Models::new(), "remote") };
-        Ok(Self { client, engine: Engine::start(setup).await?, about })
+        let setup = EngineConfig {
+            recovery: RecoveryPolicy::Never,
+            ..EngineConfig::new(store, flows, ModelRegistry::new(), "remote")
+        };
+        Ok(Self { client, engine: Engine::start(setup).await?, server_info: about })
     }
 
-    pub async fn open(&self, flow: &FlowName, opening: &Opening) -> anyhow::Result<SessionId> {
-        let mut body =
-            json!({ "flow": flow, "session": opening.session, "busy": opening.busy, "models": opening.cast });
+    pub async fn open_session(&self, flow: &FlowName, opening: &SessionOptions) -> anyhow::Result<SessionId> {
+        let mut body = json!({ "flow": flow, "session": opening.session, "busy": opening.mid_turn_policy, "models": opening.role_models });
         if opening.settings.is_object() {
             body["settings"] = opening.settings.clone();
         }
@@ -50,7 +52,7 @@ impl Remote {
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
     }
 
-    pub async fn send(&self, session: &SessionId, message: &Message) -> anyhow::Result<MessageId> {
+    pub async fn send_message(&self, session: &SessionId, message: &UserMessage) -> anyhow::Result<MessageId> {
         let path = format!("/v1/sessions/{session}/messages");
         let body = json!({ "text": message.text, "images": message.images, "wait": false });
         let accepted = self.client.post(&path, &body).await?;
@@ -58,61 +60,65 @@ impl Remote {
         message.context("the server named no message")
     }
 
-    pub async fn fork(&self, session: &SessionId, name: Option<&SessionId>) -> anyhow::Result<SessionId> {
+    pub async fn fork_session(&self, session: &SessionId, name: Option<&SessionId>) -> anyhow::Result<SessionId> {
         let made = self.client.post(&format!("/v1/sessions/{session}/fork"), &json!({ "session": name })).await?;
         Ok(SessionId::from(made["session"].as_str().context("the server named no session")?))
     }
 
-    pub async fn once_more(
+    pub async fn recompute_call(
         &self,
         session: &SessionId,
         call: CallId,
         model: Option<&str>,
         set: &[String],
-    ) -> anyhow::Result<Recomputed> {
-        let (rules, _) = self.engine.state(session).await?;
-        let change = json!({ "model": model, "settings": settings::given(rules.spec(), set)? });
+    ) -> anyhow::Result<RecomputeResult> {
+        let (rules, _) = self.engine.load_session(session).await?;
+        let change = json!({ "model": model, "settings": setting_values::parse_settings(rules.spec(), set)? });
         let made = self.client.post(&format!("/v1/sessions/{session}/calls/{call}/recompute"), &change).await?;
         let again = made["call"].as_str().and_then(|call| call.parse().ok()).context("the server named no call")?;
-        Ok(self.engine.recomputed(session, again).await?)
+        Ok(self.engine.load_recompute_result(session, again).await?)
     }
 
-    pub async fn command(&self, session: &SessionId, command: &Command) -> anyhow::Result<()> {
+    pub async fn send_command(&self, session: &SessionId, command: &OperatorCommand) -> anyhow::Result<()> {
         let path = |rest: &str| format!("/v1/sessions/{session}/{rest}");
-        let of = |phase: &PhaseKey, body: Value| with_graph(body, phase);
+        let of = |phase: &PhaseGraphKey, body: Value| add_graph_fields(body, phase);
         let asked = match command {
-            Command::Rename { title } => {
+            OperatorCommand::Rename { title } => {
                 return self
                     .client
                     .patch(&format!("/v1/sessions/{session}"), &json!({ "title": title }))
                     .await
                     .map(drop);
             }
-            Command::Cancel => (path("cancel"), json!({})),
-            Command::Retry => (path("retry"), json!({})),
-            Command::Close => (path("close"), json!({})),
-            Command::Forget { role, agent, peer } => {
+            OperatorCommand::Cancel => (path("cancel"), json!({})),
+            OperatorCommand::Retry => (path("retry"), json!({})),
+            OperatorCommand::Close => (path("close"), json!({})),
+            OperatorCommand::Forget { role, agent, peer } => {
                 (path("forget"), json!({ "role": role, "agent": agent, "peer": peer }))
             }
-            Command::Resolve { call, how } => (path(&format!("calls/{call}/resolve")), json!({ "how": how })),
-            Command::Propose { phase, to, reason } => {
+            OperatorCommand::Resolve { call, resolution: how } => {
+                (path(&format!("calls/{call}/resolve")), json!({ "how": how }))
+            }
+            OperatorCommand::Propose { phase, to, reason } => {
                 (path("phases/propose"), of(phase, json!({ "to": to, "reason": reason })))
             }
-            Command::Grant { phase, to } => (path("phases/grant"), of(phase, json!({ "to": to }))),
-            Command::RollBack { phase, visit } => (path("phases/rollback"), of(phase, json!({ "visit": visit }))),
-            Command::Flow { command, arguments } => {
+            OperatorCommand::Grant { phase, to } => (path("phases/grant"), of(phase, json!({ "to": to }))),
+            OperatorCommand::RollBack { phase, visit } => {
+                (path("phases/rollback"), of(phase, json!({ "visit": visit })))
+            }
+            OperatorCommand::Flow { command, arguments } => {
                 (path(&format!("commands/{command}")), json!({ "arguments": arguments }))
             }
         };
         match self.client.post(&asked.0, &asked.1).await {
             // It is recorded, and seen like everything else.
-            Err(error) if Problem::is(&error, "phase-refused") => Ok(()),
+            Err(error) if ServerProblem::has_code(&error, "phase-refused") => Ok(()),
             other => other.map(drop),
         }
     }
 
-    pub async fn listen(&self, session: &SessionId, after: Seq) -> anyhow::Result<Listener> {
-        Listener::begin(self.client.clone(), session.clone(), after).await
+    pub async fn subscribe(&self, session: &SessionId, after: Seq) -> anyhow::Result<RemoteSubscription> {
+        RemoteSubscription::connect_after(self.client.clone(), session.clone(), after).await
     }
 }
 
@@ -127,12 +133,12 @@ fn check_version(url: &str, theirs: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn with_graph(mut body: Value, phase: &PhaseKey) -> Value {
+fn add_graph_fields(mut body: Value, phase: &PhaseGraphKey) -> Value {
     body["graph"] = json!(phase.graph);
     match &phase.owner {
-        Owner::Session => {}
-        Owner::Role(role) => body["of"] = json!(role),
-        Owner::Agent(agent) => body["of"] = json!(agent),
+        PhaseGraphOwner::Session => {}
+        PhaseGraphOwner::Role(role) => body["of"] = json!(role),
+        PhaseGraphOwner::Agent(agent) => body["of"] = json!(agent),
     }
     body
 }

@@ -2,8 +2,8 @@
 //! the engine and tells what it says.
 
 pub mod calls;
-pub mod changes;
 pub mod commands;
+pub mod common_types;
 pub mod events;
 pub mod facts;
 pub mod flows;
@@ -14,10 +14,10 @@ pub mod phases;
 pub mod prompts;
 pub mod receipts;
 pub mod recompute;
-pub mod server;
+pub mod server_info;
+pub mod session_changes;
 pub mod session_view;
 pub mod sessions;
-pub mod shapes;
 pub mod threads;
 pub mod transfer;
 pub mod turns;
@@ -29,63 +29,63 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::app::AppState;
+use crate::problem::HttpProblem;
 
 /// Every route of the API.
-pub fn router() -> OpenApiRouter<App> {
+pub fn native_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
-        .routes(routes!(server::health))
-        .routes(routes!(server::ready))
-        .routes(routes!(server::metrics))
-        .routes(routes!(server::about))
-        .routes(routes!(server::cards))
-        .routes(routes!(flows::flows))
-        .routes(routes!(flows::flow))
-        .routes(routes!(sessions::create, sessions::list))
-        .routes(routes!(sessions::get, sessions::patch, sessions::delete))
-        .routes(routes!(sessions::close))
-        .routes(routes!(sessions::forget))
-        .routes(routes!(sessions::cancel))
-        .routes(routes!(sessions::retry))
-        .routes(routes!(transfer::fork))
-        .routes(routes!(transfer::export))
-        .routes(routes!(transfer::import))
-        .routes(routes!(messages::send))
-        .routes(routes!(events::events))
-        .routes(routes!(changes::changes))
-        .routes(routes!(turns::list))
-        .routes(routes!(turns::get))
-        .routes(routes!(calls::list))
-        .routes(routes!(receipts::get))
-        .routes(routes!(prompts::prompt))
-        .routes(routes!(prompts::diff))
-        .routes(routes!(recompute::recompute))
-        .routes(routes!(recompute::resolve))
-        .routes(routes!(threads::list))
-        .routes(routes!(phases::list))
-        .routes(routes!(phases::propose))
-        .routes(routes!(phases::grant))
-        .routes(routes!(phases::rollback))
-        .routes(routes!(handovers::list))
-        .routes(routes!(facts::list))
-        .routes(routes!(commands::run))
-        .routes(routes!(facts::exhibits))
-        .routes(routes!(facts::exhibit))
-        .routes(routes!(ledger::ledger))
-        .routes(routes!(ledger::get_state))
-        .routes(routes!(ledger::text))
-        .routes(routes!(ledger::texts))
-        .routes(routes!(webhooks::create, webhooks::list))
-        .routes(routes!(webhooks::delete))
-        .routes(routes!(webhooks::deliveries))
-        .routes(routes!(webhooks::ping))
+        .routes(routes!(server_info::get_health))
+        .routes(routes!(server_info::get_readiness))
+        .routes(routes!(server_info::get_metrics))
+        .routes(routes!(server_info::get_server_info))
+        .routes(routes!(server_info::list_model_cards))
+        .routes(routes!(flows::list_flows))
+        .routes(routes!(flows::get_flow))
+        .routes(routes!(sessions::create_session, sessions::list_sessions))
+        .routes(routes!(sessions::get_session, sessions::update_session, sessions::delete_session))
+        .routes(routes!(sessions::close_session))
+        .routes(routes!(sessions::forget_role_memory))
+        .routes(routes!(sessions::cancel_turn))
+        .routes(routes!(sessions::retry_turn))
+        .routes(routes!(transfer::fork_session))
+        .routes(routes!(transfer::export_session))
+        .routes(routes!(transfer::import_session))
+        .routes(routes!(messages::send_message))
+        .routes(routes!(events::get_events))
+        .routes(routes!(session_changes::stream_session_changes))
+        .routes(routes!(turns::list_turns))
+        .routes(routes!(turns::get_turn))
+        .routes(routes!(calls::list_calls))
+        .routes(routes!(receipts::get_call_receipt))
+        .routes(routes!(prompts::get_prompt))
+        .routes(routes!(prompts::get_prompt_diff))
+        .routes(routes!(recompute::recompute_call))
+        .routes(routes!(recompute::resolve_call))
+        .routes(routes!(threads::list_threads))
+        .routes(routes!(phases::list_phase_graphs))
+        .routes(routes!(phases::propose_phase))
+        .routes(routes!(phases::grant_phase_entry))
+        .routes(routes!(phases::roll_back_phase))
+        .routes(routes!(handovers::list_handovers))
+        .routes(routes!(facts::list_facts))
+        .routes(routes!(commands::run_flow_command))
+        .routes(routes!(facts::list_artifacts))
+        .routes(routes!(facts::get_artifact))
+        .routes(routes!(ledger::get_ledger))
+        .routes(routes!(ledger::get_session_state))
+        .routes(routes!(ledger::get_text))
+        .routes(routes!(ledger::get_texts))
+        .routes(routes!(webhooks::create_webhook, webhooks::list_webhooks))
+        .routes(routes!(webhooks::delete_webhook))
+        .routes(routes!(webhooks::list_deliveries))
+        .routes(routes!(webhooks::ping_webhook))
 }
 
 /// A session in a path.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub struct Named {
+pub struct SessionPath {
     /// The session's name.
     pub session: String,
 }
@@ -93,7 +93,7 @@ pub struct Named {
 /// A call in a path.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub struct CallNamed {
+pub struct CallPath {
     /// The call, such as `c3`.
     pub call: String,
 }
@@ -102,30 +102,35 @@ pub struct CallNamed {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct At {
+pub struct AtEventParams {
     /// As it was right after this event.
     #[param(minimum = 1)]
     pub at: Option<u64>,
 }
 
-impl At {
+impl AtEventParams {
     /// The place it means.
     ///
     /// # Errors
     /// No event is there.
-    pub fn seq(&self) -> Result<Option<Seq>, Problem> {
+    pub fn to_seq(&self) -> Result<Option<Seq>, HttpProblem> {
         match self.at {
-            Some(0) => Err(Problem::bad_request("`at` is the place of an event; the first is 1").with("field", "at")),
+            Some(0) => {
+                Err(HttpProblem::bad_request("`at` is the place of an event; the first is 1")
+                    .with_extension("field", "at"))
+            }
             at => Ok(at.map(Seq)),
         }
     }
 }
 
 /// How much a page holds.
-fn page(limit: Option<usize>, otherwise: usize, most: usize) -> Result<usize, Problem> {
+fn page_limit(limit: Option<usize>, default: usize, max: usize) -> Result<usize, HttpProblem> {
     match limit {
-        None => Ok(otherwise),
-        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-        Some(_) => Err(Problem::bad_request(format!("`limit` must be from 1 to {most}")).with("field", "limit")),
+        None => Ok(default),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(_) => {
+            Err(HttpProblem::bad_request(format!("`limit` must be from 1 to {max}")).with_extension("field", "limit"))
+        }
     }
 }

@@ -5,95 +5,95 @@ use std::sync::Arc;
 use segue_engine::Engine;
 use tokio::sync::watch;
 
-use crate::changes::Changes;
-use crate::chronicle::Chronicles;
-use crate::door::Heard;
-use crate::keys::Keys;
-use crate::metrics::Metrics;
-use crate::options::Options;
-use crate::pace::Pace;
-use crate::webhooks::Webhooks;
+use crate::history::HistoryCache;
+use crate::keys::ApiKeyStore;
+use crate::metrics::ServerMetrics;
+use crate::openai::ConversationCache;
+use crate::options::ServerOptions;
+use crate::rate_limit::CallerRateLimiter;
+use crate::session_changes::SessionChangeFeed;
+use crate::webhooks::WebhookStore;
 
 /// What every request shares. Clones are the same.
 #[derive(Clone)]
-pub struct App(Arc<Inner>);
+pub struct AppState(Arc<AppInner>);
 
 /// The parts of it.
-pub struct Inner {
+pub struct AppInner {
     /// Runs sessions.
     pub engine: Engine,
     /// How the server is set.
-    pub options: Options,
+    pub options: ServerOptions,
     /// Who may ask.
-    pub keys: Keys,
+    pub keys: ApiKeyStore,
     /// Accounts of sessions at hand.
-    pub chronicles: Chronicles,
+    pub histories: HistoryCache,
     /// How much each asks.
-    pub pace: Pace,
+    pub rate_limiter: CallerRateLimiter,
     /// What is counted.
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
     /// Which sessions changed.
-    pub changes: Changes,
+    pub change_feed: SessionChangeFeed,
     /// Who is told of events elsewhere.
-    pub webhooks: Webhooks,
+    pub webhooks: WebhookStore,
     /// Which answers of the OpenAI-compatible door were heard.
-    pub heard: Heard,
+    pub conversation_cache: ConversationCache,
     /// Whether the end has come.
-    closing: watch::Sender<bool>,
+    shutdown_signal: watch::Sender<bool>,
 }
 
-impl App {
+impl AppState {
     /// A server's parts around an engine.
     #[must_use]
-    pub fn new(engine: Engine, options: Options) -> Self {
-        Self(Arc::new(Inner {
-            keys: Keys::in_folder(&options.folder),
-            webhooks: Webhooks::in_folder(&options.folder),
-            pace: Pace::new(options.bounds),
-            chronicles: Chronicles::default(),
-            metrics: Metrics::new(),
-            changes: Changes::default(),
-            heard: Heard::default(),
-            closing: watch::Sender::new(false),
+    pub fn new(engine: Engine, options: ServerOptions) -> Self {
+        Self(Arc::new(AppInner {
+            keys: ApiKeyStore::from_folder(&options.folder),
+            webhooks: WebhookStore::from_folder(&options.folder),
+            rate_limiter: CallerRateLimiter::new(options.limits),
+            histories: HistoryCache::default(),
+            metrics: ServerMetrics::new(),
+            change_feed: SessionChangeFeed::default(),
+            conversation_cache: ConversationCache::default(),
+            shutdown_signal: watch::Sender::new(false),
             engine,
             options,
         }))
     }
 
     /// Says that the end has come.
-    pub fn close(&self) {
-        self.closing.send_replace(true);
+    pub fn begin_shutdown(&self) {
+        self.shutdown_signal.send_replace(true);
     }
 
     /// Whether the end has come.
     #[must_use]
-    pub fn is_closing(&self) -> bool {
-        *self.closing.borrow()
+    pub fn is_shutting_down(&self) -> bool {
+        *self.shutdown_signal.borrow()
     }
 
     /// Returns when the end has come.
-    pub async fn closed(&self) {
-        let mut closing = self.closing.subscribe();
+    pub async fn wait_for_shutdown(&self) {
+        let mut closing = self.shutdown_signal.subscribe();
         // The sender lives as long as this does.
         let _ = closing.wait_for(|closing| *closing).await;
     }
 }
 
-impl std::ops::Deref for App {
-    type Target = Inner;
+impl std::ops::Deref for AppState {
+    type Target = AppInner;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &AppInner {
         &self.0
     }
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for AppInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inner").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for App {
+impl std::fmt::Debug for AppState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App").field("options", &self.options).finish_non_exhaustive()
     }

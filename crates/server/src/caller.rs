@@ -5,83 +5,83 @@ use std::collections::BTreeSet;
 
 use segue_core::ids::{FlowName, SessionId};
 use segue_core::limits::SESSION_ID_BYTES_MAX;
-use segue_engine::{Query, engine::check_name};
+use segue_engine::{SessionQuery, engine::validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 /// What parts an owner from the name in a session's full name. No owner's name holds it.
-pub const ROOM_MARK: char = '.';
+pub const NAMESPACE_SEPARATOR: char = '.';
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
     /// The id of their key; nothing for one who needed none.
-    pub key: Option<String>,
+    pub key_id: Option<String>,
     /// Whose sessions they see; nothing: everybody's.
     pub owner: Option<String>,
     /// The flows they may use; nothing: all.
-    pub flows: Option<BTreeSet<FlowName>>,
+    pub allowed_flows: Option<BTreeSet<FlowName>>,
 }
 
 impl Caller {
     /// Whether they may see and do everything.
     #[must_use]
     pub fn is_operator(&self) -> bool {
-        self.owner.is_none() && self.flows.is_none()
+        self.owner.is_none() && self.allowed_flows.is_none()
     }
 
     /// # Errors
     /// They are not.
-    pub fn be_operator(&self) -> Result<(), Problem> {
+    pub fn require_operator(&self) -> Result<(), HttpProblem> {
         if self.is_operator() {
             return Ok(());
         }
-        Err(Problem::new("not-allowed", "this key is limited to an owner or to flows; use one that is not"))
+        Err(HttpProblem::new("not-allowed", "this key is limited to an owner or to flows; use one that is not"))
     }
 
     /// Whether they may use a flow.
     #[must_use]
-    pub fn may_use(&self, flow: &FlowName) -> bool {
-        self.flows.as_ref().is_none_or(|flows| flows.contains(flow))
+    pub fn can_use_flow(&self, flow: &FlowName) -> bool {
+        self.allowed_flows.as_ref().is_none_or(|flows| flows.contains(flow))
     }
 
     /// The full name of a session that they call `name`.
     ///
     /// # Errors
     /// No session can have that name.
-    pub fn full(&self, name: &str) -> Result<SessionId, Problem> {
-        let prefix = self.prefix();
+    pub fn full_session_id(&self, name: &str) -> Result<SessionId, HttpProblem> {
+        let prefix = self.namespace_prefix();
         let bytes_max = SESSION_ID_BYTES_MAX - prefix.len().min(SESSION_ID_BYTES_MAX - 1);
         if name.is_empty() || name.len() > bytes_max {
             let why = format!("it must have 1 to {bytes_max} characters");
-            return Err(bad_name(name, &why));
+            return Err(invalid_session_name(name, &why));
         }
-        check_name(name.into()).map_err(|error| match error {
-            segue_engine::Error::BadSessionName { why, .. } => bad_name(name, &why),
-            other => Problem::of(&other, self),
+        validate_session_name(name.into()).map_err(|error| match error {
+            segue_engine::Error::BadSessionName { why, .. } => invalid_session_name(name, &why),
+            other => HttpProblem::from_engine_error(&other, self),
         })?;
         Ok(SessionId::from(format!("{prefix}{name}")))
     }
 
     /// What they call a session.
     #[must_use]
-    pub fn public(&self, session: &SessionId) -> String {
+    pub fn public_session_name(&self, session: &SessionId) -> String {
         let full = session.as_str();
-        full.strip_prefix(self.prefix().as_str()).unwrap_or(full).to_owned()
+        full.strip_prefix(self.namespace_prefix().as_str()).unwrap_or(full).to_owned()
     }
 
     /// Whether a session, of which the flow is known, is there for them.
     #[must_use]
-    pub fn sees(&self, session: &SessionId, flow: &FlowName) -> bool {
-        session.as_str().starts_with(self.prefix().as_str()) && self.may_use(flow)
+    pub fn can_see_session(&self, session: &SessionId, flow: &FlowName) -> bool {
+        session.as_str().starts_with(self.namespace_prefix().as_str()) && self.can_use_flow(flow)
     }
 
     /// The same query, of what they may see.
     #[must_use]
-    pub fn narrowed(&self, mut query: Query) -> Query {
-        query.within = self.owner.as_ref().map(|_| self.prefix());
-        if let Some(flows) = &self.flows {
+    pub fn restrict_query(&self, mut query: SessionQuery) -> SessionQuery {
+        query.name_prefix = self.owner.as_ref().map(|_| self.namespace_prefix());
+        if let Some(flows) = &self.allowed_flows {
             let wanted = std::mem::take(&mut query.flows);
             let allowed = flows.iter().map(ToString::to_string);
             query.flows = allowed.filter(|flow| wanted.is_empty() || wanted.contains(flow)).collect();
@@ -93,22 +93,22 @@ impl Caller {
         query
     }
 
-    fn prefix(&self) -> String {
-        self.owner.as_ref().map(|owner| format!("{owner}{ROOM_MARK}")).unwrap_or_default()
+    fn namespace_prefix(&self) -> String {
+        self.owner.as_ref().map(|owner| format!("{owner}{NAMESPACE_SEPARATOR}")).unwrap_or_default()
     }
 }
 
 /// Whose session it is, as its full name says; nothing for one in no room.
 #[must_use]
-pub fn owner_of(session: &SessionId) -> Option<&str> {
-    session.as_str().split_once(ROOM_MARK).map(|(owner, _)| owner)
+pub fn session_owner(session: &SessionId) -> Option<&str> {
+    session.as_str().split_once(NAMESPACE_SEPARATOR).map(|(owner, _)| owner)
 }
 
 /// Whether a name can be an owner's.
 ///
 /// # Errors
 /// It cannot, and why.
-pub fn check_owner(name: &str) -> Result<(), String> {
+pub fn validate_owner_name(name: &str) -> Result<(), String> {
     let fitting = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > OWNER_BYTES_MAX {
         return Err(format!("an owner's name has 1 to {OWNER_BYTES_MAX} characters"));
@@ -119,9 +119,9 @@ pub fn check_owner(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn bad_name(name: &str, why: &str) -> Problem {
+fn invalid_session_name(name: &str, why: &str) -> HttpProblem {
     let error = segue_engine::Error::BadSessionName { name: name.to_owned(), why: why.to_owned() };
-    Problem::of(&error, &Caller::default())
+    HttpProblem::from_engine_error(&error, &Caller::default())
 }
 
 #[cfg(test)]
@@ -135,50 +135,50 @@ mod tests {
     #[test]
     fn what_an_owner_says_stays_in_its_room() {
         let acme = owner("acme");
-        let full = acme.full("fox").expect("a name");
+        let full = acme.full_session_id("fox").expect("a name");
         assert_eq!(full.as_str(), "acme.fox");
-        assert_eq!(acme.public(&full), "fox");
+        assert_eq!(acme.public_session_name(&full), "fox");
         for name in ["other.fox", "..", "acme.fox"] {
-            if let Ok(full) = acme.full(name) {
+            if let Ok(full) = acme.full_session_id(name) {
                 assert!(full.as_str().starts_with("acme."), "{name} leads to {full}");
             }
         }
-        assert!(!acme.sees(&"acme2.fox".into(), &"chat".into()));
-        assert!(!acme.sees(&"fox".into(), &"chat".into()));
+        assert!(!acme.can_see_session(&"acme2.fox".into(), &"chat".into()));
+        assert!(!acme.can_see_session(&"fox".into(), &"chat".into()));
     }
 
     #[test]
     fn a_name_fits_with_its_room_or_is_refused() {
         let acme = owner("acme");
-        assert!(acme.full(&"x".repeat(59)).is_ok());
-        let problem = acme.full(&"x".repeat(60)).expect_err("too long");
+        assert!(acme.full_session_id(&"x".repeat(59)).is_ok());
+        let problem = acme.full_session_id(&"x".repeat(60)).expect_err("too long");
         assert_eq!(problem.code, "bad-session-name");
         assert!(problem.detail.contains("1 to 59 characters"), "{}", problem.detail);
         for bad in ["", "a b", "-a", "a/b", "ü"] {
-            assert!(acme.full(bad).is_err(), "{bad}");
+            assert!(acme.full_session_id(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_query_is_narrowed_to_what_may_be_seen() {
         let flows = |names: &[&str]| Some(names.iter().map(|name| FlowName::from(*name)).collect());
-        let caller = Caller { flows: flows(&["chat", "team"]), ..owner("acme") };
-        let wanted = |wanted: &[&str]| Query {
+        let caller = Caller { allowed_flows: flows(&["chat", "team"]), ..owner("acme") };
+        let wanted = |wanted: &[&str]| SessionQuery {
             flows: wanted.iter().map(|flow| (*flow).to_owned()).collect(),
-            ..Query::newest(1)
+            ..SessionQuery::newest(1)
         };
-        assert_eq!(caller.narrowed(wanted(&[])).flows, ["chat", "team"]);
-        assert_eq!(caller.narrowed(wanted(&["team"])).flows, ["team"]);
-        assert_eq!(caller.narrowed(wanted(&["other"])).flows, [""]);
-        assert_eq!(caller.narrowed(wanted(&[])).within.as_deref(), Some("acme."));
-        assert_eq!(Caller::default().narrowed(wanted(&["x"])), wanted(&["x"]));
+        assert_eq!(caller.restrict_query(wanted(&[])).flows, ["chat", "team"]);
+        assert_eq!(caller.restrict_query(wanted(&["team"])).flows, ["team"]);
+        assert_eq!(caller.restrict_query(wanted(&["other"])).flows, [""]);
+        assert_eq!(caller.restrict_query(wanted(&[])).name_prefix.as_deref(), Some("acme."));
+        assert_eq!(Caller::default().restrict_query(wanted(&["x"])), wanted(&["x"]));
     }
 
     #[test]
     fn an_owner_cannot_be_named_like_a_room_within_another() {
-        assert!(check_owner("acme-2").is_ok());
+        assert!(validate_owner_name("acme-2").is_ok());
         for bad in ["", "a.b", "A", "-a", "a b", "abcdefghijklmnopqrstuvwxyz"] {
-            assert!(check_owner(bad).is_err(), "{bad}");
+            assert!(validate_owner_name(bad).is_err(), "{bad}");
         }
     }
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 ///
 /// # Errors
 /// The folder cannot be written to.
-pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = Path::new(&name);
-    let written = write_new(part, bytes).and_then(|()| std::fs::rename(part, path));
+    let written = write_private_file(part, bytes).and_then(|()| std::fs::rename(part, path));
     if written.is_err() {
         // What could not be written is of no use, and what cannot be removed is named like what it is.
         let _ = std::fs::remove_file(part);
@@ -23,7 +23,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_private_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]

@@ -8,119 +8,119 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::app::App;
+use crate::app::AppState;
 use crate::caller::Caller;
 use crate::keys::KEY_PREFIX;
-use crate::options::Options;
-use crate::problem::Problem;
+use crate::options::ServerOptions;
+use crate::problem::HttpProblem;
 
 /// Lets a request in with its caller, or answers it.
-pub async fn enter(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub async fn guard_request(State(app): State<AppState>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let door = crate::door::is_path(request.uri().path());
-    let response = match admit(&app, &request) {
-        Ok(_) if is_preflight(&request) => StatusCode::NO_CONTENT.into_response(),
+    let door = crate::openai::is_openai_path(request.uri().path());
+    let response = match authorize_request(&app, &request) {
+        Ok(_) if is_cors_preflight(&request) => StatusCode::NO_CONTENT.into_response(),
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) if door => crate::door::failed(problem),
+        Err(problem) if door => crate::openai::openai_error_response(problem),
         Err(problem) => problem.into_response(),
     };
-    let response = finish(&app, response, origin.as_ref());
-    app.metrics.request(&method, &route, response.status(), started.elapsed());
+    let response = add_response_headers(&app, response, origin.as_ref());
+    app.metrics.record_request(&method, &route, response.status(), started.elapsed());
     response
 }
 
-fn admit(app: &App, request: &Request) -> Result<Caller, Problem> {
+fn authorize_request(app: &AppState, request: &Request) -> Result<Caller, HttpProblem> {
     let headers = request.headers();
     check_host(&app.options, request)?;
     check_origin(&app.options, request)?;
     let path = request.uri().path();
     // What a browser asks for to show the studio, and what a supervisor asks for, needs no key.
     let is_open = !path.starts_with("/v1/") && path != "/metrics";
-    if is_open || is_preflight(request) {
+    if is_open || is_cors_preflight(request) {
         return Ok(Caller::default());
     }
-    let caller = caller(app, headers)?;
-    if app.is_closing() {
-        return Err(Problem::of(&segue_engine::Error::ShuttingDown, &caller));
+    let caller = authenticate_caller(app, headers)?;
+    if app.is_shutting_down() {
+        return Err(HttpProblem::from_engine_error(&segue_engine::Error::ShuttingDown, &caller));
     }
-    app.pace.request(&caller)?;
+    app.rate_limiter.check_request(&caller)?;
     Ok(caller)
 }
 
-fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
+fn authenticate_caller(app: &AppState, headers: &HeaderMap) -> Result<Caller, HttpProblem> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = given.and_then(|given| given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")));
-    let not_accepted = || Problem::new("key-not-accepted", "this key is not known here; it may have been revoked");
+    let not_accepted = || HttpProblem::new("key-not-accepted", "this key is not known here; it may have been revoked");
     match key.map(str::trim) {
-        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.caller(key).ok_or_else(not_accepted),
+        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.authenticate_key(key).ok_or_else(not_accepted),
         // Clients made for another API send some key; where none is needed it does no harm.
-        _ if !app.options.needs_key() => Ok(Caller::default()),
+        _ if !app.options.is_key_required() => Ok(Caller::default()),
         Some(_) => Err(not_accepted()),
-        None => Err(Problem::new("key-missing", "a key is needed: send `Authorization: Bearer sg_…`")),
+        None => Err(HttpProblem::new("key-missing", "a key is needed: send `Authorization: Bearer sg_…`")),
     }
 }
 
 /// The host a request names, without its port.
-fn host(request: &Request) -> Option<&str> {
+fn request_host(request: &Request) -> Option<&str> {
     let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let named = named.or_else(|| request.uri().authority().map(|authority| authority.as_str()))?;
-    Some(without_port(named))
+    Some(strip_port(named))
 }
 
-fn without_port(host: &str) -> &str {
+fn strip_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
         _ => host,
     }
 }
 
-fn check_host(options: &Options, request: &Request) -> Result<(), Problem> {
-    if options.is_open() && options.hosts.is_empty() {
+fn check_host(options: &ServerOptions, request: &Request) -> Result<(), HttpProblem> {
+    if options.is_reachable_remotely() && options.allowed_hosts.is_empty() {
         return Ok(());
     }
-    let host = host(request).unwrap_or_default();
+    let host = request_host(request).unwrap_or_default();
     let is_own = ["localhost", "127.0.0.1", "[::1]"].iter().any(|own| host.eq_ignore_ascii_case(own));
-    if is_own || options.hosts.iter().any(|known| host.eq_ignore_ascii_case(known)) {
+    if is_own || options.allowed_hosts.iter().any(|known| host.eq_ignore_ascii_case(known)) {
         return Ok(());
     }
-    Err(Problem::new(
+    Err(HttpProblem::new(
         "foreign-host",
         "this server is not reached under that name; start it with `--host NAME` to allow it",
     ))
 }
 
 /// A browser says from which site a request comes. Only the server's own pages, and sites it was told of, may ask.
-fn check_origin(options: &Options, request: &Request) -> Result<(), Problem> {
+fn check_origin(options: &ServerOptions, request: &Request) -> Result<(), HttpProblem> {
     let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
     let own = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let own = own.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
     let is_own = origin.split_once("://").is_some_and(|(_, site)| Some(site) == own);
-    if is_own || is_known(options, origin) {
+    if is_own || is_allowed_origin(options, origin) {
         return Ok(());
     }
-    Err(Problem::new(
+    Err(HttpProblem::new(
         "foreign-origin",
         "pages of other sites may not ask this server; start it with `--origin URL` to allow one",
     ))
 }
 
-fn is_known(options: &Options, origin: &str) -> bool {
-    options.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin))
+fn is_allowed_origin(options: &ServerOptions, origin: &str) -> bool {
+    options.allowed_origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin))
 }
 
-fn is_preflight(request: &Request) -> bool {
+fn is_cors_preflight(request: &Request) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// What every answer says about itself.
-fn finish(app: &App, mut response: Response, origin: Option<&HeaderValue>) -> Response {
+fn add_response_headers(app: &AppState, mut response: Response, origin: Option<&HeaderValue>) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -128,7 +128,9 @@ fn finish(app: &App, mut response: Response, origin: Option<&HeaderValue>) -> Re
     headers
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
-    if let Some(origin) = origin.filter(|origin| origin.to_str().is_ok_and(|origin| is_known(&app.options, origin))) {
+    if let Some(origin) =
+        origin.filter(|origin| origin.to_str().is_ok_and(|origin| is_allowed_origin(&app.options, origin)))
+    {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE"));
@@ -155,8 +157,8 @@ mod tests {
         request.body(axum::body::Body::empty()).expect("a request")
     }
 
-    fn options() -> Options {
-        Options::new(PathBuf::new())
+    fn options() -> ServerOptions {
+        ServerOptions::new(PathBuf::new())
     }
 
     #[test]
@@ -167,20 +169,20 @@ mod tests {
         for foreign in ["evil.example", "evil.example:7348", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
             assert!(check_host(&options(), &request(foreign, None)).is_err(), "{foreign}");
         }
-        let named = Options { hosts: vec!["box.lan".into()], ..options() };
+        let named = ServerOptions { allowed_hosts: vec!["box.lan".into()], ..options() };
         assert!(check_host(&named, &request("box.lan:7348", None)).is_ok());
     }
 
     #[test]
     fn pages_of_other_sites_may_not_ask() {
-        let ask = |options: &Options, origin| check_origin(options, &request("localhost:7348", Some(origin)));
+        let ask = |options: &ServerOptions, origin| check_origin(options, &request("localhost:7348", Some(origin)));
         assert!(ask(&options(), "http://localhost:7348").is_ok());
         for foreign in
             ["http://localhost:3000", "https://evil.example", "null", "http://localhost:7348.evil.example", ""]
         {
             assert!(ask(&options(), foreign).is_err(), "{foreign}");
         }
-        let known = Options { origins: vec!["https://app.example/".into()], ..options() };
+        let known = ServerOptions { allowed_origins: vec!["https://app.example/".into()], ..options() };
         assert!(ask(&known, "https://app.example").is_ok());
         assert!(check_origin(&options(), &request("localhost", None)).is_ok(), "programs name no origin");
     }

@@ -3,11 +3,11 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use segue_core::prompt::{Image, Media};
+use segue_core::prompt::{ImageMediaType, PromptImage};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 /// An image that is shown with a message.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -18,7 +18,7 @@ pub struct NewImage {
     /// Its form, which need not be told: the bytes say it.
     #[serde(default)]
     #[schema(examples("image/png"))]
-    pub media: Option<String>,
+    pub media_type: Option<String>,
 }
 
 impl NewImage {
@@ -26,9 +26,9 @@ impl NewImage {
     ///
     /// # Errors
     /// One of them is no image.
-    pub fn read(images: Vec<Self>) -> Result<Vec<Image>, Problem> {
+    pub fn parse_all(images: Vec<Self>) -> Result<Vec<PromptImage>, HttpProblem> {
         let numbered = images.into_iter().enumerate();
-        numbered.map(|(place, image)| of_base64(&image.data, &format!("image {}", place + 1))).collect()
+        numbered.map(|(place, image)| decode_base64_image(&image.data, &format!("image {}", place + 1))).collect()
     }
 }
 
@@ -36,27 +36,28 @@ impl NewImage {
 ///
 /// # Errors
 /// It is none, or somewhere else: nothing is fetched for a client.
-pub fn of_url(url: &str) -> Result<Image, Problem> {
+pub fn parse_image_data_url(url: &str) -> Result<PromptImage, HttpProblem> {
     let inline = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     match inline {
-        Some((_, data)) => of_base64(data, "the image"),
-        None => Err(bad(
+        Some((_, data)) => decode_base64_image(data, "the image"),
+        None => Err(invalid_image(
             "images are taken as data URLs only (`data:image/png;base64,…`); nothing is fetched from elsewhere"
                 .to_owned(),
         )),
     }
 }
 
-fn of_base64(data: &str, what: &str) -> Result<Image, Problem> {
+fn decode_base64_image(data: &str, label: &str) -> Result<PromptImage, HttpProblem> {
     let data = data.trim();
-    let bytes = BASE64_STANDARD.decode(data).map_err(|_| bad(format!("{what} is no base64")))?;
-    let media = Media::of(&bytes)
-        .ok_or_else(|| bad(format!("{what} is none that models can look at; PNG, JPEG, GIF and WebP are taken")))?;
-    Ok(Image { media, data: data.into() })
+    let bytes = BASE64_STANDARD.decode(data).map_err(|_| invalid_image(format!("{label} is no base64")))?;
+    let media = ImageMediaType::detect(&bytes).ok_or_else(|| {
+        invalid_image(format!("{label} is none that models can look at; PNG, JPEG, GIF and WebP are taken"))
+    })?;
+    Ok(PromptImage { media_type: media, data: data.into() })
 }
 
-fn bad(detail: String) -> Problem {
-    Problem::new("no-image", detail)
+fn invalid_image(detail: String) -> HttpProblem {
+    HttpProblem::new("no-image", detail)
 }
 
 #[cfg(test)]
@@ -68,21 +69,23 @@ mod tests {
     #[test]
     fn the_bytes_say_what_an_image_is() {
         let called = format!("data:image/png;base64,{GIF}");
-        assert_eq!(of_url(&called).expect("an image").media, Media::Gif);
-        let named = NewImage { data: GIF.to_owned(), media: Some("image/jpeg".to_owned()) };
-        let read = NewImage::read(vec![named]).expect("an image");
-        assert_eq!((read[0].media, &*read[0].data), (Media::Gif, GIF));
+        assert_eq!(parse_image_data_url(&called).expect("an image").media_type, ImageMediaType::Gif);
+        let named = NewImage { data: GIF.to_owned(), media_type: Some("image/jpeg".to_owned()) };
+        let read = NewImage::parse_all(vec![named]).expect("an image");
+        assert_eq!((read[0].media_type, &*read[0].data), (ImageMediaType::Gif, GIF));
     }
 
     #[test]
     fn what_is_no_image_is_refused_and_nothing_is_fetched() {
-        let refused = |url: &str| of_url(url).expect_err("refused");
+        let refused = |url: &str| parse_image_data_url(url).expect_err("refused");
         assert!(refused("https://example.org/cat.png").detail.contains("nothing is fetched"));
         assert!(refused("data:image/png;base64,###").detail.contains("no base64"));
         assert!(refused("data:image/png;base64,aGVsbG8=").detail.contains("PNG, JPEG, GIF and WebP"));
-        let second =
-            vec![NewImage { data: GIF.to_owned(), media: None }, NewImage { data: "?".to_owned(), media: None }];
-        let problem = NewImage::read(second).expect_err("refused");
+        let second = vec![
+            NewImage { data: GIF.to_owned(), media_type: None },
+            NewImage { data: "?".to_owned(), media_type: None },
+        ];
+        let problem = NewImage::parse_all(second).expect_err("refused");
         assert_eq!((problem.code, problem.detail.as_str()), ("no-image", "image 2 is no base64"));
     }
 }

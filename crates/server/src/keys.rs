@@ -15,21 +15,21 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::caller::{Caller, check_owner};
-use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_MAX, KEYS_TRUSTED_MS};
+use crate::caller::{Caller, validate_owner_name};
+use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_CACHE_MS, KEYS_MAX};
 
 /// What every key begins with.
 pub const KEY_PREFIX: &str = "sg_";
 /// The file that keys are kept in.
 pub const KEYS_FILE: &str = "keys.json";
 
-const ID_BYTES: usize = 6;
-const SECRET_BYTES: usize = 32;
+const KEY_ID_BYTES: usize = 6;
+const KEY_SECRET_BYTES: usize = 32;
 
 /// A key as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Key {
+pub struct ApiKey {
     /// Names it; part of the key itself.
     pub id: String,
     /// What people call it.
@@ -48,7 +48,7 @@ pub struct Key {
 
 /// What a new key is to be.
 #[derive(Debug, Clone, Default)]
-pub struct NewKey {
+pub struct NewApiKey {
     /// What people call it.
     pub name: String,
     /// Whose sessions it opens.
@@ -62,7 +62,7 @@ pub struct NewKey {
 pub enum Error {
     /// The file cannot be read or written.
     #[error("cannot use the file of keys {path}")]
-    File {
+    FileAccess {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -70,7 +70,7 @@ pub enum Error {
     },
     /// The file is not one of ours.
     #[error("the file of keys {path} cannot be understood; restore it, or remove it and make new keys")]
-    NotKeys {
+    InvalidFile {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// A key cannot be made like that.
     #[error("{0}")]
-    Unfit(String),
+    InvalidKey(String),
     /// There is no such key.
     #[error("there is no key `{0}`; `segue keys` lists those there are")]
     NoSuchKey(String),
@@ -86,59 +86,59 @@ pub enum Error {
 
 /// The file of keys, as far as it is known.
 #[derive(Debug)]
-pub struct Keys {
+pub struct ApiKeyStore {
     path: PathBuf,
-    seen: Mutex<Seen>,
+    cache: Mutex<CachedKeysFile>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    keys: Vec<Key>,
-    stamp: Option<(SystemTime, u64)>,
-    looked: Option<Instant>,
+struct CachedKeysFile {
+    keys: Vec<ApiKey>,
+    file_stamp: Option<(SystemTime, u64)>,
+    checked_at: Option<Instant>,
 }
 
-impl Keys {
+impl ApiKeyStore {
     /// The keys in a folder.
     #[must_use]
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { path: folder.join(KEYS_FILE), seen: Mutex::default() }
+    pub fn from_folder(folder: &Path) -> Self {
+        Self { path: folder.join(KEYS_FILE), cache: Mutex::default() }
     }
 
     /// All keys.
     ///
     /// # Errors
     /// The file is there and cannot be read.
-    pub fn list(&self) -> Result<Vec<Key>, Error> {
-        read(&self.path)
+    pub fn list_keys(&self) -> Result<Vec<ApiKey>, Error> {
+        read_keys_file(&self.path)
     }
 
     /// Makes a key. The second part is the key itself, which nobody can tell again.
     ///
     /// # Errors
     /// It cannot be made like that, or not be written down.
-    pub fn add(&self, new: NewKey, created: u64) -> Result<(Key, String), Error> {
+    pub fn create_key(&self, new: NewApiKey, created: u64) -> Result<(ApiKey, String), Error> {
         if new.name.trim().is_empty() || new.name.chars().count() > KEY_NAME_CHARS_MAX {
-            return Err(Error::Unfit(format!("a key's name has 1 to {KEY_NAME_CHARS_MAX} characters")));
+            return Err(Error::InvalidKey(format!("a key's name has 1 to {KEY_NAME_CHARS_MAX} characters")));
         }
         if let Some(owner) = &new.owner {
-            check_owner(owner).map_err(Error::Unfit)?;
+            validate_owner_name(owner).map_err(Error::InvalidKey)?;
         }
-        let mut keys = read(&self.path)?;
+        let mut keys = read_keys_file(&self.path)?;
         if keys.len() >= KEYS_MAX {
-            return Err(Error::Unfit(format!("there are {KEYS_MAX} keys, the most there may be; revoke some")));
+            return Err(Error::InvalidKey(format!("there are {KEYS_MAX} keys, the most there may be; revoke some")));
         }
         let id = loop {
-            let id = random(ID_BYTES)?;
+            let id = random_hex(KEY_ID_BYTES)?;
             if keys.iter().all(|key| key.id != id) {
                 break id;
             }
         };
-        let secret = random(SECRET_BYTES)?;
-        let NewKey { name, owner, flows } = new;
-        let key = Key { hash: hash(&secret), name, created, owner, flows, id: id.clone() };
+        let secret = random_hex(KEY_SECRET_BYTES)?;
+        let NewApiKey { name, owner, flows } = new;
+        let key = ApiKey { hash: hash_secret(&secret), name, created, owner, flows, id: id.clone() };
         keys.push(key.clone());
-        write(&self.path, &keys)?;
+        write_keys_file(&self.path, &keys)?;
         Ok((key, format!("{KEY_PREFIX}{id}_{secret}")))
     }
 
@@ -146,82 +146,84 @@ impl Keys {
     ///
     /// # Errors
     /// There is none of that id, or the file cannot be written.
-    pub fn revoke(&self, id: &str) -> Result<Key, Error> {
-        let mut keys = read(&self.path)?;
+    pub fn revoke_key(&self, id: &str) -> Result<ApiKey, Error> {
+        let mut keys = read_keys_file(&self.path)?;
         let place = keys.iter().position(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
         let key = keys.remove(place);
-        write(&self.path, &keys)?;
+        write_keys_file(&self.path, &keys)?;
         Ok(key)
     }
 
     /// Whether there is any key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.with(|keys| keys.is_empty())
+        self.with_current_keys(|keys| keys.is_empty())
     }
 
     /// Whose key this is; nothing if it is nobody's.
     #[must_use]
-    pub fn caller(&self, key: &str) -> Option<Caller> {
+    pub fn authenticate_key(&self, key: &str) -> Option<Caller> {
         let (id, secret) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
-        let given = hash(secret);
-        self.with(|keys| {
+        let given = hash_secret(secret);
+        self.with_current_keys(|keys| {
             let found = keys.iter().find(|key| key.id == id);
             // Compared in any case, so that time does not tell whether the id exists.
-            let kept = found.map_or_else(|| hash(""), |key| key.hash.clone());
+            let kept = found.map_or_else(|| hash_secret(""), |key| key.hash.clone());
             let fits = bool::from(kept.as_bytes().ct_eq(given.as_bytes()));
             let key = found.filter(|_| fits)?;
-            Some(Caller { key: Some(key.id.clone()), owner: key.owner.clone(), flows: key.flows.clone() })
+            Some(Caller { key_id: Some(key.id.clone()), owner: key.owner.clone(), allowed_flows: key.flows.clone() })
         })
     }
 
     /// Does something with the keys as they are now. A file that cannot be read has no keys in it.
-    fn with<T>(&self, work: impl FnOnce(&[Key]) -> T) -> T {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = seen.looked.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_TRUSTED_MS));
+    fn with_current_keys<T>(&self, work: impl FnOnce(&[ApiKey]) -> T) -> T {
+        let mut seen = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = seen.checked_at.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_CACHE_MS));
         if !is_fresh {
-            let stamp = stamp(&self.path);
-            if stamp != seen.stamp || stamp.is_none() {
-                seen.keys = read(&self.path).unwrap_or_default();
-                seen.stamp = stamp;
+            let stamp = read_file_stamp(&self.path);
+            if stamp != seen.file_stamp || stamp.is_none() {
+                seen.keys = read_keys_file(&self.path).unwrap_or_default();
+                seen.file_stamp = stamp;
             }
-            seen.looked = Some(Instant::now());
+            seen.checked_at = Some(Instant::now());
         }
         work(&seen.keys)
     }
 }
 
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+fn read_file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len()))
 }
 
-fn read(path: &Path) -> Result<Vec<Key>, Error> {
+fn read_keys_file(path: &Path) -> Result<Vec<ApiKey>, Error> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(Error::File { path: path.to_owned(), source }),
+        Err(source) => return Err(Error::FileAccess { path: path.to_owned(), source }),
     };
-    serde_json::from_slice(&bytes).map_err(|source| Error::NotKeys { path: path.to_owned(), source })
+    serde_json::from_slice(&bytes).map_err(|source| Error::InvalidFile { path: path.to_owned(), source })
 }
 
-fn write(path: &Path, keys: &[Key]) -> Result<(), Error> {
+fn write_keys_file(path: &Path, keys: &[ApiKey]) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(keys).expect("keys are plain JSON");
-    crate::files::replace(path, text.as_bytes()).map_err(|source| Error::File { path: path.to_owned(), source })
+    crate::files::replace_file(path, text.as_bytes())
+        .map_err(|source| Error::FileAccess { path: path.to_owned(), source })
 }
 
-fn hash(secret: &str) -> String {
-    hexadecimal(&Sha256::digest(secret.as_bytes()))
+fn hash_secret(secret: &str) -> String {
+    to_hex(&Sha256::digest(secret.as_bytes()))
 }
 
 /// That many bytes nobody can foresee, in hexadecimal digits.
-fn random(bytes: usize) -> Result<String, Error> {
+fn random_hex(bytes: usize) -> Result<String, Error> {
     let mut random = vec![0; bytes];
-    getrandom::fill(&mut random).map_err(|error| Error::Unfit(format!("the system gives no random bytes: {error}")))?;
-    Ok(hexadecimal(&random))
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::InvalidKey(format!("the system gives no random bytes: {error}")))?;
+    Ok(to_hex(&random))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
         write!(out, "{byte:02x}").expect("writing to a string cannot fail");
         out
@@ -239,39 +241,39 @@ mod tests {
     #[test]
     fn a_key_is_known_again_and_only_as_it_was_made() {
         let folder = folder();
-        let keys = Keys::in_folder(folder.path());
+        let keys = ApiKeyStore::from_folder(folder.path());
         assert!(keys.is_empty());
-        let new = NewKey { name: "laptop".into(), owner: Some("acme".into()), flows: None };
-        let (key, secret) = Keys::in_folder(folder.path()).add(new, 7).expect("made");
+        let new = NewApiKey { name: "laptop".into(), owner: Some("acme".into()), flows: None };
+        let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(new, 7).expect("made");
         let kept = std::fs::read_to_string(folder.path().join(KEYS_FILE)).expect("written");
         let (_, hidden) = secret.rsplit_once('_').expect("a secret");
         assert!(!kept.contains(hidden), "only a hash is kept");
-        let keys = Keys::in_folder(folder.path());
-        let caller = keys.caller(&secret).expect("known");
-        assert_eq!((caller.key.as_deref(), caller.owner.as_deref()), (Some(key.id.as_str()), Some("acme")));
+        let keys = ApiKeyStore::from_folder(folder.path());
+        let caller = keys.authenticate_key(&secret).expect("known");
+        assert_eq!((caller.key_id.as_deref(), caller.owner.as_deref()), (Some(key.id.as_str()), Some("acme")));
         for wrong in [format!("{secret}0"), secret.replace("sg_", "sg-"), format!("sg_{}_", key.id), "sg_".into()] {
-            assert_eq!(keys.caller(&wrong), None, "{wrong}");
+            assert_eq!(keys.authenticate_key(&wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_revoked_key_is_worth_nothing() {
         let folder = folder();
-        let keys = Keys::in_folder(folder.path());
-        let (key, secret) = keys.add(NewKey { name: "a".into(), ..NewKey::default() }, 1).expect("made");
-        assert_eq!(keys.revoke(&key.id).expect("there").id, key.id);
-        assert!(Keys::in_folder(folder.path()).caller(&secret).is_none());
-        assert!(matches!(keys.revoke(&key.id), Err(Error::NoSuchKey(_))));
+        let keys = ApiKeyStore::from_folder(folder.path());
+        let (key, secret) = keys.create_key(NewApiKey { name: "a".into(), ..NewApiKey::default() }, 1).expect("made");
+        assert_eq!(keys.revoke_key(&key.id).expect("there").id, key.id);
+        assert!(ApiKeyStore::from_folder(folder.path()).authenticate_key(&secret).is_none());
+        assert!(matches!(keys.revoke_key(&key.id), Err(Error::NoSuchKey(_))));
     }
 
     #[test]
     fn unfit_names_are_refused() {
-        let keys = Keys::in_folder(folder().path());
+        let keys = ApiKeyStore::from_folder(folder().path());
         let add = |name: &str, owner: Option<&str>| {
-            keys.add(NewKey { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
+            keys.create_key(NewApiKey { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
         };
-        assert!(matches!(add(" ", None), Err(Error::Unfit(_))));
-        assert!(matches!(add("a", Some("a.b")), Err(Error::Unfit(_))));
+        assert!(matches!(add(" ", None), Err(Error::InvalidKey(_))));
+        assert!(matches!(add("a", Some("a.b")), Err(Error::InvalidKey(_))));
     }
 
     #[cfg(unix)]
@@ -279,7 +281,9 @@ mod tests {
     fn nobody_else_can_read_the_file() {
         use std::os::unix::fs::PermissionsExt;
         let folder = folder();
-        Keys::in_folder(folder.path()).add(NewKey { name: "a".into(), ..NewKey::default() }, 1).expect("made");
+        ApiKeyStore::from_folder(folder.path())
+            .create_key(NewApiKey { name: "a".into(), ..NewApiKey::default() }, 1)
+            .expect("made");
         let mode = std::fs::metadata(folder.path().join(KEYS_FILE)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0);
     }

@@ -9,66 +9,66 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use segue_core::event::Outcome;
+use segue_core::event::TurnResult;
 
 /// The media type of what is told.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+const LATENCY_BUCKETS_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     method: String,
     route: String,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
+struct RouteLabels {
     route: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct KindLabels {
     kind: String,
 }
 
 /// What is counted.
-pub struct Metrics {
+pub struct ServerMetrics {
     registry: Registry,
-    requests: Family<Request, Counter>,
-    seconds: Family<Route, Histogram>,
-    streams: Gauge,
-    sent: Family<Kind, Counter>,
-    turns: Family<Kind, Counter>,
-    deliveries: Family<Kind, Counter>,
-    at_work: Gauge,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabels, Histogram>,
+    open_streams: Gauge,
+    stream_events: Family<KindLabels, Counter>,
+    turns: Family<KindLabels, Counter>,
+    deliveries: Family<KindLabels, Counter>,
+    active_sessions: Gauge,
 }
 
 /// An open stream; counted as long as it lives.
 #[derive(Debug)]
-pub struct Open(Gauge);
+pub struct OpenStreamGuard(Gauge);
 
-impl Drop for Open {
+impl Drop for OpenStreamGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-impl Default for Metrics {
+impl Default for ServerMetrics {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Nothing is counted yet.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("segue");
         let (requests, sent, turns, deliveries) =
             (Family::default(), Family::default(), Family::default(), Family::default());
-        let seconds = Family::new_with_constructor(Self::buckets as fn() -> Histogram);
+        let seconds = Family::new_with_constructor(Self::new_latency_histogram as fn() -> Histogram);
         let (streams, at_work) = (Gauge::default(), Gauge::default());
         registry.register("http_requests", "Requests that were answered", requests.clone());
         registry.register("http_request_seconds", "Time until the answer began", seconds.clone());
@@ -77,52 +77,61 @@ impl Metrics {
         registry.register("turns", "Turns that were waited for, by outcome", turns.clone());
         registry.register("webhook_deliveries", "Deliveries to webhooks, by result", deliveries.clone());
         registry.register("sessions_at_work", "Sessions at work in this process", at_work.clone());
-        Self { registry, requests, seconds, streams, sent, turns, deliveries, at_work }
+        Self {
+            registry,
+            requests,
+            request_seconds: seconds,
+            open_streams: streams,
+            stream_events: sent,
+            turns,
+            deliveries,
+            active_sessions: at_work,
+        }
     }
 
-    fn buckets() -> Histogram {
-        Histogram::new(SECONDS)
+    fn new_latency_histogram() -> Histogram {
+        Histogram::new(LATENCY_BUCKETS_SECONDS)
     }
 
     /// A request was answered.
-    pub fn request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
-        let request = Request { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
+    pub fn record_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+        let request = RequestLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
         self.requests.get_or_create(&request).inc();
-        self.seconds.get_or_create(&Route { route: route.to_owned() }).observe(took.as_secs_f64());
+        self.request_seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
     }
 
     /// A stream is open until what this gives is dropped.
     #[must_use]
-    pub fn stream(&self) -> Open {
-        self.streams.inc();
-        Open(self.streams.clone())
+    pub fn track_open_stream(&self) -> OpenStreamGuard {
+        self.open_streams.inc();
+        OpenStreamGuard(self.open_streams.clone())
     }
 
     /// Something was sent in a stream.
-    pub fn sent(&self, kind: &str) {
-        self.sent.get_or_create(&Kind { kind: kind.to_owned() }).inc();
+    pub fn record_stream_event(&self, kind: &str) {
+        self.stream_events.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
     /// A turn that was waited for has ended.
-    pub fn turn(&self, outcome: &Outcome) {
+    pub fn record_turn(&self, outcome: &TurnResult) {
         let kind = match outcome {
-            Outcome::Done => "done",
-            Outcome::Failed { .. } => "failed",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Interrupted => "interrupted",
+            TurnResult::Done => "done",
+            TurnResult::Failed { .. } => "failed",
+            TurnResult::Cancelled => "cancelled",
+            TurnResult::Interrupted => "interrupted",
         };
-        self.turns.get_or_create(&Kind { kind: kind.to_owned() }).inc();
+        self.turns.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
     /// Something was delivered to a webhook, or not.
-    pub fn delivery(&self, result: &str) {
-        self.deliveries.get_or_create(&Kind { kind: result.to_owned() }).inc();
+    pub fn record_webhook_delivery(&self, result: &str) {
+        self.deliveries.get_or_create(&KindLabels { kind: result.to_owned() }).inc();
     }
 
     /// All of it.
     #[must_use]
-    pub fn text(&self, at_work: usize) -> String {
-        self.at_work.set(i64::try_from(at_work).unwrap_or(i64::MAX));
+    pub fn encode_text(&self, active_sessions: usize) -> String {
+        self.active_sessions.set(i64::try_from(active_sessions).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -130,7 +139,7 @@ impl Metrics {
     }
 }
 
-impl std::fmt::Debug for Metrics {
+impl std::fmt::Debug for ServerMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
     }

@@ -7,9 +7,9 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::problem::{PROBLEM_JSON, ProblemBody};
+use crate::problem::{PROBLEM_JSON, ProblemDetails};
 
-const TAGS: [(&str, &str); 13] = [
+const OPENAPI_TAGS: [(&str, &str); 13] = [
     ("server", "The server itself, its flows and models."),
     ("sessions", "Conversations: begin, list, look, change, fork, erase."),
     ("messages", "Say something, and get the reply at once, as it is said, or later."),
@@ -25,10 +25,10 @@ const TAGS: [(&str, &str); 13] = [
     ("webhooks", "Be told of events elsewhere."),
 ];
 
-const DOOR_TAG: (&str, &str) = ("openai", "The door that every OpenAI client knows.");
+const OPENAI_TAG: (&str, &str) = ("openai", "The door that every OpenAI client knows.");
 
 /// What every route can answer.
-const COMMON: [(&str, &str); 14] = [
+const COMMON_RESPONSES: [(&str, &str); 14] = [
     ("400", "What was sent cannot be understood, or not be accepted as it is."),
     ("401", "A key is needed, or the one given is not known."),
     ("403", "Not with this key, or not from there."),
@@ -47,7 +47,7 @@ const COMMON: [(&str, &str); 14] = [
 
 /// Completes what was gathered from the routes.
 #[must_use]
-pub fn complete(mut api: OpenApi) -> OpenApi {
+pub fn complete_openapi_document(mut api: OpenApi) -> OpenApi {
     api.info = InfoBuilder::new()
         .title("Segue")
         .version(env!("CARGO_PKG_VERSION"))
@@ -56,17 +56,17 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
         ))
         .license(Some(utoipa::openapi::License::new("MIT OR Apache-2.0")))
         .build();
-    let tags = TAGS.iter().chain([&DOOR_TAG]);
+    let tags = OPENAPI_TAGS.iter().chain([&OPENAI_TAG]);
     api.tags =
         Some(tags.map(|(name, about)| TagBuilder::new().name(*name).description(Some(*about)).build()).collect());
     api.servers = None;
     for (path, item) in &mut api.paths.paths {
-        let is_door = crate::door::is_path(path);
-        for operation in operations(item) {
-            for (status, about) in COMMON {
+        let is_door = crate::openai::is_openai_path(path);
+        for operation in operations_mut(item) {
+            for (status, about) in COMMON_RESPONSES {
                 let (kind, schema) = match is_door {
-                    true => ("application/json", <crate::door::Failure as ToSchema>::name()),
-                    false => (PROBLEM_JSON, ProblemBody::name()),
+                    true => ("application/json", <crate::openai::OpenAiError as ToSchema>::name()),
+                    false => (PROBLEM_JSON, ProblemDetails::name()),
                 };
                 let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
                 let response = ResponseBuilder::new().description(about).content(kind, content).build();
@@ -83,22 +83,22 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
     }
     let components = api.components.get_or_insert_with(Default::default);
     let mut add = |name: String, schema: RefOr<Schema>| drop(components.schemas.insert(name, schema));
-    add(ProblemBody::name().into_owned(), ProblemBody::schema());
-    add(<crate::door::Failure as ToSchema>::name().into_owned(), crate::door::Failure::schema());
+    add(ProblemDetails::name().into_owned(), ProblemDetails::schema());
+    add(<crate::openai::OpenAiError as ToSchema>::name().into_owned(), crate::openai::OpenAiError::schema());
     components
         .security_schemes
         .insert("key".to_owned(), RefOr::T(SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer))));
     api
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut utoipa::openapi::path::Operation> {
+fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut utoipa::openapi::path::Operation> {
     let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
     [get, put, post, delete, options, head, patch, trace].into_iter().flatten()
 }
 
 /// The methods of a path, for the test that nothing was forgotten.
 #[must_use]
-pub fn methods(item: &PathItem) -> Vec<HttpMethod> {
+pub fn list_http_methods(item: &PathItem) -> Vec<HttpMethod> {
     let has = [
         (item.get.is_some(), HttpMethod::Get),
         (item.post.is_some(), HttpMethod::Post),

@@ -8,47 +8,50 @@ use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use utoipa::openapi::OpenApi;
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 /// What each error means.
-pub const ERRORS: &str = include_str!("../../../docs/errors.md");
+pub const ERRORS_MARKDOWN: &str = include_str!("../../../docs/errors.md");
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;\
+const PAGE_STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;\
 background:#fff}code,pre{font:14px ui-monospace,monospace;background:#f2f2f2;padding:.1em .3em}pre{padding:.6em;overflow:auto}\
 h2{margin-top:2em;border-bottom:1px solid #ddd}summary{cursor:pointer}.m{display:inline-block;min-width:4.5em;font-weight:600}\
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}code,pre{background:#262626}h2{border-color:#333}\
 a{color:#8ab4f8}}";
 
 /// What an error means
-pub async fn error(Path(code): Path<String>) -> Result<Response, Problem> {
-    let sections = ERRORS.split("\n## ").skip(1);
+pub async fn error_page(Path(code): Path<String>) -> Result<Response, HttpProblem> {
+    let sections = ERRORS_MARKDOWN.split("\n## ").skip(1);
     let mut named = sections.filter_map(|section| section.split_once('\n'));
-    let none = || Problem::no_such_thing("there is no error of that code; see `/errors`");
+    let none = || HttpProblem::not_found("there is no error of that code; see `/errors`");
     let (name, text) = named.find(|(name, _)| *name == code).ok_or_else(none)?;
-    Ok(page(name, &format!("<h1>{}</h1>{}<p><a href=\"/errors\">All errors</a></p>", escaped(name), paragraphs(text))))
+    Ok(html_page_response(
+        name,
+        &format!("<h1>{}</h1>{}<p><a href=\"/errors\">All errors</a></p>", escape_html(name), markdown_to_html(text)),
+    ))
 }
 
 /// What all errors mean
-pub async fn errors() -> Response {
+pub async fn errors_page() -> Response {
     let mut body = "<h1>Errors</h1>".to_owned();
-    for (name, text) in ERRORS.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')) {
-        let name = escaped(name);
-        push(
+    for (name, text) in ERRORS_MARKDOWN.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')) {
+        let name = escape_html(name);
+        push_fmt(
             &mut body,
-            format_args!("<h2 id=\"{name}\"><a href=\"/errors/{name}\">{name}</a></h2>{}", paragraphs(text)),
+            format_args!("<h2 id=\"{name}\"><a href=\"/errors/{name}\">{name}</a></h2>{}", markdown_to_html(text)),
         );
     }
-    page("Errors", &body)
+    html_page_response("Errors", &body)
 }
 
 /// The API for reading.
 #[must_use]
-pub fn reference(api: &OpenApi) -> String {
+pub fn render_api_reference(api: &OpenApi) -> String {
     let document = serde_json::to_value(api).unwrap_or_default();
     let mut body = format!(
         "<h1>{}</h1><p>The same <a href=\"/openapi.json\">for machines</a>; every route with examples is in \
          <code>docs/http.md</code>. <a href=\"/errors\">What each error means</a>.</p>",
-        escaped(document["info"]["title"].as_str().unwrap_or_default())
+        escape_html(document["info"]["title"].as_str().unwrap_or_default())
     );
     let mut tag = String::new();
     let mut operations: Vec<(String, String, String, serde_json::Value)> = Vec::new();
@@ -63,54 +66,59 @@ pub fn reference(api: &OpenApi) -> String {
     operations.sort_by_key(|(tag, ..)| order.iter().position(|known| known == tag));
     for (of, path, method, operation) in operations {
         if of != tag {
-            push(&mut body, format_args!("<h2>{}</h2>", escaped(&of)));
+            push_fmt(&mut body, format_args!("<h2>{}</h2>", escape_html(&of)));
             tag = of;
         }
-        operation_html(&mut body, &path, &method, &operation);
+        push_operation_html(&mut body, &path, &method, &operation);
     }
     body.push_str("<h2>Schemas</h2>");
     for (name, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
-        let name = escaped(name);
-        let text = escaped(&format!("{schema:#}"));
-        push(&mut body, format_args!("<details id=\"{name}\"><summary>{name}</summary><pre>{text}</pre></details>"));
+        let name = escape_html(name);
+        let text = escape_html(&format!("{schema:#}"));
+        push_fmt(
+            &mut body,
+            format_args!("<details id=\"{name}\"><summary>{name}</summary><pre>{text}</pre></details>"),
+        );
     }
-    html("The API", &body)
+    wrap_html_document("The API", &body)
 }
 
-fn operation_html(body: &mut String, path: &str, method: &str, operation: &serde_json::Value) {
-    let text = |value: &serde_json::Value| escaped(value.as_str().unwrap_or_default());
-    push(
+fn push_operation_html(body: &mut String, path: &str, method: &str, operation: &serde_json::Value) {
+    let text = |value: &serde_json::Value| escape_html(value.as_str().unwrap_or_default());
+    push_fmt(
         body,
         format_args!(
             "<details><summary><span class=\"m\">{}</span><code>{}</code> {}</summary><p>{}</p><ul>",
             method.to_uppercase(),
-            escaped(path),
+            escape_html(path),
             text(&operation["summary"]),
             text(&operation["description"])
         ),
     );
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
         let (name, place, about) = (&parameter["name"], &parameter["in"], &parameter["description"]);
-        push(body, format_args!("<li><code>{}</code> ({}) {}</li>", text(name), text(place), text(about)));
+        push_fmt(body, format_args!("<li><code>{}</code> ({}) {}</li>", text(name), text(place), text(about)));
     }
     body.push_str("</ul><p>Answers: ");
     for (status, response) in operation["responses"].as_object().into_iter().flatten() {
         let kinds = response["content"].as_object().into_iter().flatten();
         let schema = kinds.filter_map(|(_, content)| content["schema"]["$ref"].as_str()).next();
         match schema.and_then(|schema| schema.rsplit('/').next()) {
-            Some(name) => push(body, format_args!("<a href=\"#{0}\">{1} {0}</a>; ", escaped(name), escaped(status))),
-            None => push(body, format_args!("{}; ", escaped(status))),
+            Some(name) => {
+                push_fmt(body, format_args!("<a href=\"#{0}\">{1} {0}</a>; ", escape_html(name), escape_html(status)))
+            }
+            None => push_fmt(body, format_args!("{}; ", escape_html(status))),
         }
     }
     body.push_str("</p></details>");
 }
 
-fn page(title: &str, body: &str) -> Response {
-    respond(html(title, body))
+fn html_page_response(title: &str, body: &str) -> Response {
+    html_response(wrap_html_document(title, body))
 }
 
 /// A page as an answer.
-pub fn respond(html: String) -> Response {
+pub fn html_response(html: String) -> Response {
     let mut response = Html(html).into_response();
     let policy =
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -118,30 +126,30 @@ pub fn respond(html: String) -> Response {
     response
 }
 
-fn html(title: &str, body: &str) -> String {
+fn wrap_html_document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{} · Segue</title><style>{STYLE}</style></head><body>{body}</body></html>",
-        escaped(title)
+         content=\"width=device-width\"><title>{} · Segue</title><style>{PAGE_STYLE}</style></head><body>{body}</body></html>",
+        escape_html(title)
     )
 }
 
 /// Markdown as plain as our pages of errors are: paragraphs and code.
-fn paragraphs(text: &str) -> String {
+fn markdown_to_html(text: &str) -> String {
     let paragraphs = text.trim().split("\n\n").map(|paragraph| {
         let pieces = paragraph.split('`').enumerate().map(|(place, piece)| match place % 2 {
-            0 => escaped(piece),
-            _ => format!("<code>{}</code>", escaped(piece)),
+            0 => escape_html(piece),
+            _ => format!("<code>{}</code>", escape_html(piece)),
         });
         format!("<p>{}</p>", pieces.collect::<String>())
     });
     paragraphs.collect()
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn push(body: &mut String, text: std::fmt::Arguments<'_>) {
+fn push_fmt(body: &mut String, text: std::fmt::Arguments<'_>) {
     body.write_fmt(text).expect("writing to a string cannot fail");
 }

@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use segue_core::decide::Refusal;
+use segue_core::decide::InputRefusal;
 use segue_engine::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use crate::caller::Caller;
 
 /// A refusal or failure, on its way to whoever asked.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub struct HttpProblem {
     /// The status of the answer.
     pub status: StatusCode,
     /// Short, stable, and the heading of its place in `docs/errors.md`.
@@ -22,14 +22,14 @@ pub struct Problem {
     /// What was refused, why, and what to do.
     pub detail: String,
     /// Further members of the problem.
-    pub more: Box<Map<String, Value>>,
+    pub extensions: Box<Map<String, Value>>,
     /// When to come back, in seconds.
-    pub retry_after: Option<u64>,
+    pub retry_after_seconds: Option<u64>,
 }
 
 /// A problem as it is written down.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ProblemBody {
+pub struct ProblemDetails {
     /// Leads to the page about this error.
     #[schema(example = "/errors/no-such-session")]
     pub r#type: String,
@@ -47,14 +47,14 @@ pub struct ProblemBody {
     /// What this kind of problem has beside.
     #[serde(flatten)]
     #[schema(ignore)]
-    pub more: Map<String, Value>,
+    pub extensions: Map<String, Value>,
 }
 
 /// The media type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// The codes of the server itself, with their status. Those of the engine are the engine's.
-pub const CODES: &[(&str, StatusCode)] = &[
+pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
     ("bad-request", StatusCode::BAD_REQUEST),
     ("key-missing", StatusCode::UNAUTHORIZED),
     ("key-not-accepted", StatusCode::UNAUTHORIZED),
@@ -78,18 +78,18 @@ pub const CODES: &[(&str, StatusCode)] = &[
     ("internal", StatusCode::INTERNAL_SERVER_ERROR),
 ];
 
-impl Problem {
+impl HttpProblem {
     /// One of the server's own.
     #[must_use]
     pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        let status = CODES.iter().find(|(known, _)| *known == code).map(|(_, status)| *status);
+        let status = SERVER_ERROR_CODES.iter().find(|(known, _)| *known == code).map(|(_, status)| *status);
         debug_assert!(status.is_some(), "`{code}` is not listed");
         Self {
             status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             code,
             detail: detail.into(),
-            more: Box::default(),
-            retry_after: None,
+            extensions: Box::default(),
+            retry_after_seconds: None,
         }
     }
 
@@ -101,55 +101,55 @@ impl Problem {
 
     /// What was asked for is not there.
     #[must_use]
-    pub fn no_such_thing(detail: impl Into<String>) -> Self {
+    pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new("no-such-thing", detail)
     }
 
     /// The same with a member more.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.more.insert(name.to_owned(), value.into());
+    pub fn with_extension(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.extensions.insert(name.to_owned(), value.into());
         self
     }
 
     /// The same with a time to come back.
     #[must_use]
-    pub fn after_seconds(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
+    pub fn with_retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_seconds = Some(seconds);
         self
     }
 
     /// What an error of the engine is to `caller`.
     #[must_use]
-    pub fn of(error: &Error, caller: &Caller) -> Self {
-        let status = status(error);
-        let detail = detail(error, caller);
+    pub fn from_engine_error(error: &Error, caller: &Caller) -> Self {
+        let status = error_http_status(error);
+        let detail = describe_error_for(error, caller);
         let retry_after = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
             _ => None,
         };
-        Self { status, code: error.code(), detail, more: Box::default(), retry_after }
+        Self { status, code: error.code(), detail, extensions: Box::default(), retry_after_seconds: retry_after }
     }
 
     /// The problem as it is written down.
     #[must_use]
-    pub fn body(&self) -> ProblemBody {
-        ProblemBody {
+    pub fn to_details(&self) -> ProblemDetails {
+        ProblemDetails {
             r#type: format!("/errors/{}", self.code),
             title: self.code.replace('-', " "),
             status: self.status.as_u16(),
             detail: self.detail.clone(),
             code: self.code.to_owned(),
-            more: (*self.more).clone(),
+            extensions: (*self.extensions).clone(),
         }
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.body())).into_response();
+        let mut response = (self.status, Json(self.to_details())).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = self.retry_after_seconds {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -159,7 +159,7 @@ impl IntoResponse for Problem {
     }
 }
 
-fn status(error: &Error) -> StatusCode {
+fn error_http_status(error: &Error) -> StatusCode {
     match error {
         Error::NoSuchSession(_) | Error::NoSuchFlow { .. } | Error::NoSuchCall { .. } => StatusCode::NOT_FOUND,
         Error::SessionExists(_) | Error::InUse { .. } | Error::TakenOver(_) => StatusCode::CONFLICT,
@@ -168,57 +168,57 @@ fn status(error: &Error) -> StatusCode {
         | Error::BadSettings { .. }
         | Error::NoSuchModel(_)
         | Error::NothingChanges { .. } => StatusCode::BAD_REQUEST,
-        Error::Refused(refusal) => refusal_status(refusal),
+        Error::Refused(refusal) => refusal_http_status(refusal),
         Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Store(_) if error.code() == "disk-full" => StatusCode::INSUFFICIENT_STORAGE,
         // A text that is not there is not this caller's.
         Error::Store(_) if error.is_missing_text() => StatusCode::NOT_FOUND,
         Error::Store(_)
-        | Error::FaultyFlow { .. }
-        | Error::BrokenFlow(_)
+        | Error::InvalidFlow { .. }
+        | Error::FlowPanicked(_)
         | Error::Unreadable { .. }
         | Error::Stopped(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-fn refusal_status(refusal: &Refusal) -> StatusCode {
+fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
     match refusal {
-        Refusal::EmptyMessage
-        | Refusal::MessageTooLong { .. }
-        | Refusal::ControlCharacter { .. }
-        | Refusal::KeyTooLong { .. }
-        | Refusal::TooManyImages { .. }
-        | Refusal::ImageTooBig { .. }
-        | Refusal::NoImage { .. }
-        | Refusal::NoSuchCommand { .. }
-        | Refusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
-        Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-        Refusal::AlreadyOpen
-        | Refusal::NotOpen
-        | Refusal::Closed { .. }
-        | Refusal::Busy
-        | Refusal::NotOwed { .. }
-        | Refusal::ToolNotOwed { .. }
-        | Refusal::NotHeld { .. }
-        | Refusal::TooManyCalls { .. }
-        | Refusal::NothingRuns
-        | Refusal::NothingFailed
-        | Refusal::Command(_)
-        | Refusal::Phase(_) => StatusCode::CONFLICT,
+        InputRefusal::EmptyMessage
+        | InputRefusal::MessageTooLong { .. }
+        | InputRefusal::ControlCharacter { .. }
+        | InputRefusal::IdempotencyKeyTooLong { .. }
+        | InputRefusal::TooManyImages { .. }
+        | InputRefusal::ImageTooBig { .. }
+        | InputRefusal::InvalidImage { .. }
+        | InputRefusal::NoSuchCommand { .. }
+        | InputRefusal::NoSuchRole { .. } => StatusCode::BAD_REQUEST,
+        InputRefusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+        InputRefusal::TooManySteps { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        InputRefusal::AlreadyOpen
+        | InputRefusal::NotOpen
+        | InputRefusal::Closed { .. }
+        | InputRefusal::Busy
+        | InputRefusal::CallNotPending { .. }
+        | InputRefusal::ToolRunNotPending { .. }
+        | InputRefusal::NoResolutionNeeded { .. }
+        | InputRefusal::TooManyCalls { .. }
+        | InputRefusal::NoTurnRunning
+        | InputRefusal::LastTurnNotFailed
+        | InputRefusal::FlowCommandRefused(_)
+        | InputRefusal::PhaseCommandRefused(_) => StatusCode::CONFLICT,
     }
 }
 
 /// The words of an error, in the caller's names. What belongs to the machine is for those who run it.
-fn detail(error: &Error, caller: &Caller) -> String {
-    let name = |session| caller.public(session);
+fn describe_error_for(error: &Error, caller: &Caller) -> String {
+    let name = |session| caller.public_session_name(session);
     match error {
         Error::NoSuchSession(session) => format!("there is no session `{}`", name(session)),
         Error::SessionExists(session) => {
             format!("there is a session `{}` already; choose another name", name(session))
         }
         Error::BadSessionName { name: given, why } => {
-            format!("`{}` cannot name a session: {why}", caller.public(&given.as_str().into()))
+            format!("`{}` cannot name a session: {why}", caller.public_session_name(&given.as_str().into()))
         }
         Error::NoSuchFlow { name, .. } => format!("there is no flow `{name}`; `/v1/flows` lists those there are"),
         Error::NoSuchCall { session, call } => format!("the session `{}` has no call {call}", name(session)),
@@ -237,12 +237,12 @@ fn detail(error: &Error, caller: &Caller) -> String {
         }
         Error::Unreadable { session, .. } => format!("the session `{}` cannot be read", name(session)),
         Error::Store(_) if error.is_missing_text() => "the session has no such text".to_owned(),
-        Error::Store(_) | Error::BrokenFlow(_) | Error::FaultyFlow { .. } if !caller.is_operator() => {
+        Error::Store(_) | Error::FlowPanicked(_) | Error::InvalidFlow { .. } if !caller.is_operator() => {
             "something failed that only those who run this server can mend; tell them the time and this code".to_owned()
         }
         Error::Store(_)
-        | Error::BrokenFlow(_)
-        | Error::FaultyFlow { .. }
+        | Error::FlowPanicked(_)
+        | Error::InvalidFlow { .. }
         | Error::Refused(_)
         | Error::BadImport { .. }
         | Error::BadSettings { .. }

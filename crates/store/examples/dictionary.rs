@@ -8,7 +8,7 @@ use std::error::Error;
 
 use segue_core::ids::Seq;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Query, Store};
+use segue_store::{SessionQuery, Store};
 
 const DICTIONARY_BYTES: usize = 16 << 10;
 /// Records that lie together, as those of one commit do.
@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let store = SqliteStore::open(&from)?;
     let mut samples: Vec<Vec<u8>> = Vec::new();
-    for row in store.list(&Query::newest(SESSIONS)).await?.rows {
-        let records = store.read(&row.session, Seq(0), RECORDS).await?;
+    for row in store.list_sessions(&SessionQuery::newest(SESSIONS)).await?.entries {
+        let records = store.read_records(&row.session, Seq(0), RECORDS).await?;
         for some in records.chunks(TOGETHER) {
             samples.push(some.iter().flat_map(|record| record.bytes.iter().copied()).collect());
             samples.extend(some.iter().map(|record| record.bytes.clone()));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use segue_core::body::{Body, BodyId, BodyKind};
-use segue_core::ids::{Millis, Seq, SessionId};
+use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Commit, Owes, Record, Store, Summary};
+use segue_store::{Commit, JournalRecord, PendingWork, SessionSummary, Store};
 
 const TEXT_CHARS: usize = 900;
 const EVENT_CHARS: usize = 200;
@@ -63,7 +63,7 @@ async fn appenders(path: &std::path::Path, span: Duration, writers: usize) -> f6
         let (store, done) = (store.clone(), done.clone());
         tasks.spawn(async move {
             let session = SessionId::from(format!("session-{number}"));
-            let mut claim = store.create(&session).await.expect("a new name");
+            let mut claim = store.create_session(&session).await.expect("a new name");
             let mut prose = Prose(number as u64 + 7);
             // Made beforehand: what is measured is the store.
             let notes: Vec<String> = (0..64).map(|_| prose.text(EVENT_CHARS)).collect();
@@ -74,7 +74,7 @@ async fn appenders(path: &std::path::Path, span: Duration, writers: usize) -> f6
                 }
                 let text = format!("{number}.{round} {}", texts[round % 64]);
                 let commit = commit(&session, claim, text, &notes[round % 64]);
-                claim.head = store.append(commit).await.expect("in time");
+                claim.head = store.append_commit(commit).await.expect("in time");
                 done.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -106,29 +106,37 @@ impl Prose {
     }
 }
 
-fn commit(session: &SessionId, claim: segue_store::Claim, text: String, note: &str) -> Commit {
-    let id = BodyId::of(&text);
+fn commit(session: &SessionId, claim: segue_store::Lease, text: String, note: &str) -> Commit {
+    let id = BodyId::hash_text(&text);
     let records = (1..=EVENTS as u64).map(|step| {
         let seq = claim.head.0 + step;
         let mut event = format!(r#"{{"at":{seq},"type":"message_recorded","body":"{id}","tokens":212,"note":""#);
         event.push_str(&note[step as usize..EVENT_CHARS - event.len()]);
         event.push_str("\"}");
-        Record { seq: Seq(seq), at: Millis(1_700_000_000_000 + seq), bytes: event.into_bytes() }
+        JournalRecord { seq: Seq(seq), at: UnixMillis(1_700_000_000_000 + seq), bytes: event.into_bytes() }
     });
     let records = records.collect();
-    let summary = Summary {
+    let summary = SessionSummary {
         flow: "chat".into(),
         title: "a title of middling length".into(),
         phase: "open".into(),
         turns: 1,
         calls: 1,
         cost_microusd: None,
-        created: Millis(1),
-        updated: Millis(claim.head.0),
-        owes: Owes::Now,
+        created_at: UnixMillis(1),
+        updated_at: UnixMillis(claim.head.0),
+        pending_work: PendingWork::Now,
     };
-    let bodies = vec![Body { id, text: text.into(), kind: BodyKind::Said }];
+    let bodies = vec![TextBody { id, text: text.into(), kind: BodyKind::Conversation }];
     let (epoch, expected) = (claim.epoch, claim.head);
-    let names = |_: &Record| Vec::new();
-    Commit { session: session.clone(), epoch, expected, records, bodies, names, summary: Some(summary) }
+    let names = |_: &JournalRecord| Vec::new();
+    Commit {
+        session: session.clone(),
+        epoch,
+        expected_head: expected,
+        records,
+        bodies,
+        extract_body_ids: names,
+        summary: Some(summary),
+    }
 }

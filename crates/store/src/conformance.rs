@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use segue_core::body::{Body, BodyId, BodyKind};
-use segue_core::ids::{Millis, Seq, SessionId};
+use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::ids::{Seq, SessionId, UnixMillis};
 
-use crate::{Claim, Commit, Owes, Record, Store, Summary};
+use crate::{Commit, JournalRecord, Lease, PendingWork, SessionSummary, Store};
 
 pub mod erasing;
 pub mod listing;
@@ -17,13 +17,13 @@ pub mod sharing;
 pub mod writing;
 
 /// Somewhere stores are opened. Dropping the last handle to a store is the death of its process.
-pub trait Place: Send + Sync {
+pub trait StoreFixture: Send + Sync {
     /// Opens the store that lies here, as a process of its own.
-    fn open(&self) -> Arc<dyn Store>;
+    fn open_store(&self) -> Arc<dyn Store>;
     /// How many texts lie here.
     fn body_count(&self) -> usize;
     /// Whether `marker` is anywhere in what lies here, in whatever form the backend keeps it.
-    fn contains(&self, marker: &str) -> bool;
+    fn contains_text(&self, marker: &str) -> bool;
 }
 
 /// Makes one test a claim. `$place` is an expression for a fresh [`Place`](crate::conformance::Place).
@@ -104,114 +104,114 @@ macro_rules! suite {
 
 /// A session's name.
 #[must_use]
-pub fn name(text: &str) -> SessionId {
+pub fn session_id(text: &str) -> SessionId {
     SessionId::from(text)
 }
 
 /// A text to be said, with its address.
 #[must_use]
-pub fn said(text: &str) -> Body {
-    Body { id: BodyId::of(text), text: text.into(), kind: BodyKind::Said }
+pub fn visible_body(text: &str) -> TextBody {
+    TextBody { id: BodyId::hash_text(text), text: text.into(), kind: BodyKind::Conversation }
 }
 
 /// A text of the machinery, with its address.
 #[must_use]
-pub fn inner(text: &str) -> Body {
-    Body { kind: BodyKind::Inner, ..said(text) }
+pub fn internal_body(text: &str) -> TextBody {
+    TextBody { kind: BodyKind::Internal, ..visible_body(text) }
 }
 
 /// A summary with this title that changed at this time and owes nothing.
 #[must_use]
-pub fn summary(title: &str, updated: u64) -> Summary {
-    Summary {
+pub fn sample_summary(title: &str, updated: u64) -> SessionSummary {
+    SessionSummary {
         flow: "chat".into(),
         title: title.into(),
         phase: "open".into(),
         turns: 1,
         calls: 2,
         cost_microusd: Some(30),
-        created: Millis(1),
-        updated: Millis(updated),
-        owes: Owes::Nothing,
+        created_at: UnixMillis(1),
+        updated_at: UnixMillis(updated),
+        pending_work: PendingWork::None,
     }
 }
 
 /// What record `seq` of `session` says in these tests.
 #[must_use]
-pub fn record(session: &SessionId, seq: u64) -> Record {
+pub fn sample_record(session: &SessionId, seq: u64) -> JournalRecord {
     let bytes = format!(r#"{{"session":"{session}","seq":{seq},"said":"something at {seq}"}}"#).into_bytes();
-    Record { seq: Seq(seq), at: Millis(1_700_000_000_000 + seq * 7), bytes }
+    JournalRecord { seq: Seq(seq), at: UnixMillis(1_700_000_000_000 + seq * 7), bytes }
 }
 
 /// A commit of `count` long records after the claim's head, of which each names a text of its own.
 #[must_use]
-pub fn long_commit(session: &SessionId, claim: Claim, count: u64) -> Commit {
-    let texts: Vec<Body> = (1..=count).map(|step| said(&format!("text {}", claim.head.0 + step))).collect();
+pub fn sample_long_commit(session: &SessionId, claim: Lease, count: u64) -> Commit {
+    let texts: Vec<TextBody> = (1..=count).map(|step| visible_body(&format!("text {}", claim.head.0 + step))).collect();
     let padding = "so on and on ".repeat(100);
-    let say = |(step, text): (u64, &Body)| {
+    let say = |(step, text): (u64, &TextBody)| {
         let bytes = format!("{} {padding}", text.id).into_bytes();
-        Record { bytes, ..record(session, claim.head.0 + step) }
+        JournalRecord { bytes, ..sample_record(session, claim.head.0 + step) }
     };
     let records = (1..=count).zip(&texts).map(say).collect();
-    let names = |record: &Record| {
+    let names = |record: &JournalRecord| {
         let id = std::str::from_utf8(&record.bytes).ok().and_then(|text| text.split(' ').next()?.parse().ok());
         id.into_iter().collect()
     };
-    Commit { records, bodies: texts, names, ..commit(session, claim, 0) }
+    Commit { records, bodies: texts, extract_body_ids: names, ..sample_commit(session, claim, 0) }
 }
 
 /// `count` records after the claim's head.
 #[must_use]
-pub fn commit(session: &SessionId, claim: Claim, count: u64) -> Commit {
-    let records = (1..=count).map(|step| record(session, claim.head.0 + step)).collect();
+pub fn sample_commit(session: &SessionId, claim: Lease, count: u64) -> Commit {
+    let records = (1..=count).map(|step| sample_record(session, claim.head.0 + step)).collect();
     Commit {
         session: session.clone(),
         epoch: claim.epoch,
-        expected: claim.head,
+        expected_head: claim.head,
         records,
         bodies: Vec::new(),
-        names: |_| Vec::new(),
+        extract_body_ids: |_| Vec::new(),
         summary: None,
     }
 }
 
 /// A session under way: what a writer holds while it writes.
 #[derive(Debug)]
-pub struct Writing {
+pub struct TestWriter {
     store: Arc<dyn Store>,
     /// Its name.
     pub session: SessionId,
     /// Its claim, with the head as of the last append.
-    pub claim: Claim,
+    pub lease: Lease,
 }
 
-impl Writing {
+impl TestWriter {
     /// Begins a session.
-    pub async fn begin(store: &Arc<dyn Store>, session: &str) -> Self {
-        let session = name(session);
-        let claim = store.create(&session).await.expect("a new name");
-        Self { store: store.clone(), session, claim }
+    pub async fn create_session(store: &Arc<dyn Store>, session: &str) -> Self {
+        let session = session_id(session);
+        let claim = store.create_session(&session).await.expect("a new name");
+        Self { store: store.clone(), session, lease: claim }
     }
 
     /// Appends `count` records.
-    pub async fn append(&mut self, count: u64) {
-        self.bring(count, Vec::new(), None).await;
+    pub async fn append_records(&mut self, count: u64) {
+        self.append_records_with(count, Vec::new(), None).await;
     }
 
     /// Appends `count` records with `bodies` and perhaps a summary.
-    pub async fn bring(&mut self, count: u64, bodies: Vec<Body>, summary: Option<Summary>) {
-        let commit = Commit { bodies, summary, ..commit(&self.session, self.claim, count) };
-        self.claim.head = self.store.append(commit).await.expect("an append in time");
+    pub async fn append_records_with(&mut self, count: u64, bodies: Vec<TextBody>, summary: Option<SessionSummary>) {
+        let commit = Commit { bodies, summary, ..sample_commit(&self.session, self.lease, count) };
+        self.lease.head = self.store.append_commit(commit).await.expect("an append in time");
     }
 }
 
 /// All records of a session.
-pub async fn all(store: &Arc<dyn Store>, session: &SessionId) -> Vec<Record> {
-    store.read(session, Seq(0), usize::MAX).await.expect("readable")
+pub async fn read_all_records(store: &Arc<dyn Store>, session: &SessionId) -> Vec<JournalRecord> {
+    store.read_records(session, Seq(0), usize::MAX).await.expect("readable")
 }
 
 /// What `all` gives if a session has exactly `count` of our records.
 #[must_use]
-pub fn records(session: &SessionId, count: u64) -> Vec<Record> {
-    (1..=count).map(|seq| record(session, seq)).collect()
+pub fn sample_records(session: &SessionId, count: u64) -> Vec<JournalRecord> {
+    (1..=count).map(|seq| sample_record(session, seq)).collect()
 }

@@ -1,7 +1,7 @@
 //! What a store refuses, and why. Each message says what to do next.
 
 use segue_core::body::BodyId;
-use segue_core::ids::{Epoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
     },
     /// The name is taken.
     #[error("session `{session}` exists already; choose another name or open that one")]
-    Exists {
+    SessionExists {
         /// The name asked for.
         session: SessionId,
     },
@@ -22,7 +22,7 @@ pub enum Error {
     #[error(
         "session `{session}` is held by the live process {by}; stop that process or take the session over by force"
     )]
-    Held {
+    HeldByOtherProcess {
         /// The session asked for.
         session: SessionId,
         /// The holder's node name.
@@ -34,9 +34,9 @@ pub enum Error {
         /// The session written to.
         session: SessionId,
         /// The writer's epoch.
-        epoch: Epoch,
+        epoch: LeaseEpoch,
         /// The epoch that counts.
-        current: Epoch,
+        current: LeaseEpoch,
     },
     /// The writer does not know the newest records.
     #[error("session `{session}` stands at record {head}, not at {expected}; read what is new and decide again")]
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// A fork from outside the journal.
     #[error("session `{session}` has records 1 to {head}, so it cannot be forked at {at}; choose one of those")]
-    PastHead {
+    ForkOutOfRange {
         /// The session to fork.
         session: SessionId,
         /// The record asked for.
@@ -78,7 +78,7 @@ pub enum Error {
     #[error(
         "session `{session}` is damaged ({detail}); restore it from an export or delete it, other sessions are not affected"
     )]
-    Damaged {
+    SessionCorrupted {
         /// The damaged session.
         session: SessionId,
         /// What was found.
@@ -86,7 +86,7 @@ pub enum Error {
     },
     /// The store as a whole cannot be trusted.
     #[error("the store {path} is damaged ({detail}); restore it from a backup")]
-    Broken {
+    StoreCorrupted {
         /// Where it is.
         path: String,
         /// What was found.
@@ -94,13 +94,13 @@ pub enum Error {
     },
     /// No room; nothing was written.
     #[error("no room on disk for {what}; nothing of it was written, make room and try again")]
-    Full {
+    DiskFull {
         /// What was to be written.
         what: String,
     },
     /// Another process keeps the store locked.
     #[error("another process kept the store locked for too long while {what}; try again")]
-    Busy {
+    StoreLocked {
         /// What was to be done.
         what: String,
     },
@@ -122,7 +122,7 @@ pub enum Error {
     },
     /// Written by a later program.
     #[error("{path} has format {found}, this program knows formats up to {known}; use a newer program")]
-    Newer {
+    NewerFormat {
         /// Where it is.
         path: String,
         /// Its format.

@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use segue_core::body::{Body, BodyId, BodyKind};
-use segue_core::ids::{Epoch, Seq, SessionId};
+use segue_core::body::{BodyId, BodyKind, TextBody};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
-use crate::search::Needle;
+use crate::search::SearchTerm;
 use crate::{
-    Claim, Commit, Cursor, Error, Fork, Owes, Page, Query, Record, Report, Row, Snapshot, Store, Summary, Takeover,
-    validate_name,
+    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListCursor, SessionListEntry,
+    SessionListPage, SessionQuery, SessionSummary, Snapshot, Store, TakeoverPolicy, validate_session_id,
 };
 
 /// What survives the stores opened on it. Clones share.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryDisk(Arc<Mutex<Disk>>);
+pub struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
 
 /// How the next append goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum AppendFault {
     /// It fails and has no effect.
     BeforeCommit,
     /// It takes effect and fails nevertheless.
     AfterCommit,
     /// There is no room.
-    Full,
+    DiskFull,
 }
 
 /// One process' view of a [`MemoryDisk`].
@@ -46,7 +46,7 @@ impl MemoryDisk {
     }
 
     /// Lets the next append that no earlier fault is waiting for go wrong, whichever store it comes through.
-    pub fn inject(&self, fault: Fault) {
+    pub fn inject_fault(&self, fault: AppendFault) {
         self.lock().faults.push_back(fault);
     }
 
@@ -58,7 +58,7 @@ impl MemoryDisk {
 
     /// Whether `text` is in any body, record, snapshot or summary.
     #[must_use]
-    pub fn contains(&self, text: &str) -> bool {
+    pub fn contains_text(&self, text: &str) -> bool {
         let disk = self.lock();
         let has = |bytes: &[u8]| text.is_empty() || bytes.windows(text.len()).any(|window| window == text.as_bytes());
         disk.bodies.values().any(|body| has(body.as_bytes()))
@@ -69,7 +69,7 @@ impl MemoryDisk {
             })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Disk> {
+    fn lock(&self) -> MutexGuard<'_, MemoryDiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,25 +81,25 @@ impl MemoryStore {
         let mut inside = disk.lock();
         inside.last_node += 1;
         let node = inside.last_node;
-        inside.live.insert(node);
+        inside.live_nodes.insert(node);
         drop(inside);
         Self { disk: disk.clone(), node }
     }
 
     /// A process on a disk of its own.
     #[must_use]
-    pub fn alone() -> Self {
+    pub fn with_own_disk() -> Self {
         Self::open(&MemoryDisk::new())
     }
 
     /// Ends the process although handles to it remain: its claims are free, every later call fails.
     pub fn kill(&self) {
-        self.disk.lock().live.remove(&self.node);
+        self.disk.lock().live_nodes.remove(&self.node);
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Disk>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, MemoryDiskState>, Error> {
         let disk = self.disk.lock();
-        if disk.live.contains(&self.node) { Ok(disk) } else { Err(Error::Closed) }
+        if disk.live_nodes.contains(&self.node) { Ok(disk) } else { Err(Error::Closed) }
     }
 }
 
@@ -110,84 +110,84 @@ impl Drop for MemoryStore {
 }
 
 #[derive(Debug, Default)]
-struct Disk {
-    sessions: BTreeMap<SessionId, Session>,
+struct MemoryDiskState {
+    sessions: BTreeMap<SessionId, MemorySession>,
     bodies: BTreeMap<BodyId, Arc<str>>,
-    faults: VecDeque<Fault>,
-    live: BTreeSet<u64>,
+    faults: VecDeque<AppendFault>,
+    live_nodes: BTreeSet<u64>,
     last_node: u64,
     last_epoch: u64,
 }
 
 #[derive(Debug, Default)]
-struct Session {
-    epoch: Epoch,
+struct MemorySession {
+    epoch: LeaseEpoch,
     holder: Option<u64>,
-    records: Vec<Record>,
+    records: Vec<JournalRecord>,
     /// The last record of each commit.
-    ends: BTreeSet<Seq>,
+    commit_ends: BTreeSet<Seq>,
     /// Which bodies it may read, and since which record.
-    uses: BTreeMap<BodyId, Seq>,
+    body_first_used: BTreeMap<BodyId, Seq>,
     /// Which bodies were said with which record, in order.
-    said: Vec<(Seq, BodyId)>,
+    visible_bodies: Vec<(Seq, BodyId)>,
     snapshot: Option<Snapshot>,
-    summary: Option<Summary>,
+    summary: Option<SessionSummary>,
 }
 
-impl Session {
+impl MemorySession {
     fn head(&self) -> Seq {
         Seq(self.records.len() as u64)
     }
 
-    fn note(&mut self, body: &Body, since: Seq) {
-        self.uses.entry(body.id).or_insert(since);
-        if body.kind == BodyKind::Said {
-            self.said.push((since, body.id));
+    fn add_body(&mut self, body: &TextBody, since: Seq) {
+        self.body_first_used.entry(body.id).or_insert(since);
+        if body.kind == BodyKind::Conversation {
+            self.visible_bodies.push((since, body.id));
         }
     }
 }
 
-impl Disk {
-    fn session(&self, session: &SessionId) -> Result<&Session, Error> {
+impl MemoryDiskState {
+    fn session(&self, session: &SessionId) -> Result<&MemorySession, Error> {
         self.sessions.get(session).ok_or_else(|| Error::NoSuchSession { session: session.clone() })
     }
 
-    fn session_mut(&mut self, session: &SessionId) -> Result<&mut Session, Error> {
+    fn session_mut(&mut self, session: &SessionId) -> Result<&mut MemorySession, Error> {
         self.sessions.get_mut(session).ok_or_else(|| Error::NoSuchSession { session: session.clone() })
     }
 
     /// The live process other than `node` that holds `session`.
-    fn other_holder(&self, session: &SessionId, node: u64) -> Option<u64> {
+    fn live_holder_except(&self, session: &SessionId, node: u64) -> Option<u64> {
         let holder = self.sessions.get(session)?.holder?;
-        (holder != node && self.live.contains(&holder)).then_some(holder)
+        (holder != node && self.live_nodes.contains(&holder)).then_some(holder)
     }
 
-    fn refuse_if_held(&self, session: &SessionId, node: u64) -> Result<(), Error> {
-        match self.other_holder(session, node) {
-            Some(holder) => Err(Error::Held { session: session.clone(), by: format!("node-{holder}") }),
+    fn ensure_not_held(&self, session: &SessionId, node: u64) -> Result<(), Error> {
+        match self.live_holder_except(session, node) {
+            Some(holder) => Err(Error::HeldByOtherProcess { session: session.clone(), by: format!("node-{holder}") }),
             None => Ok(()),
         }
     }
 
-    fn refuse_if_taken(&self, session: &SessionId, node: u64) -> Result<(), Error> {
+    fn ensure_name_is_free(&self, session: &SessionId, node: u64) -> Result<(), Error> {
         let begun = self.sessions.get(session).is_some_and(|old| !old.records.is_empty());
-        if begun || self.other_holder(session, node).is_some() {
-            return Err(Error::Exists { session: session.clone() });
+        if begun || self.live_holder_except(session, node).is_some() {
+            return Err(Error::SessionExists { session: session.clone() });
         }
         Ok(())
     }
 
-    fn reign(&mut self, session: &SessionId, holder: Option<u64>) -> Result<Claim, Error> {
-        let epoch = Epoch(self.last_epoch + 1);
+    fn set_holder(&mut self, session: &SessionId, holder: Option<u64>) -> Result<Lease, Error> {
+        let epoch = LeaseEpoch(self.last_epoch + 1);
         let held = self.session_mut(session)?;
         held.epoch = epoch;
         held.holder = holder;
         let head = held.head();
         self.last_epoch = epoch.0;
-        Ok(Claim { epoch, head })
+        Ok(Lease { epoch, head })
     }
 
-    fn append(&mut self, commit: Commit) -> Result<Seq, Error> {
+    fn append_commit(&mut self, commit: Commit) -> Result<Seq, Error> {
         let Self { sessions, bodies, .. } = self;
         let Some(session) = sessions.get_mut(&commit.session) else {
             return Err(Error::NoSuchSession { session: commit.session });
@@ -195,16 +195,20 @@ impl Disk {
         if session.epoch != commit.epoch {
             return Err(Error::Fenced { session: commit.session, epoch: commit.epoch, current: session.epoch });
         }
-        if session.head() != commit.expected {
-            return Err(Error::Conflict { session: commit.session, expected: commit.expected, head: session.head() });
+        if session.head() != commit.expected_head {
+            return Err(Error::Conflict {
+                session: commit.session,
+                expected: commit.expected_head,
+                head: session.head(),
+            });
         }
-        let first = commit.expected.next();
+        let first = commit.expected_head.next();
         for body in &commit.bodies {
             bodies.entry(body.id).or_insert_with(|| body.text.clone());
-            session.note(body, first);
+            session.add_body(body, first);
         }
         session.records.extend(commit.records);
-        session.ends.insert(session.head());
+        session.commit_ends.insert(session.head());
         if commit.summary.is_some() {
             session.summary = commit.summary;
         }
@@ -212,73 +216,74 @@ impl Disk {
     }
 
     fn erase_unused_bodies(&mut self) {
-        let used: BTreeSet<BodyId> = self.sessions.values().flat_map(|session| session.uses.keys().copied()).collect();
+        let used: BTreeSet<BodyId> =
+            self.sessions.values().flat_map(|session| session.body_first_used.keys().copied()).collect();
         self.bodies.retain(|id, _| used.contains(id));
     }
 
-    fn excerpt(&self, session: &Session, title: &str, needle: &Needle) -> Option<String> {
-        let in_texts = || session.said.iter().find_map(|(_, id)| needle.excerpt(self.bodies.get(id)?));
-        needle.excerpt(title).or_else(in_texts)
+    fn find_excerpt(&self, session: &MemorySession, title: &str, needle: &SearchTerm) -> Option<String> {
+        let in_texts = || session.visible_bodies.iter().find_map(|(_, id)| needle.find_excerpt(self.bodies.get(id)?));
+        needle.find_excerpt(title).or_else(in_texts)
     }
 }
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn create(&self, session: &SessionId) -> Result<Claim, Error> {
-        validate_name(session)?;
+    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
+        validate_session_id(session)?;
         let mut disk = self.lock()?;
-        disk.refuse_if_taken(session, self.node)?;
-        disk.sessions.insert(session.clone(), Session::default());
-        disk.reign(session, Some(self.node))
+        disk.ensure_name_is_free(session, self.node)?;
+        disk.sessions.insert(session.clone(), MemorySession::default());
+        disk.set_holder(session, Some(self.node))
     }
 
-    async fn claim(&self, session: &SessionId, takeover: Takeover) -> Result<Claim, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
         let mut disk = self.lock()?;
         disk.session(session)?;
-        if takeover == Takeover::IfDead {
-            disk.refuse_if_held(session, self.node)?;
+        if takeover == TakeoverPolicy::IfHolderDead {
+            disk.ensure_not_held(session, self.node)?;
         }
-        disk.reign(session, Some(self.node))
+        disk.set_holder(session, Some(self.node))
     }
 
-    async fn release(&self, session: &SessionId, epoch: Epoch) -> Result<(), Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
         let mut disk = self.lock()?;
         let current = disk.session(session)?.epoch;
         if current != epoch {
             return Err(Error::Fenced { session: session.clone(), epoch, current });
         }
-        disk.reign(session, None).map(|_| ())
+        disk.set_holder(session, None).map(|_| ())
     }
 
-    async fn append(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
         commit.validate()?;
         let mut disk = self.lock()?;
         let what = format!("appending to session `{}`", commit.session);
         match disk.faults.pop_front() {
-            None => disk.append(commit),
-            Some(Fault::Full) => Err(Error::Full { what: format!("session `{}`", commit.session) }),
-            Some(Fault::BeforeCommit) => Err(Error::Io { what, detail: "a fault before the commit".into() }),
-            Some(Fault::AfterCommit) => {
-                disk.append(commit)?;
+            None => disk.append_commit(commit),
+            Some(AppendFault::DiskFull) => Err(Error::DiskFull { what: format!("session `{}`", commit.session) }),
+            Some(AppendFault::BeforeCommit) => Err(Error::Io { what, detail: "a fault before the commit".into() }),
+            Some(AppendFault::AfterCommit) => {
+                disk.append_commit(commit)?;
                 Err(Error::Io { what, detail: "a fault after the commit".into() })
             }
         }
     }
 
-    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
         let disk = self.lock()?;
         let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
         Ok(disk.session(session)?.records.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
         let disk = self.lock()?;
-        Ok(sessions.iter().map(|session| disk.sessions.get(session).map(Session::head)).collect())
+        Ok(sessions.iter().map(|session| disk.sessions.get(session).map(MemorySession::head)).collect())
     }
 
-    async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let disk = self.lock()?;
-        let uses = &disk.session(session)?.uses;
+        let uses = &disk.session(session)?.body_first_used;
         ids.iter()
             .map(|id| {
                 let text = uses.contains_key(id).then(|| disk.bodies.get(id)).flatten();
@@ -287,11 +292,11 @@ impl Store for MemoryStore {
             .collect()
     }
 
-    async fn snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
+    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
         Ok(self.lock()?.session(session)?.snapshot.clone())
     }
 
-    async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
+    async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         let mut disk = self.lock()?;
         let kept = disk.session_mut(session)?;
         if snapshot.seq <= kept.head() && kept.snapshot.as_ref().is_none_or(|old| old.seq <= snapshot.seq) {
@@ -300,83 +305,97 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn list(&self, query: &Query) -> Result<Page, Error> {
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let disk = self.lock()?;
-        let needle = query.text.as_deref().map(Needle::new);
-        let mut found: Vec<(Cursor, &Session, &Summary)> = disk
+        let needle = query.text.as_deref().map(SearchTerm::new);
+        let mut found: Vec<(SessionListCursor, &MemorySession, &SessionSummary)> = disk
             .sessions
             .iter()
             .filter_map(|(id, session)| {
                 let summary = session.summary.as_ref()?;
-                Some((Cursor { updated: summary.updated, session: id.clone() }, session, summary))
+                Some((SessionListCursor { updated_at: summary.updated_at, session: id.clone() }, session, summary))
             })
-            .filter(|(place, _, summary)| query.picks(&place.session, &summary.flow))
-            .filter(|(place, _, _)| query.before.as_ref().is_none_or(|before| place < before))
+            .filter(|(place, _, summary)| query.matches(&place.session, &summary.flow))
+            .filter(|(place, _, _)| query.after_cursor.as_ref().is_none_or(|before| place < before))
             .collect();
         found.sort_by(|(a, ..), (b, ..)| b.cmp(a));
         let mut rows = Vec::new();
         for (place, session, summary) in found {
-            let excerpt = needle.as_ref().map(|needle| disk.excerpt(session, &summary.title, needle));
+            let excerpt = needle.as_ref().map(|needle| disk.find_excerpt(session, &summary.title, needle));
             if excerpt == Some(None) {
                 continue;
             }
             if rows.len() == query.limit {
-                return Ok(Page::cut(rows));
+                return Ok(SessionListPage::with_next_cursor(rows));
             }
-            rows.push(Row {
+            rows.push(SessionListEntry {
                 session: place.session,
                 summary: summary.clone(),
                 head: session.head(),
                 excerpt: excerpt.flatten(),
             });
         }
-        Ok(Page { rows, next: None })
+        Ok(SessionListPage { entries: rows, next_cursor: None })
     }
 
-    async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
         let disk = self.lock()?;
-        let owes = |session: &Session| session.summary.as_ref().map_or(Owes::Nothing, |summary| summary.owes);
+        let owes = |session: &MemorySession| {
+            session.summary.as_ref().map_or(PendingWork::None, |summary| summary.pending_work)
+        };
         let all = disk.sessions.iter().map(|(id, session)| (id.clone(), owes(session)));
-        Ok(all.filter(|(_, owes)| *owes != Owes::Nothing).collect())
+        Ok(all.filter(|(_, owes)| *owes != PendingWork::None).collect())
     }
 
-    async fn fork(&self, fork: Fork) -> Result<(), Error> {
-        validate_name(&fork.to)?;
+    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
+        validate_session_id(&fork.to)?;
         let mut disk = self.lock()?;
         let parent = disk.session(&fork.from)?;
         let head = parent.head();
-        if fork.at > head || fork.at == Seq(0) {
-            return Err(Error::PastHead { session: fork.from, at: fork.at, head });
+        if fork.at_seq > head || fork.at_seq == Seq(0) {
+            return Err(Error::ForkOutOfRange { session: fork.from, at: fork.at_seq, head });
         }
-        disk.refuse_if_taken(&fork.to, self.node)?;
-        let records: Vec<Record> = parent.records.iter().take_while(|record| record.seq <= fork.at).cloned().collect();
+        disk.ensure_name_is_free(&fork.to, self.node)?;
+        let records: Vec<JournalRecord> =
+            parent.records.iter().take_while(|record| record.seq <= fork.at_seq).cloned().collect();
         // Where the commit begins that is cut, if one is.
-        let cut = (!parent.ends.contains(&fork.at))
-            .then(|| parent.ends.range(..fork.at).next_back().map_or(Seq(1), |end| end.next()));
-        let named: BTreeSet<BodyId> =
-            records.iter().filter(|record| cut.is_some_and(|cut| record.seq >= cut)).flat_map(fork.names).collect();
+        let cut = (!parent.commit_ends.contains(&fork.at_seq))
+            .then(|| parent.commit_ends.range(..fork.at_seq).next_back().map_or(Seq(1), |end| end.next()));
+        let named: BTreeSet<BodyId> = records
+            .iter()
+            .filter(|record| cut.is_some_and(|cut| record.seq >= cut))
+            .flat_map(fork.extract_body_ids)
+            .collect();
         let stays =
-            |id: &BodyId, since: Seq| since <= fork.at && (cut.is_none_or(|cut| since < cut) || named.contains(id));
-        let uses = parent.uses.iter().filter(|(id, since)| stays(id, **since)).map(|(id, since)| (*id, *since));
-        let said = parent.said.iter().filter(|(since, id)| stays(id, *since)).copied();
-        let ends = parent.ends.range(..fork.at).copied().chain([fork.at]).collect();
+            |id: &BodyId, since: Seq| since <= fork.at_seq && (cut.is_none_or(|cut| since < cut) || named.contains(id));
+        let uses =
+            parent.body_first_used.iter().filter(|(id, since)| stays(id, **since)).map(|(id, since)| (*id, *since));
+        let said = parent.visible_bodies.iter().filter(|(since, id)| stays(id, *since)).copied();
+        let ends = parent.commit_ends.range(..fork.at_seq).copied().chain([fork.at_seq]).collect();
         let (uses, said, summary) = (uses.collect(), said.collect(), Some(fork.summary));
-        let child = Session { records, ends, uses, said, summary, ..Session::default() };
+        let child = MemorySession {
+            records,
+            commit_ends: ends,
+            body_first_used: uses,
+            visible_bodies: said,
+            summary,
+            ..MemorySession::default()
+        };
         disk.sessions.insert(fork.to.clone(), child);
-        disk.reign(&fork.to, None).map(|_| ())
+        disk.set_holder(&fork.to, None).map(|_| ())
     }
 
-    async fn delete(&self, session: &SessionId) -> Result<(), Error> {
+    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
         let mut disk = self.lock()?;
         disk.session(session)?;
-        disk.refuse_if_held(session, self.node)?;
+        disk.ensure_not_held(session, self.node)?;
         disk.sessions.remove(session);
         disk.erase_unused_bodies();
         Ok(())
     }
 
-    async fn check(&self) -> Result<Report, Error> {
-        Ok(Report { sessions: self.lock()?.sessions.len(), ..Report::default() })
+    async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
+        Ok(IntegrityReport { session_count: self.lock()?.sessions.len(), ..IntegrityReport::default() })
     }
 
     async fn close(&self) -> Result<(), Error> {

@@ -4,36 +4,39 @@
 //! happens where the caller is, so that the writer only writes. Who holds a session is known by file locks, which no
 //! dead process can keep.
 
-use crate::limits::READERS_MAX;
+use crate::limits::READER_CONNECTIONS_MAX;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use segue_core::body::BodyId;
-use segue_core::ids::{Epoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{Claim, Commit, Error, Fork, Owes, Page, Query, Record, Report, Snapshot, Store, Takeover, validate_name};
+use crate::{
+    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery,
+    Snapshot, Store, TakeoverPolicy, validate_session_id,
+};
 
-mod addresses;
-mod fault;
-mod lineage;
-mod node;
-mod pack;
+mod body_index;
+mod encoding;
+mod fork_delete;
+mod process_lock;
 mod read;
 mod schema;
+mod sqlite_error;
 mod write;
 mod writer;
 
-use addresses::Db;
-use fault::{Trouble, about_file, about_store};
-use node::Node;
-use writer::{Queue, Task, Traces, give_way};
+use body_index::StoreConnection;
+use process_lock::ProcessLock;
+use sqlite_error::{TransactionError, map_file_error, map_store_error};
+use writer::{ClosureJob, WalErasure, WriteQueue, yield_to_writer};
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct SqliteOptions {
     /// The file grows to this many pages of 4096 bytes, no further.
     pub pages_max: Option<u32>,
 }
@@ -41,99 +44,105 @@ pub struct Options {
 /// A store in a SQLite file. Dropping it finishes what is queued; [`Store::close`] does so without blocking the thread.
 #[derive(Debug)]
 pub struct SqliteStore {
-    writer: Mutex<Option<Writer>>,
-    readers: Arc<Readers>,
+    writer: Mutex<Option<WriterHandle>>,
+    readers: Arc<ReaderPool>,
 }
 
 #[derive(Debug)]
-struct Writer {
-    queue: Queue,
+struct WriterHandle {
+    queue: WriteQueue,
     thread: JoinHandle<()>,
-    node: Arc<Node>,
+    node: Arc<ProcessLock>,
 }
 
 #[derive(Debug)]
-struct Readers {
+struct ReaderPool {
     path: PathBuf,
-    idle: Mutex<Vec<Db>>,
+    idle: Mutex<Vec<StoreConnection>>,
     permits: Semaphore,
 }
 
 impl SqliteStore {
     /// Opens the store at `path`, or makes one there. Blocks on the disk.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(path, &Options::default())
+        Self::open_with_options(path, &SqliteOptions::default())
     }
 
     /// Opens the store at `path`, or makes one there.
-    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+    pub fn open_with_options(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, Error> {
         // Absolute, so that a process that changes its folder keeps its store.
-        let path = std::path::absolute(&path).map_err(|error| about_file(&error, path.as_ref()))?;
-        let _opening = node::opening(&path).map_err(|error| about_file(&error, &path))?;
-        let db = schema::open_writer(&path)?;
+        let path = std::path::absolute(&path).map_err(|error| map_file_error(&error, path.as_ref()))?;
+        let _opening = process_lock::lock_store_for_opening(&path).map_err(|error| map_file_error(&error, &path))?;
+        let db = schema::open_writer_connection(&path)?;
         if let Some(pages) = options.pages_max {
-            db.pragma_update(None, "max_page_count", pages).map_err(|error| about_store(&error, &path))?;
+            db.pragma_update(None, "max_page_count", pages).map_err(|error| map_store_error(&error, &path))?;
         }
-        let node = Arc::new(Node::join(&path).map_err(|error| about_file(&error, &path))?);
-        let (queue, thread) = writer::start(db, &path)?;
-        let readers = Readers { path, idle: Mutex::default(), permits: Semaphore::new(READERS_MAX) };
-        Ok(Self { writer: Mutex::new(Some(Writer { queue, thread, node })), readers: Arc::new(readers) })
+        let node = Arc::new(ProcessLock::acquire(&path).map_err(|error| map_file_error(&error, &path))?);
+        let (queue, thread) = writer::spawn_writer_thread(db, &path)?;
+        let readers = ReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
+        Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers) })
     }
 
     /// Runs `work` in the next transaction and waits until it is durable.
-    async fn write<T, F>(&self, session: &SessionId, bytes: usize, traces: Traces, mut work: F) -> Result<T, Error>
+    async fn run_write<T, F>(
+        &self,
+        session: &SessionId,
+        bytes: usize,
+        traces: WalErasure,
+        mut work: F,
+    ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnMut(&Db, &Node) -> Result<T, Trouble> + Send + 'static,
+        F: FnMut(&StoreConnection, &ProcessLock) -> Result<T, TransactionError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let waiting = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
-            let work = move |db: &Db| work(db, &node);
-            let job = Task { session: session.clone(), bytes, traces, work, result: None, reply };
+            let work = move |db: &StoreConnection| work(db, &node);
+            let job = ClosureJob { session: session.clone(), bytes, wal_erasure: traces, work, result: None, reply };
             writer.queue.push(Box::new(job))?
         };
-        give_way(waiting);
+        yield_to_writer(waiting);
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
     /// Runs `work` beside the writer, on one view of the store.
-    async fn read_with<T, F>(&self, work: F) -> Result<T, Error>
+    async fn run_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Db, &Path) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&StoreConnection, &Path) -> Result<T, Error> + Send + 'static,
     {
         let readers = self.readers.clone();
         let _permit = readers.permits.acquire().await.map_err(|_| Error::Closed)?;
         let pool = self.readers.clone();
-        tokio::task::spawn_blocking(move || pool.run(work)).await.unwrap_or(Err(Error::Closed))
+        tokio::task::spawn_blocking(move || pool.run_on_reader(work)).await.unwrap_or(Err(Error::Closed))
     }
 
-    async fn read_session<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
+    async fn run_session_read<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Db, &SessionId) -> Result<T, Trouble> + Send + 'static,
+        F: FnOnce(&StoreConnection, &SessionId) -> Result<T, TransactionError> + Send + 'static,
     {
         let session = session.clone();
-        self.read_with(move |db, _| work(db, &session).map_err(|trouble| trouble.about(&session))).await
+        self.run_read(move |db, _| work(db, &session).map_err(|trouble| trouble.to_session_error(&session))).await
     }
 
-    async fn read_store<T, F>(&self, work: F) -> Result<T, Error>
+    async fn run_store_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Db) -> Result<T, Trouble> + Send + 'static,
+        F: FnOnce(&StoreConnection) -> Result<T, TransactionError> + Send + 'static,
     {
         let about = |trouble, path: &Path| match trouble {
-            Trouble::Sql(error) => about_store(&error, path),
-            Trouble::Refused(error) | Trouble::Failed(error) => error,
+            TransactionError::Sql(error) => map_store_error(&error, path),
+            TransactionError::Rejected(error) | TransactionError::Failed(error) => error,
         };
-        self.read_with(move |db, path| work(db).map_err(|trouble| about(trouble, path))).await
+        self.run_read(move |db, path| work(db).map_err(|trouble| about(trouble, path))).await
     }
 
     /// No call is taken any more.
-    fn shut(&self) -> Option<Writer> {
+    fn stop_accepting(&self) -> Option<WriterHandle> {
         self.readers.permits.close();
         self.readers.lock().clear();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -142,15 +151,15 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        if let Some(writer) = self.shut() {
-            writer.finish();
+        if let Some(writer) = self.stop_accepting() {
+            writer.drain_and_join();
         }
     }
 }
 
-impl Writer {
+impl WriterHandle {
     /// Waits for what is queued, then gives up every claim.
-    fn finish(self) {
+    fn drain_and_join(self) {
         let Self { queue, thread, node } = self;
         drop(queue);
         // A writer that died has nothing more to finish.
@@ -159,14 +168,16 @@ impl Writer {
     }
 }
 
-impl Readers {
-    fn run<T>(&self, work: impl FnOnce(&Db, &Path) -> Result<T, Error>) -> Result<T, Error> {
+impl ReaderPool {
+    fn run_on_reader<T>(&self, work: impl FnOnce(&StoreConnection, &Path) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.lock().pop();
         let db = match idle {
             Some(db) => db,
-            None => schema::open_reader(&self.path).map_err(|error| about_store(&error, &self.path))?.into(),
+            None => {
+                schema::open_reader_connection(&self.path).map_err(|error| map_store_error(&error, &self.path))?.into()
+            }
         };
-        let view = db.unchecked_transaction().map_err(|error| about_store(&error, &self.path))?;
+        let view = db.unchecked_transaction().map_err(|error| map_store_error(&error, &self.path))?;
         let result = work(&db, &self.path);
         drop(view);
         let mut idle = self.lock();
@@ -176,88 +187,97 @@ impl Readers {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Db>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<StoreConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn create(&self, session: &SessionId) -> Result<Claim, Error> {
-        validate_name(session)?;
+    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
+        validate_session_id(session)?;
         let name = session.clone();
-        self.write(session, 0, Traces::MayStay, move |db, node| write::create(db, &name, node)).await
+        self.run_write(session, 0, WalErasure::NotRequired, move |db, node| write::create_session(db, &name, node))
+            .await
     }
 
-    async fn claim(&self, session: &SessionId, takeover: Takeover) -> Result<Claim, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
         let name = session.clone();
-        self.write(session, 0, Traces::MayStay, move |db, node| write::claim(db, &name, takeover, node)).await
+        self.run_write(session, 0, WalErasure::NotRequired, move |db, node| {
+            write::acquire_lease(db, &name, takeover, node)
+        })
+        .await
     }
 
-    async fn release(&self, session: &SessionId, epoch: Epoch) -> Result<(), Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
         let name = session.clone();
-        self.write(session, 0, Traces::MayStay, move |db, _| write::release(db, &name, epoch)).await
+        self.run_write(session, 0, WalErasure::NotRequired, move |db, _| write::release_lease(db, &name, epoch)).await
     }
 
-    async fn append(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
         commit.validate()?;
-        let prepared = write::Prepared::new(&commit);
-        let bytes = prepared.bytes();
-        self.write(&commit.session, bytes, Traces::MayStay, move |db, _| write::append(db, &prepared)).await
+        let prepared = write::EncodedCommit::from_commit(&commit);
+        let bytes = prepared.byte_len();
+        self.run_write(&commit.session, bytes, WalErasure::NotRequired, move |db, _| {
+            write::append_commit(db, &prepared)
+        })
+        .await
     }
 
-    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
-        self.read_session(session, move |db, session| read::records(db, session, after, limit)).await
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
+        self.run_session_read(session, move |db, session| read::read_records(db, session, after, limit)).await
     }
 
-    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
         let sessions = sessions.to_vec();
-        self.read_store(move |db| read::heads(db, &sessions)).await
+        self.run_store_read(move |db| read::read_heads(db, &sessions)).await
     }
 
-    async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let ids = ids.to_vec();
-        self.read_session(session, move |db, session| read::bodies(db, session, &ids)).await
+        self.run_session_read(session, move |db, session| read::read_bodies(db, session, &ids)).await
     }
 
-    async fn snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
-        self.read_session(session, |db, session| read::snapshot(db, session)).await
+    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
+        self.run_session_read(session, |db, session| read::load_snapshot(db, session)).await
     }
 
-    async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
-        let sealed = pack::seal_snapshot(session, &snapshot);
+    async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
+        let sealed = encoding::seal_snapshot(session, &snapshot);
         let (name, bytes) = (session.clone(), sealed.len());
-        let work = move |db: &Db, _: &Node| write::keep_snapshot(db, &name, &snapshot, &sealed);
-        self.write(session, bytes, Traces::MayStay, work).await
+        let work = move |db: &StoreConnection, _: &ProcessLock| write::save_snapshot(db, &name, &snapshot, &sealed);
+        self.run_write(session, bytes, WalErasure::NotRequired, work).await
     }
 
-    async fn list(&self, query: &Query) -> Result<Page, Error> {
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let query = query.clone();
-        self.read_store(move |db| read::list(db, &query)).await
+        self.run_store_read(move |db| read::list_sessions(db, &query)).await
     }
 
-    async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error> {
-        self.read_store(|db| read::owing(db)).await
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+        self.run_store_read(|db| read::sessions_with_pending_work(db)).await
     }
 
-    async fn fork(&self, fork: Fork) -> Result<(), Error> {
-        validate_name(&fork.to)?;
+    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
+        validate_session_id(&fork.to)?;
         let about = fork.from.clone();
-        self.write(&about, 0, Traces::MayStay, move |db, node| lineage::fork(db, &fork, node)).await
+        self.run_write(&about, 0, WalErasure::NotRequired, move |db, node| fork_delete::fork_session(db, &fork, node))
+            .await
     }
 
-    async fn delete(&self, session: &SessionId) -> Result<(), Error> {
+    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
         let name = session.clone();
-        self.write(session, 0, Traces::MustGo, move |db, node| lineage::delete(db, &name, node)).await
+        self.run_write(session, 0, WalErasure::Required, move |db, node| fork_delete::delete_session(db, &name, node))
+            .await
     }
 
-    async fn check(&self) -> Result<Report, Error> {
-        self.read_store(read::check).await
+    async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
+        self.run_store_read(read::check_integrity).await
     }
 
     async fn close(&self) -> Result<(), Error> {
-        if let Some(writer) = self.shut() {
-            tokio::task::spawn_blocking(move || writer.finish()).await.map_err(|_| Error::Closed)?;
+        if let Some(writer) = self.stop_accepting() {
+            tokio::task::spawn_blocking(move || writer.drain_and_join()).await.map_err(|_| Error::Closed)?;
         }
         Ok(())
     }

@@ -1,17 +1,17 @@
 //! For development only: a stage on which a flow is played step by step, without an engine, a clock or a model.
 
-mod check;
-pub mod miniatures;
-mod puppet;
-mod stage;
+mod closure_flow;
+mod fakes;
+mod harness;
+mod invariants;
+pub mod sample_flows;
 mod transcript;
-mod words;
 
-pub use check::promises;
-pub use puppet::Puppet;
-pub use stage::{MODEL, Stage};
-pub use transcript::spoken;
-pub use words::{Shelf, Words};
+pub use closure_flow::ClosureFlow;
+pub use fakes::{InMemoryTexts, WordCounter};
+pub use harness::{SessionHarness, TEST_MODEL};
+pub use invariants::assert_invariants;
+pub use transcript::parse_transcript;
 
 /// The pages of the documentation whose examples run here.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@
 /// # Panics
 /// Nobody speaks in a line.
 #[must_use]
-pub fn spoken(transcript: &str) -> Vec<(&str, String)> {
+pub fn parse_transcript(transcript: &str) -> Vec<(&str, String)> {
     let mut spoken: Vec<(&str, String)> = Vec::new();
     for line in transcript.lines() {
         match (line.strip_prefix("    "), spoken.last_mut()) {

@@ -117,7 +117,7 @@ export const api = {
   server: () => get<Server>('/v1/server'),
   flows: async () => (await get<{ flows: Flow[] }>('/v1/flows')).flows,
   flow: (name: string) => get<Flow>(`/v1/flows/${encodeURIComponent(name)}`),
-  cards: () => get<{ default: string; models: Card[] }>('/v1/cards'),
+  cards: () => get<{ default: string; models: Card[] }>('/v1/model-cards'),
 
   sessions: (query: { search?: string | undefined; flow?: string; limit?: number; cursor?: string | undefined }, signal?: AbortSignal) =>
     get<{ sessions: SessionRow[]; next: string | null }>('/v1/sessions', query, signal),

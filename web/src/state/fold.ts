@@ -49,7 +49,7 @@ export function apply(log: Log, line: EventLine, heard: (role: string) => boolea
       return { ...next, title: event['title'] as string };
     case 'session_closed':
       return { ...next, closed: event['reason'] as string };
-    case 'message_received':
+    case 'user_message_received':
       return { ...next, waiting: [...log.waiting, received(line)] };
     case 'turn_started':
       return started(next, line);
@@ -140,20 +140,20 @@ function step(turn: Turn, line: EventLine, heard: (role: string) => boolean): Tu
     case 'call_answered_late':
       return answered(turn, line);
     case 'call_failed':
-    case 'call_unknown':
+    case 'call_outcome_unknown':
     case 'call_resolved':
       return failed(turn, line);
     case 'call_cancelled':
       return cancelled(turn, line);
-    case 'tool_opened':
+    case 'tool_run_opened':
       return { ...turn, tools: [...turn.tools, toolOpened(line)] };
-    case 'tool_answered':
+    case 'tool_run_ended':
       return { ...turn, tools: turn.tools.map((tool) => (tool.run === `x${event['run']}` ? { ...tool, ended: line.at, outcome: event['outcome'] as ToolRun['outcome'] } : tool)) };
     case 'phase_entered':
-    case 'phase_refused':
+    case 'phase_transition_refused':
     case 'skip_granted':
       return { ...turn, phases: [...turn.phases, phaseStep(line)] };
-    case 'handover_made':
+    case 'handover_created':
       return { ...turn, handovers: [...turn.handovers, `h${event['id']}`] };
     case 'fact':
       return { ...turn, facts: [...turn.facts, { seq: line.seq, kind: event['kind'] as string }] };
@@ -327,7 +327,7 @@ function failed(before: Turn, line: EventLine): Turn {
   const attempt = event['attempt'] as number | undefined;
   const spent = { ...turn.spent };
   if (event.is === 'call_failed') spent.failed += 1;
-  const lost = event.is === 'call_unknown' ? 1 : 0;
+  const lost = event.is === 'call_outcome_unknown' ? 1 : 0;
   spent.unknown += lost;
   const changed = withCall(turn, line, (call) => call.status === 'cancelled' ? call : ({
     ...call,

@@ -174,7 +174,7 @@ export class SessionState {
     this.log = apply(this.log, line, (role) => this.flow?.roles.find((known) => known.role === role)?.heard_by_user ?? false);
     if (this.live) this.skew = Date.now() - line.at;
     const key = line.event['key'];
-    if (line.is === 'message_received' && typeof key === 'string' && this.outgoing.some((message) => message.key === key)) {
+    if (line.is === 'user_message_received' && typeof key === 'string' && this.outgoing.some((message) => message.key === key)) {
       this.#received.add(key);
       this.#sent(key);
     }

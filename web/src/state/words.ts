@@ -11,7 +11,7 @@ export interface Streamed {
 
 /** Whether an event of this kind takes back what its call has said so far: the final text is there, or the try came to nothing and the next may stay silent. */
 export function takesBack(is: string): boolean {
-  return is === 'said' || is === 'call_failed' || is === 'call_unknown' || is === 'call_cancelled';
+  return is === 'said' || is === 'call_failed' || is === 'call_outcome_unknown' || is === 'call_cancelled';
 }
 
 const encoder = new TextEncoder();

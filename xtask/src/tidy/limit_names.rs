@@ -1,34 +1,39 @@
 //! Limits stand together: a constant that is called a maximum, a minimum or a limit lives in its crate's `limits.rs`, so
 //! that whoever asks "how many at most?" has one file to open.
 
-use super::rust::words;
-use super::tree::Tree;
-use super::{Finding, finding};
+use super::rust_source::split_words;
+use super::source_tree::SourceTree;
+use super::{TidyFinding, new_finding};
 
 /// Whether every limit is where one would look for it.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check_limit_names(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
-    for file in tree.production().filter(|file| !file.path.ends_with("/limits.rs")) {
+    for file in tree.production_files().filter(|file| !file.path.ends_with("/limits.rs")) {
         let code = &file.source.production;
-        for pair in words(code).windows(2) {
+        for pair in split_words(code).windows(2) {
             let [keyword, name] = pair else { continue };
             let is_parameter = code[..keyword.offset].trim_end().ends_with(['<', ',']);
-            if ["const", "static"].contains(&keyword.text) && is_limit(name.text) && !is_parameter {
+            if ["const", "static"].contains(&keyword.text) && is_limit_name(name.text) && !is_parameter {
                 let wrong = format!("`{}` is a limit", name.text);
-                findings.push(finding(&file.path, name.line, wrong, format!("move it to {}", home(&file.path))));
+                findings.push(new_finding(
+                    &file.path,
+                    name.line,
+                    wrong,
+                    format!("move it to {}", limits_file_path(&file.path)),
+                ));
             }
         }
     }
     findings
 }
 
-fn is_limit(name: &str) -> bool {
+fn is_limit_name(name: &str) -> bool {
     let is_limit_word = |word: &str| ["MAX", "MIN", "LIMIT"].contains(&word);
     name.split('_').next().is_some_and(is_limit_word) || name.split('_').next_back().is_some_and(is_limit_word)
 }
 
 /// `crates/core/src/signal/block.rs` → `crates/core/src/limits.rs`.
-fn home(path: &str) -> String {
+fn limits_file_path(path: &str) -> String {
     let source = path.split_inclusive('/').take_while(|folder| *folder != "src/").collect::<String>();
     format!("{source}src/limits.rs")
 }
@@ -39,7 +44,7 @@ mod tests {
     use super::*;
 
     fn check_code(code: &str) -> Vec<String> {
-        found(check, &[("crates/a/src/b.rs", code)])
+        found(check_limit_names, &[("crates/a/src/b.rs", code)])
     }
 
     #[test]
@@ -47,10 +52,10 @@ mod tests {
         for name in ["TURNS_MAX", "TURNS_MIN", "TURN_LIMIT", "MAX_TURNS", "MAX"] {
             let code = format!("fn a() {{}}\npub const {name}: usize = 3;\n");
             assert_eq!(check_code(&code), [format!("crates/a/src/b.rs:2: `{name}` is a limit")]);
-            assert_eq!(found(check, &[("crates/a/src/limits.rs", &code)]), [""; 0]);
+            assert_eq!(found(check_limit_names, &[("crates/a/src/limits.rs", &code)]), [""; 0]);
         }
-        let wrong = check(&Tree::of(&[("crates/a/src/b/c.rs", "static A_MAX: u8 = 1;")]));
-        assert_eq!(wrong[0].right, "move it to crates/a/src/limits.rs");
+        let wrong = check_limit_names(&SourceTree::of(&[("crates/a/src/b/c.rs", "static A_MAX: u8 = 1;")]));
+        assert_eq!(wrong[0].fix, "move it to crates/a/src/limits.rs");
     }
 
     #[test]

@@ -4,4 +4,4 @@
 pub const FILE_LINES_MAX: usize = 600;
 
 /// Characters of a text that speaks to somebody as "you" before it counts as a prompt.
-pub const ADDRESS_CHARS_MAX: usize = 200;
+pub const NON_PROMPT_CHARS_MAX: usize = 200;

@@ -1,36 +1,36 @@
 //! Every relative link in a document leads to something in the checkout. Addresses on the network are not visited, and
 //! prompts are no documents.
 
-use super::tree::Tree;
-use super::{Finding, finding};
+use super::source_tree::SourceTree;
+use super::{TidyFinding, new_finding};
 
 /// Whether all relative links lead somewhere.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check_links(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md") && !path.contains("/prompts/")) {
-        for (line, target) in links(text) {
+        for (line, target) in find_links(text) {
             let file = target.split(['#', '?']).next().unwrap_or_default().replace("%20", " ");
-            if file.is_empty() || is_address(&file) {
+            if file.is_empty() || is_external_link(&file) {
                 continue;
             }
-            let wrong = match resolve(path, &file) {
+            let wrong = match resolve_link(path, &file) {
                 Some(found) if tree.exists(&found) => continue,
                 Some(missing) => format!("this link leads to {missing}, which does not exist"),
                 None => format!("this link leads out of the checkout: {file}"),
             };
-            findings.push(finding(path, line, wrong, "correct the link, or add the file"));
+            findings.push(new_finding(path, line, wrong, "correct the link, or add the file"));
         }
     }
     findings
 }
 
-fn is_address(target: &str) -> bool {
+fn is_external_link(target: &str) -> bool {
     let scheme = target.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
     target.starts_with("//") || !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 /// Where a link in `from` leads, as a path from the root; nothing if that is outside.
-fn resolve(from: &str, target: &str) -> Option<String> {
+fn resolve_link(from: &str, target: &str) -> Option<String> {
     let start = if target.starts_with('/') { "" } else { from.rsplit_once('/').map_or("", |(folder, _)| folder) };
     let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -44,7 +44,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
 }
 
 /// The targets of all links and images, with their lines.
-fn links(text: &str) -> Vec<(usize, String)> {
+fn find_links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut fence = None;
     for (index, line) in text.lines().enumerate() {
@@ -53,7 +53,9 @@ fn links(text: &str) -> Vec<(usize, String)> {
         match (fence, marker) {
             (None, Some(_)) => fence = marker,
             (Some(open), Some(close)) if open == close => fence = None,
-            (None, None) => links.extend(targets(&without_code(line)).into_iter().map(|target| (index + 1, target))),
+            (None, None) => {
+                links.extend(link_targets(&strip_inline_code(line)).into_iter().map(|target| (index + 1, target)))
+            }
             _ => {}
         }
     }
@@ -61,7 +63,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
 }
 
 /// The line without what stands between backticks.
-fn without_code(line: &str) -> String {
+fn strip_inline_code(line: &str) -> String {
     let mut pieces: Vec<&str> = line.split('`').collect();
     // An odd backtick at the end opens nothing.
     let closed = if pieces.len().is_multiple_of(2) { pieces.len() - 1 } else { pieces.len() };
@@ -71,7 +73,7 @@ fn without_code(line: &str) -> String {
     pieces.join("`")
 }
 
-fn targets(line: &str) -> Vec<String> {
+fn link_targets(line: &str) -> Vec<String> {
     let mut targets = Vec::new();
     for (opening, closing) in [("](", ')'), ("href=\"", '"'), ("src=\"", '"')] {
         for piece in line.split(opening).skip(1) {
@@ -94,7 +96,10 @@ mod tests {
     use super::*;
 
     fn check_text(text: &str) -> Vec<String> {
-        found(check, &[("docs/guide/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("docs/guide/a b.md", "")])
+        found(
+            check_links,
+            &[("docs/guide/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("docs/guide/a b.md", "")],
+        )
     }
 
     #[test]
@@ -129,6 +134,6 @@ mod tests {
     fn code_holds_no_links() {
         assert_eq!(check_text("```\n[x](c.md)\n```\n`[x](c.md)` and `a` [y](../b.md)\n"), [""; 0]);
         assert_eq!(check_text("it's ` odd [x](c.md)\n").len(), 1);
-        assert_eq!(found(check, &[("crates/flows/src/x/prompts/a.md", "[x](c.md)")]), [""; 0]);
+        assert_eq!(found(check_links, &[("crates/flows/src/x/prompts/a.md", "[x](c.md)")]), [""; 0]);
     }
 }

@@ -1,106 +1,117 @@
 //! What each input is worth: refused, or recorded.
 
-use super::draft::Draft;
-use super::{Command, Input, Refusal, Resolution};
-use crate::body::{BodyKind, Picture};
+use super::draft::DecisionDraft;
+use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
+use crate::body::{BodyKind, ImageRef};
 use crate::event::{
-    Busy, CallAnswered, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, SessionOpened, ToolOutcome,
+    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, ToolOutcome, TurnResult,
+    UsageSource, UserMessageReceived,
 };
 use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, ToolRunId, TurnId};
 use crate::limits::{
-    FAILURE_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX,
-    QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX, RETRY_AFTER_MS_MAX, SEAL_BYTES_MAX, STEP_IN_MS_MIN, TITLE_CHARS_MAX,
-    TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX, TOOL_ROUNDS_MAX, TRIES_MAX,
-    WINDOW_RESERVE_TOKENS,
+    ATTEMPTS_PER_CALL_MAX, FAILURE_MESSAGE_BYTES_MAX, FALLBACK_RETRY_AFTER_MS_MIN, IDEMPOTENCY_KEY_BYTES_MAX,
+    IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
+    RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_CALLS_PER_REPLY_MAX, TOOL_RESULT_BYTES_MAX,
+    TOOL_ROUNDS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
 };
 use crate::phase::guard::Proposer;
-use crate::prompt::{Failure, FailureKind, Image, Reply, ToolCall, Usage};
-use crate::scope::Slot;
-use crate::session::{CallStatus, OpenCall, Waiting};
+use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage, ToolCall};
+use crate::scope::ThreadSlot;
+use crate::session::{CallStatus, OpenCall, QueuedMessage};
 
-impl Draft<'_> {
-    pub fn take_in(&mut self, input: Input) -> Result<(), Refusal> {
+impl DecisionDraft<'_> {
+    pub fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
         let is_open = self.session().id.is_some();
         match input {
-            Input::Open(_) if is_open => Err(Refusal::AlreadyOpen),
-            Input::Open(opened) => {
-                self.open(opened);
+            SessionInput::Open(_) if is_open => Err(InputRefusal::AlreadyOpen),
+            SessionInput::Open(opened) => {
+                self.open_session(opened);
                 Ok(())
             }
-            _ if !is_open => Err(Refusal::NotOpen),
-            Input::Forked { session, from, at } => {
-                self.fork(session, from, at);
+            _ if !is_open => Err(InputRefusal::NotOpen),
+            SessionInput::Forked { session, from, at } => {
+                self.record_fork(session, from, at);
                 Ok(())
             }
-            Input::Message { text, key, busy, images } => self.message(text, key, busy, images),
-            Input::Answer { call, attempt, reply, cost_microusd, ms } => {
-                self.answer(call, attempt, reply, cost_microusd, ms)
+            SessionInput::Message { text, idempotency_key: key, mid_turn_policy: busy, images } => {
+                self.receive_message(text, key, busy, images)
             }
-            Input::Failure { call, attempt, failure } => self.failure(call, attempt, failure),
-            Input::ToolResult { run, result } => self.tool_result(run, result),
-            Input::Tick => {
-                self.fire_timers();
+            SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms: ms } => {
+                self.handle_answer(call, attempt, reply, cost_microusd, ms)
+            }
+            SessionInput::CallFailure { call, attempt, failure } => self.handle_failure(call, attempt, failure),
+            SessionInput::ToolResult { run, result } => self.handle_tool_result(run, result),
+            SessionInput::Tick => {
+                self.fire_due_timers();
                 Ok(())
             }
-            Input::Recovered => {
-                self.recover();
+            SessionInput::Recovered => {
+                self.recover_from_crash();
                 Ok(())
             }
-            Input::Operator(command) => self.command(command),
-            Input::Recompute(again) => self.recompute(*again),
+            SessionInput::Operator(command) => self.handle_command(command),
+            SessionInput::Recompute(again) => self.open_recomputation(*again),
         }
     }
 
-    fn open(&mut self, opened: SessionOpened) {
-        let title = opened.title.map(|title| shorten(&title));
-        self.record(Event::SessionOpened(SessionOpened { title, ..opened }));
+    fn open_session(&mut self, opened: SessionOpened) {
+        let title = opened.title.map(|title| shorten_to_title(&title));
+        self.record_event(Event::SessionOpened(SessionOpened { title, ..opened }));
     }
 
-    fn message(
+    fn receive_message(
         &mut self,
         text: String,
-        key: Option<IdempotencyKey>,
-        busy: Option<Busy>,
-        images: Vec<Image>,
-    ) -> Result<(), Refusal> {
+        idempotency_key: Option<IdempotencyKey>,
+        mid_turn_policy: Option<MidTurnPolicy>,
+        images: Vec<PromptImage>,
+    ) -> Result<(), InputRefusal> {
         let session = self.session();
-        if let Some(key) = &key {
+        if let Some(key) = &idempotency_key {
             let bytes = key.as_str().len();
             if bytes > IDEMPOTENCY_KEY_BYTES_MAX {
-                return Err(Refusal::KeyTooLong { bytes, most: IDEMPOTENCY_KEY_BYTES_MAX });
+                return Err(InputRefusal::IdempotencyKeyTooLong { bytes, most: IDEMPOTENCY_KEY_BYTES_MAX });
             }
-            if let Some((_, known)) = session.keys.iter().find(|(known, _)| known == key) {
+            if let Some((_, known)) = session.recent_idempotency_keys.iter().find(|(known, _)| known == key) {
                 self.message = Some(*known);
                 return Ok(());
             }
         }
-        if let Some(reason) = &session.closed {
-            return Err(Refusal::Closed { reason: reason.clone() });
+        if let Some(reason) = &session.closed_reason {
+            return Err(InputRefusal::Closed { reason: reason.clone() });
         }
         check_message(&text)?;
         check_images(&images)?;
-        let busy = busy.unwrap_or(session.busy);
-        let runs = session.turn.is_some();
-        if runs && busy == Busy::Reject {
-            return Err(Refusal::Busy);
+        let busy = mid_turn_policy.unwrap_or(session.mid_turn_policy);
+        let runs = session.current_turn.is_some();
+        if runs && busy == MidTurnPolicy::Reject {
+            return Err(InputRefusal::Busy);
         }
-        let waiting = session.queue.len();
+        let waiting = session.queued_messages.len();
         if waiting >= QUEUED_MESSAGES_MAX {
-            return Err(Refusal::QueueFull { waiting });
+            return Err(InputRefusal::QueueFull { waiting });
         }
-        if runs && busy == Busy::Interrupt {
-            self.stop_turn("another message took its place", Outcome::Interrupted);
+        if runs && busy == MidTurnPolicy::Interrupt {
+            self.stop_turn("another message took its place", TurnResult::Interrupted);
         }
-        let message = MessageId(self.session().last.message.0 + 1);
+        let message = MessageId(self.session().last_ids.message.0 + 1);
         if self.session().title.is_empty() {
-            self.record(Event::SessionRenamed { title: shorten(&text) });
+            self.record_event(Event::SessionRenamed { title: shorten_to_title(&text) });
         }
-        let text = self.store(text, BodyKind::Said);
+        let text = self.store_text(text, BodyKind::Conversation);
         let images = images.into_iter();
-        let images =
-            images.map(|image| Picture { body: self.store_body(image.data, BodyKind::Inner), media: image.media });
+        let images = images.map(|image| ImageRef {
+            body: self.store_uncounted_text(image.data, BodyKind::Internal),
+            media_type: image.media_type,
+        });
         let images = images.collect();
-        self.record(Event::MessageReceived(MessageReceived { message, text, key, busy, images }));
+        self.record_event(Event::UserMessageReceived(UserMessageReceived {
+            message,
+            text,
+            idempotency_key,
+            mid_turn_policy: busy,
+            images,
+        }));
         self.message = Some(message);
         Ok(())
     }
@@ -108,48 +119,56 @@ impl Draft<'_> {
     /// Begins the next turn, if messages wait and none runs.
     pub fn start_turn(&mut self) -> bool {
         let session = self.session();
-        if session.turn.is_some() || session.closed.is_some() {
+        if session.current_turn.is_some() || session.closed_reason.is_some() {
             return false;
         }
-        let Some(first) = session.queue.front() else { return false };
-        let joins =
-            |place: usize, next: &Waiting| place == 0 || (first.busy == Busy::Coalesce && next.busy == Busy::Coalesce);
-        let together = session.queue.iter().enumerate().take_while(|(place, next)| joins(*place, next));
+        let Some(first) = session.queued_messages.front() else { return false };
+        let joins = |place: usize, next: &QueuedMessage| {
+            place == 0
+                || (first.mid_turn_policy == MidTurnPolicy::Coalesce && next.mid_turn_policy == MidTurnPolicy::Coalesce)
+        };
+        let together = session.queued_messages.iter().enumerate().take_while(|(place, next)| joins(*place, next));
         let messages: Vec<MessageId> = together.map(|(_, waiting)| waiting.message).collect();
-        let turn = TurnId(session.last.turn.0 + 1);
-        self.record(Event::TurnStarted { turn, messages, again: None });
+        let turn = TurnId(session.last_ids.turn.0 + 1);
+        self.record_event(Event::TurnStarted { turn, messages, retry_of: None });
         true
     }
 
-    fn owed(&self, call: CallId, attempt: u32) -> Result<&OpenCall, Refusal> {
-        let open = self.session().calls.get(&call);
+    fn pending_call(&self, call: CallId, attempt: u32) -> Result<&OpenCall, InputRefusal> {
+        let open = self.session().open_calls.get(&call);
         open.filter(|open| open.attempt == attempt)
-            .filter(|open| !matches!(open.status, CallStatus::Held | CallStatus::Left(_)))
-            .ok_or(Refusal::NotOwed { call, attempt })
+            .filter(|open| !matches!(open.status, CallStatus::AwaitingOperator | CallStatus::Inherited(_)))
+            .ok_or(InputRefusal::CallNotPending { call, attempt })
     }
 
-    fn answer(
+    fn handle_answer(
         &mut self,
         call: CallId,
         attempt: u32,
-        mut reply: Reply,
+        mut reply: ModelReply,
         cost: Option<u64>,
-        ms: u64,
-    ) -> Result<(), Refusal> {
-        cut_to(&mut reply.text, REPLY_BYTES_MAX);
-        cut_to(&mut reply.reasoning, REPLY_BYTES_MAX);
-        if let Some(given_up) = self.session().given_up.iter().find(|given_up| given_up.call == call) {
-            let prompt_tokens = given_up.tokens;
-            let text = self.store(reply.text, BodyKind::Inner);
-            let (usage, counted_by) = used(reply.usage, prompt_tokens, text.tokens);
-            self.record(Event::CallAnsweredLate { call, text, usage, counted_by, cost_microusd: cost });
+        duration_ms: u64,
+    ) -> Result<(), InputRefusal> {
+        truncate_to_bytes(&mut reply.text, REPLY_BYTES_MAX);
+        truncate_to_bytes(&mut reply.reasoning, REPLY_BYTES_MAX);
+        if let Some(given_up) = self.session().abandoned_calls.iter().find(|given_up| given_up.call == call) {
+            let prompt_tokens = given_up.prompt_tokens;
+            let text = self.store_text(reply.text, BodyKind::Internal);
+            let (usage, counted_by) = choose_usage(reply.usage, prompt_tokens, text.tokens);
+            self.record_event(Event::CallAnsweredLate {
+                call,
+                text,
+                usage,
+                usage_source: counted_by,
+                cost_microusd: cost,
+            });
             return Ok(());
         }
-        let open = self.owed(call, attempt)?;
-        let (opened, round) = (open.opened.clone(), open.round);
-        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.heard(&opened.ask).is_some())
-            && opened.recomputes.is_none();
-        if opened.compacts.is_some() || opened.recomputes.is_some() {
+        let open = self.pending_call(call, attempt)?;
+        let (opened, round) = (open.opened.clone(), open.tool_round);
+        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.hidden_blocks(&opened.ask).is_some())
+            && opened.recomputation.is_none();
+        if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             reply.tool_calls.clear();
         }
         if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
@@ -158,33 +177,33 @@ impl Draft<'_> {
             reply.tool_calls.clear();
         }
         reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
-        self.leave_out_giants(&mut reply.tool_calls);
-        let text = self.store(reply.text, if heard { BodyKind::Said } else { BodyKind::Inner });
-        let reasoning = (!reply.reasoning.is_empty()).then(|| self.store(reply.reasoning, BodyKind::Inner));
-        let seal = reply.seal.filter(|seal| seal.len() <= SEAL_BYTES_MAX);
-        let seal = seal.map(|seal| self.store_body(seal.into(), BodyKind::Inner));
+        self.drop_oversized_tool_calls(&mut reply.tool_calls);
+        let text = self.store_text(reply.text, if heard { BodyKind::Conversation } else { BodyKind::Internal });
+        let reasoning = (!reply.reasoning.is_empty()).then(|| self.store_text(reply.reasoning, BodyKind::Internal));
+        let seal = reply.vendor_state.filter(|seal| seal.len() <= VENDOR_STATE_BYTES_MAX);
+        let seal = seal.map(|seal| self.store_uncounted_text(seal.into(), BodyKind::Internal));
         let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
-        let (usage, counted_by) = used(reply.usage, self.session().sent_tokens(&opened), said);
-        self.record(Event::CallAnswered(Box::new(CallAnswered {
+        let (usage, counted_by) = choose_usage(reply.usage, self.session().current_prompt_tokens(&opened), said);
+        self.record_event(Event::CallAnswered(Box::new(CallAnswered {
             call,
             attempt,
             text,
             reasoning,
             tool_calls: reply.tool_calls,
-            seal,
-            stop: reply.stop,
+            vendor_state: seal,
+            stop_reason: reply.stop_reason,
             usage,
-            sent_back: reply.sent_back,
-            counted_by,
+            rejected_usage: reply.rejected_usage,
+            usage_source: counted_by,
             cost_microusd: cost,
-            ms,
+            duration_ms,
         })));
         Ok(())
     }
 
     /// Nobody needs a tool call as long as a book, and the journal would keep it for ever.
-    fn leave_out_giants(&mut self, wishes: &mut Vec<ToolCall>) {
-        wishes.retain(|wish| {
+    fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
+        tool_calls.retain(|wish| {
             let bytes = wish.arguments.to_string().len();
             if bytes > TOOL_ARGUMENTS_BYTES_MAX {
                 let why = format!("its arguments have {bytes} bytes; at most {TOOL_ARGUMENTS_BYTES_MAX} are taken");
@@ -194,175 +213,177 @@ impl Draft<'_> {
         });
     }
 
-    fn failure(&mut self, call: CallId, attempt: u32, mut failure: Failure) -> Result<(), Refusal> {
-        cut_to(&mut failure.message, FAILURE_BYTES_MAX);
-        let given_up = self.session().given_up.iter().find(|given_up| given_up.call == call);
-        if given_up.is_some_and(|given_up| given_up.in_flight || failure.spent.is_some()) {
+    fn handle_failure(&mut self, call: CallId, attempt: u32, mut failure: CallFailure) -> Result<(), InputRefusal> {
+        truncate_to_bytes(&mut failure.message, FAILURE_MESSAGE_BYTES_MAX);
+        let given_up = self.session().abandoned_calls.iter().find(|given_up| given_up.call == call);
+        if given_up.is_some_and(|given_up| given_up.in_flight || failure.cost.is_some()) {
             // Nobody waited for it, and what it took has to be paid; that it took nothing was not known before.
-            self.record(Event::CallFailed { call, attempt, failure, next: Next::GiveUp });
+            self.record_event(Event::CallFailed { call, attempt, failure, next: RetryDecision::GiveUp });
             return Ok(());
         }
-        let open = self.owed(call, attempt)?.clone();
-        let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retries).unwrap_or_default();
+        let open = self.pending_call(call, attempt)?.clone();
+        let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retry_policy).unwrap_or_default();
         let asked_ms = failure.retry_after_ms.unwrap_or(0);
-        let on_model = attempt.saturating_sub(open.on_model_since) + 1;
-        let may_try = attempt < TRIES_MAX;
+        let on_model = attempt.saturating_sub(open.model_first_attempt) + 1;
+        let may_try = attempt < ATTEMPTS_PER_CALL_MAX;
         let tries_left = may_try && on_model < retries.attempts_max;
-        let now = Next::Retry { at: self.env.now };
-        let steps_in = may_try.then(|| self.steps_in(&open, failure.kind)).flatten();
-        let shorter =
-            (tries_left && failure.kind == FailureKind::ContextTooLong).then(|| self.shorter(&open)).flatten();
-        let patient = failure.kind.is_passing() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX;
+        let now = RetryDecision::Retry { at: self.env.now };
+        let steps_in = may_try.then(|| self.find_fallback_model(&open, failure.kind)).flatten();
+        let shorter = (tries_left && failure.kind == FailureKind::ContextTooLong)
+            .then(|| self.plan_shorter_thread(&open))
+            .flatten();
+        let patient = failure.kind.is_transient() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX;
         let (next, moves) = match steps_in {
             Some(_) if shorter.is_some() => (now, None),
-            Some(to) if !patient || asked_ms > STEP_IN_MS_MIN => (now, Some(to)),
+            Some(to) if !patient || asked_ms > FALLBACK_RETRY_AFTER_MS_MIN => (now, Some(to)),
             _ if patient => {
-                let wait = retries.wait_ms(on_model + 1, self.env.chance).max(asked_ms);
-                (Next::Retry { at: self.env.now.after(wait) }, None)
+                let wait = retries.backoff_delay_ms(on_model + 1, self.env.random).max(asked_ms);
+                (RetryDecision::Retry { at: self.env.now.plus_ms(wait) }, None)
             }
             _ if shorter.is_some() => (now, None),
-            _ => (Next::GiveUp, None),
+            _ => (RetryDecision::GiveUp, None),
         };
-        self.record(Event::CallFailed { call, attempt, failure, next });
+        self.record_event(Event::CallFailed { call, attempt, failure, next });
         if let Some((plan, stands)) = shorter {
-            self.fold(open.opened.receipt.thread.thread(), &plan, stands);
+            self.replace_folded_messages(open.opened.receipt.thread.thread_id(), &plan, stands);
         }
         if let Some(to) = moves {
-            self.record(Event::CallMoved { call, from: open.opened.model.clone(), to });
+            self.record_event(Event::CallFailedOver { call, from: open.opened.model.clone(), to });
         }
         Ok(())
     }
 
     /// The model that may take over a call, if it is the role's own model that cannot answer, and that one can.
-    fn steps_in(&self, open: &OpenCall, kind: FailureKind) -> Option<ModelName> {
+    fn find_fallback_model(&self, open: &OpenCall, kind: FailureKind) -> Option<ModelName> {
         let opened = &open.opened;
         let could_another = match kind {
-            FailureKind::BadKey
-            | FailureKind::NoSuchModel
+            FailureKind::InvalidApiKey
+            | FailureKind::ModelNotFound
             | FailureKind::RateLimit
             | FailureKind::Overload
             | FailureKind::Network
             | FailureKind::Timeout
-            | FailureKind::Malformed
-            | FailureKind::Unusable
+            | FailureKind::MalformedReply
+            | FailureKind::UnusableReply
             | FailureKind::ContextTooLong => true,
             // It would be asked to do what another would not, or what is wrong everywhere.
             FailureKind::Refused | FailureKind::BadRequest => false,
         };
-        if !could_another || open.on_model_since > 1 || opened.recomputes.is_some() {
+        if !could_another || open.model_first_attempt > 1 || opened.recomputation.is_some() {
             return None;
         }
         let flow = &self.spec().name;
         let role = self.spec().roles.get(&opened.role)?;
-        let visit = self.session().visit(self.spec(), &opened.role, opened.agent.as_ref());
+        let visit = self.session().current_visit(self.spec(), &opened.role, opened.agent.as_ref());
         // A model that the flow itself asked for is not exchanged behind its back.
-        let wish = CallWish { model: None, ..crate::session::wish_of(opened) };
-        if self.model_for(role, &wish, visit.as_ref()) != opened.model {
+        let wish = CallRequest { model: None, ..crate::session::to_call_request(opened) };
+        if self.choose_model(role, &wish, visit.as_ref()) != opened.model {
             return None;
         }
-        let to = self.env.catalog.fallback_for(flow, &opened.role).filter(|to| *to != opened.model)?;
-        let window = self.session().window(&to, self.env.catalog.window_tokens(&to));
-        let prompt = self.session().weight(&to).theirs(opened.receipt.tokens);
+        let to = self.env.model_selector.fallback_model(flow, &opened.role).filter(|to| *to != opened.model)?;
+        let window = self.session().effective_window(&to, self.env.model_selector.context_window_tokens(&to));
+        let prompt = self.session().token_ratio(&to).to_vendor_tokens(opened.receipt.tokens);
         let needed = prompt.saturating_add(opened.reply_tokens_max.min(window / 4));
         (needed.saturating_add(WINDOW_RESERVE_TOKENS) <= window).then_some(to)
     }
 
-    fn tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), Refusal> {
-        if !self.session().tools.contains_key(&run) {
-            return Err(Refusal::ToolNotOwed { run });
+    fn handle_tool_result(&mut self, run: ToolRunId, result: Result<String, String>) -> Result<(), InputRefusal> {
+        if !self.session().open_tool_runs.contains_key(&run) {
+            return Err(InputRefusal::ToolRunNotPending { run });
         }
         let (outcome, text) = match result {
             Ok(text) => (ToolOutcome::Done, text),
             Err(text) => (ToolOutcome::Failed, text),
         };
-        self.close_tool(run, outcome, text);
+        self.close_tool_run(run, outcome, text);
         Ok(())
     }
 
     /// Ends a tool run.
-    pub fn close_tool(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
-        cut_to(&mut text, TOOL_RESULT_BYTES_MAX);
-        let text = self.store(text, BodyKind::Inner);
+    pub fn close_tool_run(&mut self, run: ToolRunId, outcome: ToolOutcome, mut text: String) {
+        truncate_to_bytes(&mut text, TOOL_RESULT_BYTES_MAX);
+        let text = self.store_text(text, BodyKind::Internal);
         let failed = outcome != ToolOutcome::Done;
-        self.record(Event::ToolAnswered { run, outcome, text, failed });
+        self.record_event(Event::ToolRunEnded { run, outcome, text, failed });
     }
 
-    pub fn fire_timers(&mut self) {
+    pub fn fire_due_timers(&mut self) {
         let now = self.env.now;
         let mut due: Vec<(TimerId, String)> = Vec::new();
-        for (timer, running) in self.session().timers.iter().filter(|(_, running)| running.at <= now) {
+        for (timer, running) in self.session().timers.iter().filter(|(_, running)| running.fires_at <= now) {
             due.push((*timer, running.name.clone()));
         }
         for (timer, name) in due {
-            self.record(Event::TimerFired { timer, name });
+            self.record_event(Event::TimerFired { timer, name });
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<(), Refusal> {
+    fn handle_command(&mut self, command: OperatorCommand) -> Result<(), InputRefusal> {
         match command {
-            Command::Cancel => {
-                if self.session().turn.is_none() {
-                    return Err(Refusal::NothingRuns);
+            OperatorCommand::Cancel => {
+                if self.session().current_turn.is_none() {
+                    return Err(InputRefusal::NoTurnRunning);
                 }
-                self.stop_turn("stopped by hand", Outcome::Cancelled);
+                self.stop_turn("stopped by hand", TurnResult::Cancelled);
                 Ok(())
             }
-            Command::Retry => {
-                if self.session().turn.is_some() {
-                    return Err(Refusal::Busy);
+            OperatorCommand::Retry => {
+                if self.session().current_turn.is_some() {
+                    return Err(InputRefusal::Busy);
                 }
-                if let Some(reason) = &self.session().closed {
-                    return Err(Refusal::Closed { reason: reason.clone() });
+                if let Some(reason) = &self.session().closed_reason {
+                    return Err(InputRefusal::Closed { reason: reason.clone() });
                 }
-                let failed = self.session().failed.as_ref().ok_or(Refusal::NothingFailed)?;
+                let failed = self.session().failed_turn.as_ref().ok_or(InputRefusal::LastTurnNotFailed)?;
                 let messages = failed.messages.iter().map(|waiting| waiting.message).collect();
-                let turn = TurnId(self.session().last.turn.0 + 1);
+                let turn = TurnId(self.session().last_ids.turn.0 + 1);
                 let again = Some(failed.id);
-                self.record(Event::TurnStarted { turn, messages, again });
+                self.record_event(Event::TurnStarted { turn, messages, retry_of: again });
                 Ok(())
             }
-            Command::Resolve { call, how } => {
-                let open = self.session().calls.get(&call).filter(|open| open.status == CallStatus::Held);
-                open.ok_or(Refusal::NotHeld { call })?;
+            OperatorCommand::Resolve { call, resolution: how } => {
+                let open =
+                    self.session().open_calls.get(&call).filter(|open| open.status == CallStatus::AwaitingOperator);
+                open.ok_or(InputRefusal::NoResolutionNeeded { call })?;
                 let next = match how {
-                    Resolution::Retry => Next::Retry { at: self.env.now },
-                    Resolution::Fail => Next::GiveUp,
+                    UnknownCallResolution::Retry => RetryDecision::Retry { at: self.env.now },
+                    UnknownCallResolution::Fail => RetryDecision::GiveUp,
                 };
-                self.record(Event::CallResolved { call, next });
+                self.record_event(Event::CallResolved { call, next });
                 Ok(())
             }
-            Command::Grant { phase, to } => self.grant(phase, &to),
-            Command::Propose { phase, to, reason } => self.propose_by_hand(phase, to, reason),
-            Command::RollBack { phase, visit } => self.roll_back(phase, visit),
-            Command::Forget { role, agent, peer } => {
+            OperatorCommand::Grant { phase, to } => self.grant_skip(phase, &to),
+            OperatorCommand::Propose { phase, to, reason } => self.propose_phase_as_user(phase, to, reason),
+            OperatorCommand::RollBack { phase, visit } => self.roll_back_phase(phase, visit),
+            OperatorCommand::Forget { role, agent, peer } => {
                 if !self.spec().roles.contains_key(&role) {
                     let known: Vec<String> = self.spec().roles.keys().map(|name| format!("`{name}`")).collect();
-                    return Err(Refusal::NoSuchRole { role, known: known.join(", ") });
+                    return Err(InputRefusal::NoSuchRole { role, known: known.join(", ") });
                 }
                 let slots: Vec<_> = self
                     .session()
-                    .slots
+                    .thread_by_slot
                     .keys()
                     .filter(|slot| slot.role == role)
                     .filter(|slot| agent.is_none() || slot.agent == agent)
                     .filter(|slot| peer.is_none() || slot.peer == peer)
-                    .map(|slot| Slot::clone(slot))
+                    .map(|slot| ThreadSlot::clone(slot))
                     .collect();
                 for slot in slots {
                     let reason = "asked for by hand".to_owned();
-                    self.record(Event::ThreadReset { slot, by: Proposer::Operator, reason });
+                    self.record_event(Event::ThreadReset { slot, by: Proposer::Operator, reason });
                 }
                 Ok(())
             }
-            Command::Rename { title } => {
-                self.record(Event::SessionRenamed { title: shorten(&title) });
+            OperatorCommand::Rename { title } => {
+                self.record_event(Event::SessionRenamed { title: shorten_to_title(&title) });
                 Ok(())
             }
-            Command::Flow { command, arguments } => self.flow_command(command, arguments),
-            Command::Close => {
-                self.stop_turn("the session was closed", Outcome::Cancelled);
-                if self.session().closed.is_none() {
-                    self.record(Event::SessionClosed { reason: "closed by hand".to_owned() });
+            OperatorCommand::Flow { command, arguments } => self.handle_flow_command(command, arguments),
+            OperatorCommand::Close => {
+                self.stop_turn("the session was closed", TurnResult::Cancelled);
+                if self.session().closed_reason.is_none() {
+                    self.record_event(Event::SessionClosed { reason: "closed by hand".to_owned() });
                 }
                 Ok(())
             }
@@ -370,29 +391,33 @@ impl Draft<'_> {
     }
 }
 
-impl Draft<'_> {
+impl DecisionDraft<'_> {
     /// What the flow offers is the flow's to permit; what comes of it is its reaction.
-    fn flow_command(&mut self, command: String, arguments: serde_json::Value) -> Result<(), Refusal> {
-        if let Some(reason) = &self.session().closed {
-            return Err(Refusal::Closed { reason: reason.clone() });
+    fn handle_flow_command(&mut self, command: String, arguments: serde_json::Value) -> Result<(), InputRefusal> {
+        if let Some(reason) = &self.session().closed_reason {
+            return Err(InputRefusal::Closed { reason: reason.clone() });
         }
         let Some(known) = self.spec().commands.get(&command) else {
             let names: Vec<String> = self.spec().commands.keys().map(|name| format!("`{name}`")).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(Refusal::NoSuchCommand { command, known });
+            return Err(InputRefusal::NoSuchCommand { command, known });
         };
-        if let Some(why) = unfit(known, &arguments).or_else(|| super::steps::too_big(&arguments)) {
-            return Err(Refusal::Command(format!("`{command}`: {why}")));
+        if let Some(why) =
+            command_argument_error(known, &arguments).or_else(|| super::steps::json_size_error(&arguments))
+        {
+            return Err(InputRefusal::FlowCommandRefused(format!("`{command}`: {why}")));
         }
-        let about = crate::flow::About::default();
-        self.rules.permits(self.sight(&about), &command, &arguments).map_err(Refusal::Command)?;
-        self.record(Event::Commanded { command, arguments });
+        let about = crate::flow::EventSubject::default();
+        self.flow
+            .check_command(self.flow_context(&about), &command, &arguments)
+            .map_err(InputRefusal::FlowCommandRefused)?;
+        self.record_event(Event::CommandIssued { command, arguments });
         Ok(())
     }
 }
 
 /// Why arguments do not fit a command, if they do not.
-fn unfit(command: &crate::flow::CommandSpec, arguments: &serde_json::Value) -> Option<String> {
+fn command_argument_error(command: &crate::flow::FlowCommandSpec, arguments: &serde_json::Value) -> Option<String> {
     let given = match arguments {
         serde_json::Value::Null => return None,
         serde_json::Value::Object(given) => given,
@@ -405,47 +430,47 @@ fn unfit(command: &crate::flow::CommandSpec, arguments: &serde_json::Value) -> O
 }
 
 /// The vendor's figures where it gave any, else our own.
-fn used(vendors: Option<Usage>, prompt_tokens: u32, said_tokens: u32) -> (Usage, CountedBy) {
-    let ours = Usage { input: prompt_tokens, output: said_tokens, ..Usage::default() };
-    vendors.map_or((ours, CountedBy::Us), |usage| (usage, CountedBy::Vendor))
+fn choose_usage(vendors: Option<TokenUsage>, prompt_tokens: u32, reply_tokens: u32) -> (TokenUsage, UsageSource) {
+    let ours = TokenUsage { input_tokens: prompt_tokens, output_tokens: reply_tokens, ..TokenUsage::default() };
+    vendors.map_or((ours, UsageSource::Estimated), |usage| (usage, UsageSource::Vendor))
 }
 
-fn check_message(text: &str) -> Result<(), Refusal> {
+fn check_message(text: &str) -> Result<(), InputRefusal> {
     if text.len() > MESSAGE_BYTES_MAX {
-        return Err(Refusal::MessageTooLong { bytes: text.len(), most: MESSAGE_BYTES_MAX });
+        return Err(InputRefusal::MessageTooLong { bytes: text.len(), most: MESSAGE_BYTES_MAX });
     }
     if text.trim().is_empty() {
-        return Err(Refusal::EmptyMessage);
+        return Err(InputRefusal::EmptyMessage);
     }
     let allowed = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     match text.chars().enumerate().find(|(_, c)| !allowed(*c)) {
-        Some((place, c)) => Err(Refusal::ControlCharacter { code: u32::from(c), at: place + 1 }),
+        Some((place, c)) => Err(InputRefusal::ControlCharacter { code: u32::from(c), position: place + 1 }),
         None => Ok(()),
     }
 }
 
-fn check_images(images: &[Image]) -> Result<(), Refusal> {
+fn check_images(images: &[PromptImage]) -> Result<(), InputRefusal> {
     if images.len() > IMAGES_PER_MESSAGE_MAX {
-        return Err(Refusal::TooManyImages { count: images.len(), most: IMAGES_PER_MESSAGE_MAX });
+        return Err(InputRefusal::TooManyImages { count: images.len(), most: IMAGES_PER_MESSAGE_MAX });
     }
     for (place, image) in images.iter().enumerate() {
         let place = place + 1;
         // Four letters for three bytes.
         let bytes = image.data.len() / 4 * 3;
         if bytes > IMAGE_BYTES_MAX {
-            return Err(Refusal::ImageTooBig { place, bytes, most: IMAGE_BYTES_MAX });
+            return Err(InputRefusal::ImageTooBig { number: place, bytes, most: IMAGE_BYTES_MAX });
         }
         let letters = image.data.trim_end_matches('=');
         let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
         if letters.is_empty() || !letters.bytes().all(allowed) {
-            return Err(Refusal::NoImage { place });
+            return Err(InputRefusal::InvalidImage { number: place });
         }
     }
     Ok(())
 }
 
 /// The first line, at most as long as a title may be.
-pub(super) fn shorten(text: &str) -> String {
+pub(super) fn shorten_to_title(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
     if line.chars().count() <= TITLE_CHARS_MAX {
@@ -456,7 +481,7 @@ pub(super) fn shorten(text: &str) -> String {
     short
 }
 
-fn cut_to(text: &mut String, bytes_max: usize) {
+fn truncate_to_bytes(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
         text.push_str(crate::context::CUT_MARK);

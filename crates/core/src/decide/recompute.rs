@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Refusal;
-use super::draft::Draft;
-use crate::body::{Body, BodyId, BodyKind};
-use crate::context::{Piece, Prefix, Rendered, ThreadUse};
-use crate::event::{CallOpened, Event, Recomputes, Recorded};
-use crate::flow::{About, Asking, Lookup, Rules, Sight, Texts};
+use super::InputRefusal;
+use super::draft::DecisionDraft;
+use crate::body::{BodyId, BodyKind, TextBody};
+use crate::context::{FragmentReceipt, PrefixMatch, RenderedFragment, ThreadUse};
+use crate::event::{CallOpened, CallRecomputation, Event, RecordedEvent};
+use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRequest, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
-use crate::session::{PlannedMessage, State, wish_of};
+use crate::session::{PromptMessageRef, SessionState, to_call_request};
 
 /// What is to be different this time.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Change {
+pub struct RecomputeOptions {
     /// Another model.
     pub model: Option<ModelName>,
     /// Other settings; those not named stay as they were.
@@ -26,15 +26,15 @@ pub struct Change {
 
 /// A past call, ready to be made once more.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recomputation {
+pub struct PreparedRecomputation {
     /// The call as it was opened.
     pub opened: Arc<CallOpened>,
     /// What it is sent now.
-    pub messages: Vec<PlannedMessage>,
+    pub messages: Vec<PromptMessageRef>,
     /// The fragments in which that differs from what was sent then.
-    pub changed: Vec<FragmentName>,
+    pub changed_fragments: Vec<FragmentName>,
     /// Their texts.
-    pub bodies: Vec<Body>,
+    pub bodies: Vec<TextBody>,
     /// The model that answers now.
     pub model: ModelName,
 }
@@ -44,79 +44,96 @@ pub struct Recomputation {
 ///
 /// # Errors
 /// Names texts that must be at hand first; none if `opening` opens no call.
-pub fn frozen(
-    rules: &dyn Rules,
-    before: &State,
-    opening: &Recorded,
-    since: &[Recorded],
-    change: &Change,
-    texts: &dyn Lookup,
-) -> Result<Recomputation, Vec<BodyId>> {
+pub fn prepare_recomputation(
+    flow: &dyn DynFlow,
+    before: &SessionState,
+    opening: &RecordedEvent,
+    since: &[RecordedEvent],
+    options: &RecomputeOptions,
+    texts: &dyn BodyTextLookup,
+) -> Result<PreparedRecomputation, Vec<BodyId>> {
     let Event::CallOpened(opened) = &opening.event else { return Err(Vec::new()) };
     let mut after = before.clone();
-    after.apply(rules, opening);
-    since.iter().take_while(|event| !event.event.ends_call(opened.call)).for_each(|event| after.apply(rules, event));
-    let plan = after.session.plan(opened.call).ok_or_else(Vec::new)?;
-    let model = change.model.clone().unwrap_or_else(|| plan.opened.model.clone());
-    let mut again = Recomputation {
+    after.apply(flow, opening);
+    since.iter().take_while(|event| !event.event.ends_call(opened.call)).for_each(|event| after.apply(flow, event));
+    let plan = after.session.prompt_plan(opened.call).ok_or_else(Vec::new)?;
+    let model = options.model.clone().unwrap_or_else(|| plan.opened.model.clone());
+    let mut again = PreparedRecomputation {
         opened: plan.opened.clone(),
         messages: plan.messages(),
-        changed: Vec::new(),
+        changed_fragments: Vec::new(),
         bodies: Vec::new(),
         model,
     };
-    let Value::Object(settings) = &change.settings else { return Ok(again) };
+    let Value::Object(settings) = &options.settings else { return Ok(again) };
     let mut past = before.clone();
     match Arc::make_mut(&mut past.session.settings) {
         Value::Object(known) => known.extend(settings.clone()),
         other => *other = Value::Object(settings.clone()),
     }
-    let texts = Texts::new(texts);
-    let sight = Sight { session: &past.session, state: &past.flow, texts: &texts, about: &About::default() };
-    let wish = wish_of(opened);
+    let texts = TextResolver::new(texts);
+    let sight =
+        DynFlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
+    let wish = to_call_request(opened);
     let opens = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
-    let asking = Asking { wish: &wish, call: opened.call, turn: opened.turn, opens, folding: None };
-    let mut replace = |pieces: &[Piece], message: Option<&mut PlannedMessage>| {
+    let asking = FragmentRequest {
+        call_request: &wish,
+        call: opened.call,
+        turn: opened.turn,
+        opens_thread: opens,
+        compacted: None,
+    };
+    let mut replace = |pieces: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {
         let Some(message) = message else { return };
         let shown = pieces.iter().filter(|piece| piece.text.is_some());
         for (piece, part) in shown.zip(&mut message.parts) {
-            let Rendered::New { text, .. } = rules.fragment(sight, &asking, &piece.name) else { continue };
+            let RenderedFragment::New { text, .. } = flow.render_fragment(sight, &asking, &piece.name) else {
+                continue;
+            };
             let text: Arc<str> = text.into();
-            let id = BodyId::of(&text);
+            let id = BodyId::hash_text(&text);
             // A text that was cut to its budget stays as it was cut.
-            if id != *part && piece.cut_from.is_none() {
+            if id != *part && piece.tokens_before_cut.is_none() {
                 *part = id;
-                again.changed.push(piece.name.clone());
-                again.bodies.push(Body { id, text, kind: BodyKind::Inner });
+                again.changed_fragments.push(piece.name.clone());
+                again.bodies.push(TextBody { id, text, kind: BodyKind::Internal });
             }
         }
     };
     replace(&opened.receipt.opening, again.messages.first_mut());
     replace(&opened.receipt.ask, again.messages.last_mut());
-    let missing = texts.missing();
+    let missing = texts.missing_ids();
     if missing.is_empty() { Ok(again) } else { Err(missing) }
 }
 
-impl Draft<'_> {
-    pub fn recompute(&mut self, again: Recomputation) -> Result<(), Refusal> {
-        if let Some(reason) = &self.session().closed {
-            return Err(Refusal::Closed { reason: reason.clone() });
+impl DecisionDraft<'_> {
+    pub fn open_recomputation(&mut self, recomputation: PreparedRecomputation) -> Result<(), InputRefusal> {
+        if let Some(reason) = &self.session().closed_reason {
+            return Err(InputRefusal::Closed { reason: reason.clone() });
         }
-        if let Some(why) = self.over_limit() {
-            return Err(Refusal::TooManyCalls { why });
+        if let Some(why) = self.call_limit_error() {
+            return Err(InputRefusal::TooManyCalls { why });
         }
-        let Recomputation { opened, messages, changed, bodies, model } = again;
+        let PreparedRecomputation { opened, messages, changed_fragments: changed, bodies, model } = recomputation;
         for body in bodies {
-            self.store_body(body.text, body.kind);
+            self.store_uncounted_text(body.text, body.kind);
         }
         let mut receipt = opened.receipt.clone();
-        let weight = self.session().weight(&model);
-        receipt.corrected = Some(weight.theirs(receipt.tokens)).filter(|_| !weight.is_even());
-        receipt.prefix = Prefix::First;
-        let call = CallId(self.session().last.call.0 + 1);
-        let recomputes = Some(Box::new(Recomputes { call: opened.call, messages, changed }));
-        let once_more = CallOpened { call, turn: None, follows: None, model, recomputes, receipt, ..(*opened).clone() };
-        self.record(Event::CallOpened(Arc::new(once_more)));
+        let weight = self.session().token_ratio(&model);
+        receipt.vendor_tokens_estimate = Some(weight.to_vendor_tokens(receipt.tokens)).filter(|_| !weight.is_unity());
+        receipt.prefix = PrefixMatch::First;
+        let call = CallId(self.session().last_ids.call.0 + 1);
+        let recomputes = Some(Box::new(CallRecomputation { call: opened.call, messages, changed_fragments: changed }));
+        let once_more = CallOpened {
+            call,
+            turn: None,
+            continues: None,
+            model,
+            recomputation: recomputes,
+            receipt,
+            ..(*opened).clone()
+        };
+        self.record_event(Event::CallOpened(Arc::new(once_more)));
         Ok(())
     }
 }

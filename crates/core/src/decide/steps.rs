@@ -2,127 +2,155 @@
 
 use serde::Serialize;
 
-use super::calls::Errand;
-use super::draft::Draft;
-use super::inputs::shorten;
+use super::calls::CallPurpose;
+use super::draft::DecisionDraft;
+use super::inputs::shorten_to_title;
 use crate::body::BodyKind;
-use crate::event::{Event, MessagePosted, Said, ToolOpened};
-use crate::flow::{Speech, Step};
-use crate::handover::{Handover, check};
+use crate::event::{AgentMessageSent, Event, ReplySent, ToolRunOpened};
+use crate::flow::{FlowStep, ReplyText};
+use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
-use crate::limits::{FACT_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
+use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
 use crate::phase::guard::Proposer;
 
-impl Draft<'_> {
-    pub fn perform(&mut self, step: Step) {
-        if let Some(what) = self.too_late(&step) {
+impl DecisionDraft<'_> {
+    pub fn perform_step(&mut self, step: FlowStep) {
+        if let Some(what) = self.describe_step_after_close(&step) {
             self.refuse_step(what, "the session is closed");
             return;
         }
         match step {
-            Step::Call(wish) => match too_big(&wish.note) {
+            FlowStep::Call(wish) => match json_size_error(&wish.metadata) {
                 Some(why) => self.refuse_step(format!("call of `{}` for `{}`", wish.role, wish.ask), why),
                 None => {
-                    self.call(wish, Errand::default());
+                    self.open_or_defer_call(wish, CallPurpose::default());
                 }
             },
-            Step::Say { text, by, call } => self.say(text, by, call),
-            Step::EndTurn(outcome) => match self.session().turn.as_ref().map(|turn| turn.id) {
+            FlowStep::Reply { text, role: by, call } => self.send_reply(text, by, call),
+            FlowStep::EndTurn(outcome) => match self.session().current_turn.as_ref().map(|turn| turn.id) {
                 // What is still owed for the turn is not wanted any more.
                 Some(_) => self.stop_turn("the turn has ended", outcome),
                 None => self.refuse_step("end of turn", "no turn is running"),
             },
-            Step::Propose { phase, proposal } => self.propose(phase, &proposal),
-            Step::Hand { kind, document, calls, how } => self.hand(kind, document, calls, how),
-            Step::AskHandover(kind) => match self.spec().handovers.contains_key(&kind) {
-                true => self.record(Event::HandoverAsked { kind }),
+            FlowStep::ProposePhase { phase, proposal } => self.propose_phase(phase, &proposal),
+            FlowStep::MakeHandover { kind, document, calls, provenance: how } => {
+                self.make_handover(kind, document, calls, how)
+            }
+            FlowStep::RequestHandover(kind) => match self.spec().handovers.contains_key(&kind) {
+                true => self.record_event(Event::HandoverRepairRequested { kind }),
                 false => self.refuse_step(format!("handover `{kind}`"), "the flow declares no such kind"),
             },
-            Step::Note { kind, value } => match too_big(&value) {
+            FlowStep::RecordFact { kind, value } => match json_size_error(&value) {
                 Some(why) => self.refuse_step(format!("fact `{kind}`"), why),
-                None => self.record(Event::Fact { kind, value }),
+                None => self.record_event(Event::FlowFactRecorded { kind, value }),
             },
-            Step::RunTool { tool, arguments, agent } => {
-                let turn = self.turn();
+            FlowStep::RunTool { tool, arguments, agent } => {
+                let turn = self.active_cause_turn();
                 let run = ToolRunId(0);
-                self.open_tool(ToolOpened { run, turn, tool, arguments, wish: None, agent, phase: None });
+                self.open_tool_run(ToolRunOpened {
+                    run,
+                    turn,
+                    tool,
+                    arguments,
+                    requested_by: None,
+                    agent,
+                    phase: None,
+                });
             }
-            Step::AnswerTool { run, outcome, text } => {
-                if self.session().tools.contains_key(&run) {
-                    self.close_tool(run, outcome, text);
+            FlowStep::AnswerTool { run, outcome, text } => {
+                if self.session().open_tool_runs.contains_key(&run) {
+                    self.close_tool_run(run, outcome, text);
                 } else {
                     self.refuse_step(format!("answer to {run}"), "that run is not waiting for a result");
                 }
             }
-            Step::SetTimer { name, after_ms } => self.set_timer(name, after_ms),
-            Step::StopTimer { name } => self.stop_timer(&name),
-            Step::Post { from, to, lane, topic, text, answers } => {
-                if let Some(why) = self.cannot_post(&to, &text) {
+            FlowStep::SetTimer { name, after_ms } => self.set_timer(name, after_ms),
+            FlowStep::StopTimer { name } => self.stop_timer(&name),
+            FlowStep::Send { from, to, priority: lane, topic, text, in_reply_to: answers } => {
+                if let Some(why) = self.mail_refusal(&to, &text) {
                     self.refuse_step(format!("message from `{from}` to `{to}`"), why);
                     return;
                 }
-                let message = MessageId(self.session().last.message.0 + 1);
-                let text = self.store(text, BodyKind::Inner);
-                self.record(Event::MessagePosted(MessagePosted { message, from, to, lane, topic, text, answers }));
+                let message = MessageId(self.session().last_ids.message.0 + 1);
+                let text = self.store_text(text, BodyKind::Internal);
+                self.record_event(Event::AgentMessageSent(AgentMessageSent {
+                    message,
+                    from,
+                    to,
+                    priority: lane,
+                    topic,
+                    text,
+                    in_reply_to: answers,
+                }));
             }
-            Step::Take { agent } => match self.session().next_mail(&agent).map(|mail| mail.message) {
-                Some(message) => self.record(Event::MessageTaken { message }),
+            FlowStep::Receive { agent } => match self.session().next_inbox_message(&agent).map(|mail| mail.message) {
+                Some(message) => self.record_event(Event::AgentMessageReceived { message }),
                 None => self.refuse_step(format!("taking a message for `{agent}`"), "its inbox is empty"),
             },
-            Step::Lease { agent, work } => self.record(Event::WorkLeased { agent, work }),
-            Step::Forget { wish, reason } => self.forget(&wish, reason),
-            Step::Cancel { call, reason } => {
-                if self.session().calls.contains_key(&call) {
-                    self.cancel(call, reason);
+            FlowStep::AssignWork { agent, work } => {
+                self.record_event(Event::WorkItemAssigned { agent, work_item: work })
+            }
+            FlowStep::ResetThread { request: wish, reason } => self.reset_thread(&wish, reason),
+            FlowStep::CancelCall { call, reason } => {
+                if self.session().open_calls.contains_key(&call) {
+                    self.cancel_call(call, reason);
                 } else {
                     self.refuse_step(format!("cancelling {call}"), "it is not open");
                 }
             }
-            Step::Title(title) => self.record(Event::SessionRenamed { title: shorten(&title) }),
-            Step::Close { reason } => {
-                if self.session().closed.is_none() {
-                    self.record(Event::SessionClosed { reason });
+            FlowStep::SetTitle(title) => self.record_event(Event::SessionRenamed { title: shorten_to_title(&title) }),
+            FlowStep::CloseSession { reason } => {
+                if self.session().closed_reason.is_none() {
+                    self.record_event(Event::SessionClosed { reason });
                 }
             }
         }
     }
 
     /// What a flow can no longer begin once its session is closed and the last turn is over.
-    fn too_late(&self, step: &Step) -> Option<String> {
+    fn describe_step_after_close(&self, step: &FlowStep) -> Option<String> {
         let session = self.session();
-        if session.closed.is_none() || session.turn.is_some() {
+        if session.closed_reason.is_none() || session.current_turn.is_some() {
             return None;
         }
         match step {
-            Step::Call(wish) => Some(format!("call of `{}` for `{}`", wish.role, wish.ask)),
-            Step::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
-            Step::SetTimer { name, .. } => Some(format!("timer `{name}`")),
+            FlowStep::Call(wish) => Some(format!("call of `{}` for `{}`", wish.role, wish.ask)),
+            FlowStep::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
+            FlowStep::SetTimer { name, .. } => Some(format!("timer `{name}`")),
             _ => None,
         }
     }
 
-    fn hand(
+    fn make_handover(
         &mut self,
         kind: crate::ids::HandoverKind,
-        document: crate::handover::Document,
+        document: crate::handover::HandoverDocument,
         calls: Vec<CallId>,
-        how: crate::handover::Provenance,
+        provenance: crate::handover::HandoverProvenance,
     ) {
         let Some(schema) = self.spec().handovers.get(&kind) else {
             self.refuse_step(format!("handover `{kind}`"), "the flow declares no such kind");
             return;
         };
-        let checked = check(schema, document);
-        if let Some(why) = too_big(&checked.document) {
+        let checked = check_handover(schema, document);
+        if let Some(why) = json_size_error(&checked.document) {
             self.refuse_step(format!("handover `{kind}`"), why);
             return;
         }
-        let missing = checked.missing.iter().map(|name| format!("`{name}` is missing"));
+        let missing = checked.missing_fields.iter().map(|name| format!("`{name}` is missing"));
         let complaints = checked.complaints.iter().cloned().chain(missing).collect();
-        let id = HandoverId(self.session().last.handover.0 + 1);
+        let id = HandoverId(self.session().last_ids.handover.0 + 1);
         let at = self.env.now;
         let document = checked.document;
-        self.record(Event::HandoverMade(Handover { id, kind, document, calls, how, complaints, at }));
+        self.record_event(Event::HandoverCreated(Handover {
+            id,
+            kind,
+            document,
+            source_calls: calls,
+            provenance,
+            complaints,
+            created_at: at,
+        }));
     }
 
     fn set_timer(&mut self, name: String, after_ms: u64) {
@@ -135,29 +163,29 @@ impl Draft<'_> {
             );
             return;
         }
-        let timer = TimerId(session.last.timer.0 + 1);
-        let at = self.env.now.after(after_ms);
-        let turn = self.turn();
-        self.record(Event::TimerSet { timer, name, at, turn });
+        let timer = TimerId(session.last_ids.timer.0 + 1);
+        let at = self.env.now.plus_ms(after_ms);
+        let turn = self.active_cause_turn();
+        self.record_event(Event::TimerSet { timer, name, fires_at: at, turn });
     }
 
     fn stop_timer(&mut self, name: &str) {
         let running = self.session().timers.iter().find(|(_, timer)| timer.name == name).map(|(id, _)| *id);
         if let Some(timer) = running {
-            self.record(Event::TimerStopped { timer });
+            self.record_event(Event::TimerStopped { timer });
         }
     }
 
-    fn say(&mut self, text: Speech, by: Option<RoleName>, call: Option<CallId>) {
+    fn send_reply(&mut self, text: ReplyText, role: Option<RoleName>, call: Option<CallId>) {
         let text = match text {
-            Speech::New(text) => self.store(text, BodyKind::Said),
-            Speech::Stored(text) => text,
+            ReplyText::New(text) => self.store_text(text, BodyKind::Conversation),
+            ReplyText::Stored(text) => text,
         };
-        let turn = self.turn();
-        self.record(Event::Said(Said { turn, text, by, call }));
+        let turn = self.active_cause_turn();
+        self.record_event(Event::ReplySent(ReplySent { turn, text, role, call }));
     }
 
-    fn cannot_post(&self, to: &AgentName, text: &str) -> Option<String> {
+    fn mail_refusal(&self, to: &AgentName, text: &str) -> Option<String> {
         if text.len() > MESSAGE_BYTES_MAX {
             return Some(format!("it has {} bytes; at most {MESSAGE_BYTES_MAX} are taken", text.len()));
         }
@@ -166,29 +194,30 @@ impl Draft<'_> {
             .then(|| format!("{waiting} messages wait there already, the most an inbox takes"))
     }
 
-    fn forget(&mut self, wish: &crate::event::CallWish, reason: String) {
-        let Some(role) = self.spec().roles.get(&wish.role) else {
-            self.refuse_step(format!("reset of `{}`", wish.role), "the flow has no such role");
+    fn reset_thread(&mut self, request: &crate::event::CallRequest, reason: String) {
+        let Some(role) = self.spec().roles.get(&request.role) else {
+            self.refuse_step(format!("reset of `{}`", request.role), "the flow has no such role");
             return;
         };
-        let slot = self.bearing(role, wish, CallId(0), Errand::default()).slot;
-        self.record(Event::ThreadReset { slot, by: Proposer::Engine, reason });
+        let slot = self.resolve_call_target(role, request, CallId(0), CallPurpose::default()).slot;
+        self.record_event(Event::ThreadReset { slot, by: Proposer::Engine, reason });
     }
 }
 
 /// Why a value is not taken into the journal, if it is not.
-pub(super) fn too_big(value: &impl Serialize) -> Option<String> {
-    let mut bytes = Bytes(0);
+pub(super) fn json_size_error(value: &impl Serialize) -> Option<String> {
+    let mut bytes = ByteCounter(0);
     // Counting cannot fail.
     let _ = serde_json::to_writer(&mut bytes, value);
     let bytes = bytes.0;
-    (bytes > FACT_BYTES_MAX).then(|| format!("it has {bytes} bytes of JSON; at most {FACT_BYTES_MAX} are taken"))
+    (bytes > FLOW_VALUE_BYTES_MAX)
+        .then(|| format!("it has {bytes} bytes of JSON; at most {FLOW_VALUE_BYTES_MAX} are taken"))
 }
 
 /// Counts what is written.
-struct Bytes(usize);
+struct ByteCounter(usize);
 
-impl std::io::Write for Bytes {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::{BodyId, Text};
-use crate::context::Receipt;
-use crate::ids::{AgentName, AskName, CallId, FragmentName, Millis, ModelName, PhaseName, RoleName, ThreadId, TurnId};
+use crate::body::{BodyId, TextRef};
+use crate::context::PromptReceipt;
+use crate::ids::{
+    AgentName, AskName, CallId, FragmentName, ModelName, PhaseName, RoleName, ThreadId, TurnId, UnixMillis,
+};
 use crate::limits::WINDOW_RESERVE_TOKENS;
-use crate::prompt::{Stop, ToolCall, Usage};
-use crate::session::PlannedMessage;
+use crate::prompt::{StopReason, TokenUsage, ToolCall};
+use crate::session::PromptMessageRef;
 
 /// A model call that is owed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,26 +40,26 @@ pub struct CallOpened {
     pub phase: Option<PhaseName>,
     /// The call whose tool results this one brings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<CallId>,
+    pub continues: Option<CallId>,
     /// The thread whose folding it writes the summary for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compacts: Option<ThreadId>,
+    pub compacts_thread: Option<ThreadId>,
     /// The past call that is made once more, beside the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recomputes: Option<Box<Recomputes>>,
+    pub recomputation: Option<Box<CallRecomputation>>,
     /// The flow's own note on the call, given back with its answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub note: Value,
+    pub metadata: Value,
     /// The tools it may use, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<BodyId>,
+    pub tools_body: Option<BodyId>,
     /// The form its answer must have, as JSON; plain text if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<BodyId>,
+    pub output_schema: Option<BodyId>,
     /// The longest answer it may give.
     pub reply_tokens_max: u32,
     /// What it is shown and why.
-    pub receipt: Receipt,
+    pub receipt: PromptReceipt,
 }
 
 fn is_first_sample(sample: &u16) -> bool {
@@ -67,14 +69,14 @@ fn is_first_sample(sample: &u16) -> bool {
 /// A past call that is made once more: from its own frozen prompt, on another model or with other fragments. It belongs
 /// to no thread, and no flow hears of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Recomputes {
+pub struct CallRecomputation {
     /// Which.
     pub call: CallId,
     /// What it is sent.
-    pub messages: Vec<PlannedMessage>,
+    pub messages: Vec<PromptMessageRef>,
     /// The fragments in which that differs from what was sent then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<FragmentName>,
+    pub changed_fragments: Vec<FragmentName>,
 }
 
 /// What a call waits for that waits for none.
@@ -84,17 +86,17 @@ pub const NO_CALL: CallId = CallId(0);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallDeferred {
     /// Its number among the deferred.
-    pub deferred: u32,
+    pub deferred_id: u32,
     /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     /// What is wanted.
-    pub wish: CallWish,
+    pub request: CallRequest,
     /// The call it waits for; none if only for somebody who makes it.
-    pub waits_for: CallId,
+    pub waits_for_call: CallId,
     /// The call whose tool results it brings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<CallId>,
+    pub continues: Option<CallId>,
     /// How often its thread was compacted for it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub compactions: u32,
@@ -106,7 +108,7 @@ fn is_none_yet(times: &u32) -> bool {
 
 /// A call as a flow wishes it. There is no way to name a thread in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallWish {
+pub struct CallRequest {
     /// Who speaks.
     pub role: RoleName,
     /// What the role is asked.
@@ -125,51 +127,59 @@ pub struct CallWish {
     pub sample: u16,
     /// The flow's own note, given back with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub note: Value,
+    pub metadata: Value,
 }
 
 impl CallOpened {
     /// Whether its prompt leaves room for an answer in the window that was planned for. Without it, it is not sent.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub fn fits_window(&self) -> bool {
         // What is only reckoned to be too long is for the vendor to refuse.
         let needed = self.receipt.tokens.min(self.receipt.vendor_tokens());
-        needed <= self.receipt.window.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))
+        needed <= self.receipt.window_tokens.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))
     }
 }
 
-impl CallWish {
+impl CallRequest {
     /// A call of `role` to answer `ask`, on the role's own model.
     #[must_use]
     pub fn new(role: &str, ask: &str) -> Self {
-        Self { role: role.into(), ask: ask.into(), agent: None, peer: None, model: None, sample: 0, note: Value::Null }
+        Self {
+            role: role.into(),
+            ask: ask.into(),
+            agent: None,
+            peer: None,
+            model: None,
+            sample: 0,
+            metadata: Value::Null,
+        }
     }
 
     /// The same by this individual.
     #[must_use]
-    pub fn by(mut self, agent: &AgentName) -> Self {
+    pub fn with_agent(mut self, agent: &AgentName) -> Self {
         self.agent = Some(agent.clone());
         self
     }
 
     /// The same, talking with this one.
     #[must_use]
-    pub fn with(mut self, peer: &AgentName) -> Self {
+    pub fn with_peer(mut self, peer: &AgentName) -> Self {
         self.peer = Some(peer.clone());
         self
     }
 
     /// The same on this model.
     #[must_use]
-    pub fn on(mut self, model: &ModelName) -> Self {
+    pub fn with_model(mut self, model: &ModelName) -> Self {
         self.model = Some(model.clone());
         self
     }
 
     /// The same with a note.
     #[must_use]
-    pub fn note(mut self, note: Value) -> Self {
-        self.note = note;
+    pub fn with_metadata(mut self, note: Value) -> Self {
+        self.metadata = note;
         self
     }
 }
@@ -183,30 +193,30 @@ pub struct CallAnswered {
     #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
     pub attempt: u32,
     /// What it said.
-    pub text: Text,
+    pub text: TextRef,
     /// What it thought aloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Text>,
+    pub reasoning: Option<TextRef>,
     /// What it wants run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// What its vendor wants to see again with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<BodyId>,
+    pub vendor_state: Option<BodyId>,
     /// Why it stopped.
-    pub stop: Stop,
+    pub stop_reason: StopReason,
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// How much of that an answer took which was sent back before this one came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent_back: Option<Usage>,
+    pub rejected_usage: Option<TokenUsage>,
     /// Whose figures those are.
-    pub counted_by: CountedBy,
+    pub usage_source: UsageSource,
     /// What it cost in millionths of a dollar, where the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
     /// How long it took.
-    pub ms: u64,
+    pub duration_ms: u64,
 }
 
 fn first_attempt() -> u32 {
@@ -220,24 +230,24 @@ fn is_first_attempt(attempt: &u32) -> bool {
 /// Whose figures a usage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CountedBy {
+pub enum UsageSource {
     /// The vendor's.
     Vendor,
     /// Our own count.
-    Us,
+    Estimated,
 }
 
 /// What follows a try that brought no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Next {
+pub enum RetryDecision {
     /// Another try, not before this moment.
     Retry {
         /// When.
-        at: Millis,
+        at: UnixMillis,
     },
     /// A person decides.
-    Ask,
+    AwaitOperator,
     /// The call has failed.
     GiveUp,
 }

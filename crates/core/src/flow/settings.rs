@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use crate::ids::ModelName;
-use crate::limits::{SETTING_MISFITS_MAX, SETTING_TEXT_CHARS_MAX};
+use crate::limits::{INVALID_SETTINGS_MAX, SETTING_TEXT_CHARS_MAX};
 
 /// A setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,23 +14,23 @@ pub struct SettingSpec {
     /// Its name.
     pub name: String,
     /// What it takes.
-    pub takes: Takes,
+    pub value_type: SettingType,
     /// What holds where nothing is said; null: nothing.
     pub default: Value,
     /// What it does, in a sentence.
-    pub about: String,
+    pub description: String,
 }
 
 impl SettingSpec {
     /// A setting that holds nothing unless it is set.
     #[must_use]
-    pub fn new(name: &str, takes: Takes, about: &str) -> Self {
-        Self { name: name.to_owned(), takes, default: Value::Null, about: about.to_owned() }
+    pub fn new(name: &str, value_type: SettingType, description: &str) -> Self {
+        Self { name: name.to_owned(), value_type, default: Value::Null, description: description.to_owned() }
     }
 
     /// The same with a value where nothing is said.
     #[must_use]
-    pub fn by_default(mut self, default: impl Into<Value>) -> Self {
+    pub fn with_default(mut self, default: impl Into<Value>) -> Self {
         self.default = default.into();
         self
     }
@@ -38,18 +38,18 @@ impl SettingSpec {
 
 /// What a setting takes. Null is taken everywhere, and leaves the default.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Takes {
+pub enum SettingType {
     /// True or false.
-    Switch,
+    Bool,
     /// A whole number.
-    Number {
+    Integer {
         /// The least.
-        least: u64,
+        min: u64,
         /// The most.
-        most: u64,
+        max: u64,
     },
     /// One of these words.
-    Word(Vec<String>),
+    Choice(Vec<String>),
     /// Any text that is not long.
     Text,
     /// The name of a model.
@@ -57,59 +57,59 @@ pub enum Takes {
     /// A list.
     List {
         /// Of what.
-        of: Box<Takes>,
+        item: Box<SettingType>,
         /// How many at most.
-        most: usize,
+        items_max: usize,
     },
     /// A table with some of these keys.
     Table(Vec<SettingSpec>),
     /// A table of whatever the flow makes of it, of at most so many bytes as JSON.
-    Document(usize),
+    AnyTable(usize),
     /// Any of these.
-    OneOf(Vec<Takes>),
+    OneOf(Vec<SettingType>),
 }
 
-impl Takes {
+impl SettingType {
     /// One of these words.
     #[must_use]
-    pub fn word<const N: usize>(words: [&str; N]) -> Self {
-        Self::Word(words.map(str::to_owned).into())
+    pub fn choice<const N: usize>(words: [&str; N]) -> Self {
+        Self::Choice(words.map(str::to_owned).into())
     }
 
     /// A whole number from `least` to `most`.
     #[must_use]
-    pub fn number(least: u64, most: u64) -> Self {
-        Self::Number { least, most }
+    pub fn integer(min: u64, max: u64) -> Self {
+        Self::Integer { min, max }
     }
 
     /// A list of at most so many.
     #[must_use]
-    pub fn list(of: Self, most: usize) -> Self {
-        Self::List { of: Box::new(of), most }
+    pub fn list(item: Self, items_max: usize) -> Self {
+        Self::List { item: Box::new(item), items_max }
     }
 }
 
-impl fmt::Display for Takes {
+impl fmt::Display for SettingType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Switch => f.write_str("true or false"),
-            Self::Number { least, most: u64::MAX } => write!(f, "a whole number of at least {least}"),
-            Self::Number { least, most } => write!(f, "a whole number from {least} to {most}"),
-            Self::Word(words) => f.write_str(&either(words.iter().map(|word| format!("`{word}`")))),
+            Self::Bool => f.write_str("true or false"),
+            Self::Integer { min: least, max: u64::MAX } => write!(f, "a whole number of at least {least}"),
+            Self::Integer { min: least, max: most } => write!(f, "a whole number from {least} to {most}"),
+            Self::Choice(words) => f.write_str(&join_with_or(words.iter().map(|word| format!("`{word}`")))),
             Self::Text => write!(f, "a text of at most {SETTING_TEXT_CHARS_MAX} characters"),
             Self::Model => f.write_str("a model's name"),
-            Self::List { of, most } => write!(f, "a list of at most {most}, each {of}"),
+            Self::List { item: of, items_max: most } => write!(f, "a list of at most {most}, each {of}"),
             Self::Table(keys) => {
                 let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
                 write!(f, "a table with {}", names.join(", "))
             }
-            Self::Document(bytes_max) => write!(f, "a table of at most {bytes_max} bytes"),
-            Self::OneOf(choices) => f.write_str(&either(choices.iter().map(ToString::to_string))),
+            Self::AnyTable(bytes_max) => write!(f, "a table of at most {bytes_max} bytes"),
+            Self::OneOf(choices) => f.write_str(&join_with_or(choices.iter().map(ToString::to_string))),
         }
     }
 }
 
-fn either(choices: impl Iterator<Item = String>) -> String {
+fn join_with_or(choices: impl Iterator<Item = String>) -> String {
     let mut choices: Vec<String> = choices.collect();
     match choices.pop() {
         Some(last) if !choices.is_empty() => format!("{} or {last}", choices.join(", ")),
@@ -119,25 +119,25 @@ fn either(choices: impl Iterator<Item = String>) -> String {
 
 /// Something in settings that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
+pub struct InvalidSetting {
     /// The setting, and where in it: `quorum`, `experts[2].samples`; empty if it is the settings as a whole.
-    pub at: String,
+    pub path: String,
     /// What is wrong.
-    pub why: Unfit,
+    pub problem: SettingProblem,
 }
 
 /// What is wrong with something in settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfit {
+pub enum SettingProblem {
     /// There is no such name.
-    Unknown {
+    UnknownName {
         /// What was given.
         given: String,
         /// What could have been.
         known: Vec<String>,
     },
     /// The value is of another kind, or out of bounds.
-    Value {
+    InvalidValue {
         /// What would be right.
         expected: String,
         /// What was given.
@@ -145,53 +145,57 @@ pub enum Unfit {
     },
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = if self.at.is_empty() { "the settings" } else { &self.at };
-        match &self.why {
-            Unfit::Unknown { known, .. } if known.is_empty() => write!(f, "`{at}` is unknown; there are no settings"),
-            Unfit::Unknown { known, .. } => {
+        let at = if self.path.is_empty() { "the settings" } else { &self.path };
+        match &self.problem {
+            SettingProblem::UnknownName { known, .. } if known.is_empty() => {
+                write!(f, "`{at}` is unknown; there are no settings")
+            }
+            SettingProblem::UnknownName { known, .. } => {
                 let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
                 write!(f, "`{at}` is unknown; there are {}", known.join(", "))
             }
-            Unfit::Value { expected, found } => write!(f, "`{at}`: expected {expected}, found {found}"),
+            SettingProblem::InvalidValue { expected, found } => write!(f, "`{at}`: expected {expected}, found {found}"),
         }
     }
 }
 
-impl Misfit {
+impl InvalidSetting {
     /// The setting it is in.
     #[must_use]
-    pub fn setting(&self) -> &str {
-        self.at.split(['.', '[']).next().unwrap_or_default()
+    pub fn setting_name(&self) -> &str {
+        self.path.split(['.', '[']).next().unwrap_or_default()
     }
 }
 
 /// What settings may hold, as a JSON schema with defaults.
 #[must_use]
-pub fn schema(specs: &[SettingSpec]) -> Value {
+pub fn settings_json_schema(specs: &[SettingSpec]) -> Value {
     let properties = specs.iter().map(|spec| {
-        let mut property = spec.takes.schema();
-        property.insert("description".to_owned(), spec.about.clone().into());
+        let mut property = spec.value_type.json_schema();
+        property.insert("description".to_owned(), spec.description.clone().into());
         property.insert("default".to_owned(), spec.default.clone());
         (spec.name.clone(), Value::Object(property))
     });
     json!({ "type": "object", "additionalProperties": false, "properties": properties.collect::<Map<_, _>>() })
 }
 
-impl Takes {
-    fn schema(&self) -> Map<String, Value> {
+impl SettingType {
+    fn json_schema(&self) -> Map<String, Value> {
         let schema = match self {
-            Self::Switch => json!({ "type": "boolean" }),
-            Self::Number { least, most: u64::MAX } => json!({ "type": "integer", "minimum": least }),
-            Self::Number { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
-            Self::Word(words) => json!({ "enum": words }),
+            Self::Bool => json!({ "type": "boolean" }),
+            Self::Integer { min: least, max: u64::MAX } => json!({ "type": "integer", "minimum": least }),
+            Self::Integer { min: least, max: most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Self::Choice(words) => json!({ "enum": words }),
             Self::Text => json!({ "type": "string", "maxLength": SETTING_TEXT_CHARS_MAX }),
             Self::Model => json!({ "type": "string", "format": "model" }),
-            Self::List { of, most } => json!({ "type": "array", "maxItems": most, "items": of.schema() }),
-            Self::Table(keys) => schema(keys),
-            Self::Document(_) => json!({ "type": "object" }),
-            Self::OneOf(choices) => json!({ "anyOf": choices.iter().map(Self::schema).collect::<Vec<_>>() }),
+            Self::List { item: of, items_max: most } => {
+                json!({ "type": "array", "maxItems": most, "items": of.json_schema() })
+            }
+            Self::Table(keys) => settings_json_schema(keys),
+            Self::AnyTable(_) => json!({ "type": "object" }),
+            Self::OneOf(choices) => json!({ "anyOf": choices.iter().map(Self::json_schema).collect::<Vec<_>>() }),
         };
         match schema {
             Value::Object(schema) => schema,
@@ -202,69 +206,80 @@ impl Takes {
 
 /// Every setting with the value that holds: the one given if it fits, else the default. And what does not fit.
 #[must_use]
-pub fn settled(specs: &[SettingSpec], given: &Value) -> (Value, Vec<Misfit>) {
+pub fn resolve_settings(specs: &[SettingSpec], given: &Value) -> (Value, Vec<InvalidSetting>) {
     let mut misfits = Vec::new();
-    judge_table("", specs, given, &mut misfits);
+    check_table("", specs, given, &mut misfits);
     let holds = |spec: &SettingSpec| {
         let given = given.get(&spec.name).filter(|value| !value.is_null());
-        let fits = !misfits.iter().any(|misfit| misfit.setting() == spec.name);
+        let fits = !misfits.iter().any(|misfit| misfit.setting_name() == spec.name);
         (spec.name.clone(), given.filter(|_| fits).unwrap_or(&spec.default).clone())
     };
     let holds = Value::Object(specs.iter().map(holds).collect());
-    misfits.truncate(SETTING_MISFITS_MAX);
+    misfits.truncate(INVALID_SETTINGS_MAX);
     (holds, misfits)
 }
 
 /// Every model that settings name, and where.
 #[must_use]
-pub fn models_named(specs: &[SettingSpec], given: &Value) -> Vec<(String, ModelName)> {
+pub fn collect_named_models(specs: &[SettingSpec], given: &Value) -> Vec<(String, ModelName)> {
     let mut named = Vec::new();
     for spec in specs {
-        models_in(&spec.name, &spec.takes, given.get(&spec.name).unwrap_or(&Value::Null), &mut named);
+        collect_models_in_value(
+            &spec.name,
+            &spec.value_type,
+            given.get(&spec.name).unwrap_or(&Value::Null),
+            &mut named,
+        );
     }
     named
 }
 
-fn models_in(at: &str, takes: &Takes, value: &Value, named: &mut Vec<(String, ModelName)>) {
-    match (takes, value) {
-        (Takes::Model, Value::String(name)) => named.push((at.to_owned(), name.as_str().into())),
-        (Takes::List { of, .. }, Value::Array(items)) => {
-            items.iter().enumerate().for_each(|(place, item)| models_in(&nth(at, place), of, item, named));
+fn collect_models_in_value(path: &str, value_type: &SettingType, value: &Value, named: &mut Vec<(String, ModelName)>) {
+    match (value_type, value) {
+        (SettingType::Model, Value::String(name)) => named.push((path.to_owned(), name.as_str().into())),
+        (SettingType::List { item: of, .. }, Value::Array(items)) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(place, item)| collect_models_in_value(&item_path(path, place), of, item, named));
         }
-        (Takes::Table(keys), Value::Object(values)) => {
+        (SettingType::Table(keys), Value::Object(values)) => {
             for key in keys {
                 let value = values.get(&key.name).unwrap_or(&Value::Null);
-                models_in(&format!("{at}.{}", key.name), &key.takes, value, named);
+                collect_models_in_value(&format!("{path}.{}", key.name), &key.value_type, value, named);
             }
         }
-        (Takes::OneOf(choices), value) => {
-            let fitting = choices.iter().find(|choice| fits(choice, value));
-            fitting.into_iter().for_each(|choice| models_in(at, choice, value, named));
+        (SettingType::OneOf(choices), value) => {
+            let fitting = choices.iter().find(|choice| is_valid_value(choice, value));
+            fitting.into_iter().for_each(|choice| collect_models_in_value(path, choice, value, named));
         }
         _ => {}
     }
 }
 
 /// The place of a list's item, counted as people do.
-fn nth(at: &str, place: usize) -> String {
-    format!("{at}[{}]", place + 1)
+fn item_path(list_path: &str, index: usize) -> String {
+    format!("{list_path}[{}]", index + 1)
 }
 
-fn fits(takes: &Takes, value: &Value) -> bool {
+fn is_valid_value(value_type: &SettingType, value: &Value) -> bool {
     let mut misfits = Vec::new();
-    judge("", takes, value, &mut misfits);
+    check_value("", value_type, value, &mut misfits);
     misfits.is_empty()
 }
 
-fn judge_table(at: &str, specs: &[SettingSpec], given: &Value, misfits: &mut Vec<Misfit>) {
-    let path = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: &mut Vec<InvalidSetting>) {
+    let path = |name: &str| if table_path.is_empty() { name.to_owned() } else { format!("{table_path}.{name}") };
     let empty = Map::new();
     let entries = match given {
         Value::Null => &empty,
         Value::Object(entries) => entries,
         other => {
-            let expected = Takes::Table(specs.to_vec()).to_string();
-            misfits.push(Misfit { at: at.to_owned(), why: Unfit::Value { expected, found: said(other) } });
+            let expected = SettingType::Table(specs.to_vec()).to_string();
+            invalid.push(InvalidSetting {
+                path: table_path.to_owned(),
+                problem: SettingProblem::InvalidValue { expected, found: describe_value(other) },
+            });
             return;
         }
     };
@@ -273,55 +288,58 @@ fn judge_table(at: &str, specs: &[SettingSpec], given: &Value, misfits: &mut Vec
     entries.sort_unstable_by_key(|(name, _)| *name);
     for (name, value) in entries {
         match specs.iter().find(|spec| spec.name == *name) {
-            Some(spec) => judge(&path(name), &spec.takes, value, misfits),
+            Some(spec) => check_value(&path(name), &spec.value_type, value, invalid),
             None => {
                 let known = specs.iter().map(|spec| spec.name.clone()).collect();
-                misfits.push(Misfit { at: path(name), why: Unfit::Unknown { given: name.clone(), known } });
+                invalid.push(InvalidSetting {
+                    path: path(name),
+                    problem: SettingProblem::UnknownName { given: name.clone(), known },
+                });
             }
         }
     }
 }
 
-fn judge(at: &str, takes: &Takes, value: &Value, misfits: &mut Vec<Misfit>) {
-    let is_fit = match (takes, value) {
+fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mut Vec<InvalidSetting>) {
+    let is_fit = match (value_type, value) {
         (_, Value::Null) => true,
-        (Takes::Switch, Value::Bool(_)) => true,
-        (Takes::Number { least, most }, Value::Number(number)) => {
+        (SettingType::Bool, Value::Bool(_)) => true,
+        (SettingType::Integer { min: least, max: most }, Value::Number(number)) => {
             number.as_u64().is_some_and(|number| (*least..=*most).contains(&number))
         }
-        (Takes::Word(words), Value::String(word)) => words.contains(word),
-        (Takes::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
-        (Takes::Model, Value::String(name)) => !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX,
-        (Takes::List { of, most }, Value::Array(items)) if items.len() <= *most => {
-            items.iter().enumerate().for_each(|(place, item)| judge(&nth(at, place), of, item, misfits));
+        (SettingType::Choice(words), Value::String(word)) => words.contains(word),
+        (SettingType::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
+        (SettingType::Model, Value::String(name)) => !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX,
+        (SettingType::List { item: of, items_max: most }, Value::Array(items)) if items.len() <= *most => {
+            items.iter().enumerate().for_each(|(place, item)| check_value(&item_path(path, place), of, item, invalid));
             true
         }
-        (Takes::Table(keys), Value::Object(_)) => {
-            judge_table(at, keys, value, misfits);
+        (SettingType::Table(keys), Value::Object(_)) => {
+            check_table(path, keys, value, invalid);
             true
         }
-        (Takes::Document(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
-        (Takes::OneOf(choices), value) => {
+        (SettingType::AnyTable(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
+        (SettingType::OneOf(choices), value) => {
             // Of a table that was meant as one, what is wrong in it is worth more than that it is wrong.
-            let meant = choices.iter().find(|choice| value.is_object() && matches!(choice, Takes::Table(_)));
+            let meant = choices.iter().find(|choice| value.is_object() && matches!(choice, SettingType::Table(_)));
             match meant {
                 Some(meant) => {
-                    judge(at, meant, value, misfits);
+                    check_value(path, meant, value, invalid);
                     true
                 }
-                None => choices.iter().any(|choice| fits(choice, value)),
+                None => choices.iter().any(|choice| is_valid_value(choice, value)),
             }
         }
         _ => false,
     };
     if !is_fit {
-        let why = Unfit::Value { expected: takes.to_string(), found: said(value) };
-        misfits.push(Misfit { at: at.to_owned(), why });
+        let why = SettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
+        invalid.push(InvalidSetting { path: path.to_owned(), problem: why });
     }
 }
 
 /// A value as a complaint cites it.
-fn said(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
         Value::Bool(yes) => yes.to_string(),
@@ -340,28 +358,32 @@ mod tests {
 
     fn specs() -> Vec<SettingSpec> {
         let seat = vec![
-            SettingSpec::new("model", Takes::Model, "which"),
-            SettingSpec::new("times", Takes::number(1, 9), "how often"),
+            SettingSpec::new("model", SettingType::Model, "which"),
+            SettingSpec::new("times", SettingType::integer(1, 9), "how often"),
         ];
-        let seats = Takes::list(Takes::OneOf(vec![Takes::Model, Takes::Table(seat)]), 3);
+        let seats = SettingType::list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(seat)]), 3);
         vec![
-            SettingSpec::new("loud", Takes::Switch, "how it sounds").by_default(false),
-            SettingSpec::new("most", Takes::number(1, u64::MAX), "how many"),
-            SettingSpec::new("tone", Takes::word(["warm", "cool"]), "how it feels").by_default("warm"),
-            SettingSpec::new("seats", seats, "who").by_default(json!([])),
+            SettingSpec::new("loud", SettingType::Bool, "how it sounds").with_default(false),
+            SettingSpec::new("most", SettingType::integer(1, u64::MAX), "how many"),
+            SettingSpec::new("tone", SettingType::choice(["warm", "cool"]), "how it feels").with_default("warm"),
+            SettingSpec::new("seats", seats, "who").with_default(json!([])),
         ]
     }
 
     fn complaints(given: &Value) -> Vec<String> {
-        settled(&specs(), given).1.iter().map(ToString::to_string).collect()
+        resolve_settings(&specs(), given).1.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn settings_are_described_to_forms() {
-        let samples = SettingSpec::new("samples", Takes::number(1, 9), "how many").by_default(3);
-        let stance = SettingSpec::new("stance", Takes::OneOf(vec![Takes::word(["a", "b"]), Takes::Switch]), "how");
+        let samples = SettingSpec::new("samples", SettingType::integer(1, 9), "how many").with_default(3);
+        let stance = SettingSpec::new(
+            "stance",
+            SettingType::OneOf(vec![SettingType::choice(["a", "b"]), SettingType::Bool]),
+            "how",
+        );
         assert_eq!(
-            schema(&[samples, stance]),
+            settings_json_schema(&[samples, stance]),
             json!({
                 "type": "object",
                 "additionalProperties": false,
@@ -375,11 +397,12 @@ mod tests {
 
     #[test]
     fn what_is_given_and_fits_holds_and_the_default_elsewhere() {
-        let (holds, misfits) = settled(&specs(), &json!({"most": 4, "tone": null, "seats": ["ant", {"model": "bee"}]}));
+        let (holds, misfits) =
+            resolve_settings(&specs(), &json!({"most": 4, "tone": null, "seats": ["ant", {"model": "bee"}]}));
         assert_eq!(misfits, []);
         let seats = json!(["ant", {"model": "bee"}]);
         assert_eq!(holds, json!({"loud": false, "most": 4, "tone": "warm", "seats": seats}));
-        assert_eq!(settled(&specs(), &Value::Null).0["most"], Value::Null);
+        assert_eq!(resolve_settings(&specs(), &Value::Null).0["most"], Value::Null);
     }
 
     #[test]
@@ -398,34 +421,37 @@ mod tests {
             ]
             .map(str::to_owned)
         );
-        assert_eq!(settled(&specs(), &given).0, settled(&specs(), &Value::Null).0);
+        assert_eq!(resolve_settings(&specs(), &given).0, resolve_settings(&specs(), &Value::Null).0);
         assert_eq!(
             complaints(&json!([])),
             ["`the settings`: expected a table with `loud`, `most`, `tone`, `seats`, found a list of 0"]
         );
         assert!(complaints(&json!({"seats": [1, 2, 3, 4]}))[0].contains("a list of at most 3"));
-        assert_eq!(settled(&[], &json!({"a": 1})).1[0].to_string(), "`a` is unknown; there are no settings");
+        assert_eq!(resolve_settings(&[], &json!({"a": 1})).1[0].to_string(), "`a` is unknown; there are no settings");
     }
 
     #[test]
     fn a_document_is_any_table_that_is_not_too_long() {
-        let specs =
-            [SettingSpec::new("plan", Takes::OneOf(vec![Takes::word(["usual"]), Takes::Document(40)]), "which")];
-        let complaint = |given: Value| settled(&specs, &given).1.first().map(ToString::to_string);
+        let specs = [SettingSpec::new(
+            "plan",
+            SettingType::OneOf(vec![SettingType::choice(["usual"]), SettingType::AnyTable(40)]),
+            "which",
+        )];
+        let complaint = |given: Value| resolve_settings(&specs, &given).1.first().map(ToString::to_string);
         assert_eq!(complaint(json!({"plan": "usual"})), None);
         assert_eq!(complaint(json!({"plan": {"any": {"depth": [1]}}})), None);
         assert_eq!(
             complaint(json!({"plan": {"long": "x".repeat(40)}})).as_deref(),
             Some("`plan`: expected `usual` or a table of at most 40 bytes, found a table")
         );
-        assert_eq!(schema(&specs)["properties"]["plan"]["anyOf"][1], json!({"type": "object"}));
+        assert_eq!(settings_json_schema(&specs)["properties"]["plan"]["anyOf"][1], json!({"type": "object"}));
     }
 
     #[test]
     fn models_are_found_wherever_they_are_named() {
         let given = json!({"seats": ["ant", {"model": "bee"}, {"times": 2}], "tone": "warm"});
         let named: Vec<String> =
-            models_named(&specs(), &given).into_iter().map(|(at, model)| format!("{at} {model}")).collect();
+            collect_named_models(&specs(), &given).into_iter().map(|(at, model)| format!("{at} {model}")).collect();
         assert_eq!(named, ["seats[1] ant", "seats[2].model bee"]);
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::settings::{Misfit, SettingSpec, schema, settled};
-use crate::context::{FragmentSpec, Recipe};
-use crate::handover::Schema;
-use crate::ids::{AskName, FlowName, FragmentName, GraphName, HandoverKind, RoleName, ToolName};
+use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
+use crate::context::{FragmentSpec, PromptRecipe};
+use crate::handover::HandoverSpec;
+use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
 use crate::phase::PhaseGraph;
-use crate::prompt::{Output, ToolSpec};
-use crate::scope::{Scope, Until};
-use crate::signal::BlockNames;
+use crate::prompt::{OutputFormat, ToolSpec};
+use crate::scope::{Scope, ThreadBoundary};
+use crate::signal::BlockSet;
 
 /// A flow's data.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,26 +17,26 @@ pub struct FlowSpec {
     /// Its name.
     pub name: FlowName,
     /// What it is for, in a sentence.
-    pub about: String,
+    pub description: String,
     /// Who speaks.
     pub roles: BTreeMap<RoleName, RoleSpec>,
     /// Phase graphs.
-    pub graphs: BTreeMap<GraphName, PhaseGraph>,
+    pub graphs: BTreeMap<PhaseGraphName, PhaseGraph>,
     /// Documents that cross scope boundaries.
-    pub handovers: BTreeMap<HandoverKind, Schema>,
+    pub handovers: BTreeMap<HandoverKind, HandoverSpec>,
     /// What models may call.
-    pub tools: BTreeMap<ToolName, ToolDef>,
+    pub tools: BTreeMap<ToolName, ToolDeclaration>,
     /// What a session can be told to do otherwise.
     pub settings: Vec<SettingSpec>,
     /// What a person at the controls may want of it, beyond what every session offers.
-    pub commands: BTreeMap<String, CommandSpec>,
+    pub commands: BTreeMap<String, FlowCommandSpec>,
 }
 
 /// A command of the flow's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommandSpec {
+pub struct FlowCommandSpec {
     /// What it does, in a sentence.
-    pub about: String,
+    pub description: String,
     /// What may be given with it, by name, and what each means.
     pub arguments: BTreeMap<String, String>,
 }
@@ -44,10 +44,10 @@ pub struct CommandSpec {
 impl FlowSpec {
     /// A flow with nothing in it yet.
     #[must_use]
-    pub fn new(name: &str, about: &str) -> Self {
+    pub fn new(name: &str, description: &str) -> Self {
         Self {
             name: name.into(),
-            about: about.to_owned(),
+            description: description.to_owned(),
             roles: BTreeMap::new(),
             graphs: BTreeMap::new(),
             handovers: BTreeMap::new(),
@@ -59,35 +59,35 @@ impl FlowSpec {
 
     /// The same with a role.
     #[must_use]
-    pub fn role(mut self, role: RoleSpec) -> Self {
+    pub fn with_role(mut self, role: RoleSpec) -> Self {
         self.roles.insert(role.name.clone(), role);
         self
     }
 
     /// The same with a graph.
     #[must_use]
-    pub fn graph(mut self, graph: PhaseGraph) -> Self {
+    pub fn with_graph(mut self, graph: PhaseGraph) -> Self {
         self.graphs.insert(graph.name.clone(), graph);
         self
     }
 
     /// The same with a kind of handover.
     #[must_use]
-    pub fn handover(mut self, schema: Schema) -> Self {
+    pub fn with_handover(mut self, schema: HandoverSpec) -> Self {
         self.handovers.insert(schema.kind.clone(), schema);
         self
     }
 
     /// The same with a tool.
     #[must_use]
-    pub fn tool(mut self, tool: ToolDef) -> Self {
+    pub fn with_tool(mut self, tool: ToolDeclaration) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
         self
     }
 
     /// The same with a setting.
     #[must_use]
-    pub fn setting(mut self, setting: SettingSpec) -> Self {
+    pub fn with_setting(mut self, setting: SettingSpec) -> Self {
         self.settings.push(setting);
         self
     }
@@ -95,47 +95,47 @@ impl FlowSpec {
     /// What a session's settings may hold, as a JSON schema with defaults, for forms; null if there is nothing to set.
     #[must_use]
     pub fn settings_schema(&self) -> serde_json::Value {
-        if self.settings.is_empty() { serde_json::Value::Null } else { schema(&self.settings) }
+        if self.settings.is_empty() { serde_json::Value::Null } else { settings_json_schema(&self.settings) }
     }
 
     /// What does not fit in settings for a session of this flow.
     #[must_use]
-    pub fn misfits(&self, settings: &serde_json::Value) -> Vec<Misfit> {
-        settled(&self.settings, settings).1
+    pub fn invalid_settings(&self, settings: &serde_json::Value) -> Vec<InvalidSetting> {
+        resolve_settings(&self.settings, settings).1
     }
 
     /// The same with a command; `arguments` are names with what they mean.
     #[must_use]
-    pub fn command(mut self, name: &str, about: &str, arguments: &[(&str, &str)]) -> Self {
+    pub fn with_command(mut self, name: &str, description: &str, arguments: &[(&str, &str)]) -> Self {
         let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
-        self.commands.insert(name.to_owned(), CommandSpec { about: about.to_owned(), arguments });
+        self.commands.insert(name.to_owned(), FlowCommandSpec { description: description.to_owned(), arguments });
         self
     }
 
     /// What is wrong with the flow's data; an engine refuses a flow with faults.
     #[must_use]
-    pub fn faults(&self) -> Vec<String> {
+    pub fn validation_errors(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for role in self.roles.values() {
             let mut fault = |text: String| faults.push(format!("role `{}`: {text}", role.name));
-            role.recipe.faults().into_iter().for_each(&mut fault);
+            role.recipe.validation_errors().into_iter().for_each(&mut fault);
             if let Some(graph) = role.graph.as_ref().filter(|graph| !self.graphs.contains_key(*graph)) {
                 fault(format!("there is no graph `{graph}`"));
             }
             for tool in role.tools.iter().filter(|tool| !self.tools.contains_key(*tool)) {
                 fault(format!("there is no tool `{tool}`"));
             }
-            if let Some(by) = &role.compaction.by
+            if let Some(by) = &role.compaction.summarizer
                 && !self.roles.get(&by.role).is_some_and(|role| role.recipe.asks.contains_key(&by.ask))
             {
                 fault(format!("its compaction asks `{}` for `{}`, which is not there", by.role, by.ask));
             }
-            if let Some(by) = &role.compaction.by
+            if let Some(by) = &role.compaction.summarizer
                 && self.roles.get(&by.role).is_some_and(|by| by.scope != Scope::Fresh || !by.tools.is_empty())
             {
                 fault(format!("`{}`, who writes its summaries, must be fresh and use no tools", by.role));
             }
-            if role.graph.is_none() && role.scope.ends_with(Until::Phase) {
+            if role.graph.is_none() && role.scope.is_ended_by(ThreadBoundary::Phase) {
                 fault("its memory lasts a phase visit, and it lives by no graph".to_owned());
             }
         }
@@ -149,7 +149,7 @@ impl FlowSpec {
             if self.settings[..place].iter().any(|other| other.name == setting.name) {
                 fault("there are two of that name");
             }
-            let misfits = self.misfits(&serde_json::json!({ &setting.name: setting.default }));
+            let misfits = self.invalid_settings(&serde_json::json!({ &setting.name: setting.default }));
             misfits.iter().for_each(|misfit| fault(&format!("its default does not fit: {misfit}")));
         }
         faults
@@ -164,27 +164,27 @@ pub struct RoleSpec {
     /// How far its memory reaches.
     pub scope: Scope,
     /// The phase graph it lives by.
-    pub graph: Option<GraphName>,
+    pub graph: Option<PhaseGraphName>,
     /// What it is shown.
-    pub recipe: Recipe,
+    pub recipe: PromptRecipe,
     /// What form its answer must have.
-    pub output: Output,
+    pub output: OutputFormat,
     /// What it may call.
     pub tools: Vec<ToolName>,
     /// Who hears it.
-    pub audience: Audience,
+    pub visibility: Visibility,
     /// Asks whose answers nobody hears, whatever the audience: what is settled behind the scenes, in the same thread.
-    pub private: BTreeSet<AskName>,
+    pub private_asks: BTreeSet<AskName>,
     /// Its longest answer.
     pub reply_tokens_max: u32,
     /// How long we wait for an answer to begin, and for each further piece of it.
     pub timeout_ms: u64,
     /// How often a passing failure is tried again.
-    pub retries: Retries,
+    pub retry_policy: RetryPolicy,
     /// What happens to a call that was in flight when the process died.
-    pub unknown: UnknownPolicy,
+    pub unknown_outcome: UnknownOutcomePolicy,
     /// How its thread is shortened when it no longer fits.
-    pub compaction: Compaction,
+    pub compaction: CompactionPolicy,
 }
 
 impl RoleSpec {
@@ -195,66 +195,66 @@ impl RoleSpec {
             name: name.into(),
             scope,
             graph: None,
-            recipe: Recipe::default(),
-            output: Output::Text,
+            recipe: PromptRecipe::default(),
+            output: OutputFormat::Text,
             tools: Vec::new(),
-            audience: Audience::Private,
-            private: BTreeSet::new(),
+            visibility: Visibility::Private,
+            private_asks: BTreeSet::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
-            retries: Retries::default(),
-            unknown: UnknownPolicy::Retry,
-            compaction: Compaction::default(),
+            retry_policy: RetryPolicy::default(),
+            unknown_outcome: UnknownOutcomePolicy::Retry,
+            compaction: CompactionPolicy::default(),
         }
     }
 
     /// The same with an opening fragment more.
     #[must_use]
-    pub fn opens_with(mut self, spec: FragmentSpec) -> Self {
+    pub fn with_opening_fragment(mut self, spec: FragmentSpec) -> Self {
         self.recipe.opening.push(spec);
         self
     }
 
     /// The same with an ask of these fragments.
     #[must_use]
-    pub fn ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
+    pub fn with_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
         self.recipe.asks.insert(name.into(), fragments.into_iter().collect());
         self
     }
 
     /// The same with an ask of these fragments whose answers nobody hears.
     #[must_use]
-    pub fn ask_privately(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
-        self.private.insert(name.into());
-        self.ask(name, fragments)
+    pub fn with_private_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
+        self.private_asks.insert(name.into());
+        self.with_ask(name, fragments)
     }
 
     /// The same, living by a graph.
     #[must_use]
-    pub fn lives_by(mut self, graph: &str) -> Self {
+    pub fn with_phase_graph(mut self, graph: &str) -> Self {
         self.graph = Some(graph.into());
         self
     }
 
     /// The same, heard by the user as it speaks; blocks of these names are hidden.
     #[must_use]
-    pub fn heard_by_user(mut self, blocks: BlockNames) -> Self {
-        self.audience = Audience::User { blocks };
+    pub fn visible_to_user(mut self, blocks: BlockSet) -> Self {
+        self.visibility = Visibility::User { hidden_blocks: blocks };
         self
     }
 
     /// The blocks hidden from the user who hears the answers to `ask`; nothing if nobody hears them.
     #[must_use]
-    pub fn heard(&self, ask: &AskName) -> Option<&BlockNames> {
-        match &self.audience {
-            Audience::User { blocks } if !self.private.contains(ask) => Some(blocks),
-            Audience::User { .. } | Audience::Private => None,
+    pub fn hidden_blocks(&self, ask: &AskName) -> Option<&BlockSet> {
+        match &self.visibility {
+            Visibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
+            Visibility::User { .. } | Visibility::Private => None,
         }
     }
 
     /// The same with a tool more.
     #[must_use]
-    pub fn may_use(mut self, tool: &str) -> Self {
+    pub fn with_tool(mut self, tool: &str) -> Self {
         self.tools.push(tool.into());
         self
     }
@@ -262,11 +262,11 @@ impl RoleSpec {
 
 /// Who hears a role while it speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Audience {
+pub enum Visibility {
     /// The user, except for what stands in these blocks.
     User {
         /// Names of the hidden blocks.
-        blocks: BlockNames,
+        hidden_blocks: BlockSet,
     },
     /// Nobody; its answer is the flow's.
     Private,
@@ -274,7 +274,7 @@ pub enum Audience {
 
 /// How often and how fast a passing failure is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
+pub struct RetryPolicy {
     /// Tries in all.
     pub attempts_max: u32,
     /// Wait before the second try; doubles with each further one.
@@ -283,53 +283,57 @@ pub struct Retries {
     pub backoff_ms_max: u64,
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { attempts_max: 4, backoff_ms: 500, backoff_ms_max: 30_000 }
     }
 }
 
-impl Retries {
+impl RetryPolicy {
     /// The wait before try `attempt`, with a jitter of up to half of it; `chance` is any number.
     #[must_use]
-    pub fn wait_ms(&self, attempt: u32, chance: u64) -> u64 {
+    pub fn backoff_delay_ms(&self, attempt: u32, random: u64) -> u64 {
         let doubled = self.backoff_ms.saturating_mul(1 << attempt.saturating_sub(2).min(20));
         let wait = doubled.min(self.backoff_ms_max);
-        wait / 2 + chance % (wait / 2 + 1)
+        wait / 2 + random % (wait / 2 + 1)
     }
 }
 
 /// What happens to a call that was in flight when the process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnknownPolicy {
+pub enum UnknownOutcomePolicy {
     /// It is made again.
     Retry,
     /// A person decides.
-    Ask,
+    AskOperator,
     /// It has failed.
     Fail,
 }
 
 /// How a thread is shortened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compaction {
+pub struct CompactionPolicy {
     /// Who writes the summary; nobody: the flow's own words stand in for what is folded.
-    pub by: Option<Summariser>,
+    pub summarizer: Option<Summarizer>,
     /// The fragment that stands in the place of what was folded. The flow fills it.
-    pub stands: FragmentName,
+    pub summary_fragment: FragmentName,
     /// Most tokens of the summary.
-    pub tokens_max: u32,
+    pub summary_tokens_max: u32,
 }
 
-impl Default for Compaction {
+impl Default for CompactionPolicy {
     fn default() -> Self {
-        Self { by: None, stands: crate::context::COMPACTION.into(), tokens_max: 1_024 }
+        Self {
+            summarizer: None,
+            summary_fragment: crate::context::COMPACTION_FRAGMENT.into(),
+            summary_tokens_max: 1_024,
+        }
     }
 }
 
 /// Who writes a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summariser {
+pub struct Summarizer {
     /// The role; it is fresh and has no tools.
     pub role: RoleName,
     /// What it is asked.
@@ -338,18 +342,18 @@ pub struct Summariser {
 
 /// A tool as a flow declares it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolDef {
+pub struct ToolDeclaration {
     /// As models are told of it.
     pub spec: ToolSpec,
     /// Who runs it.
-    pub runs: Runs,
+    pub runner: ToolRunner,
     /// What happens to a run that was under way when the process died.
-    pub unknown: UnknownPolicy,
+    pub unknown_outcome: UnknownOutcomePolicy,
 }
 
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runs {
+pub enum ToolRunner {
     /// The flow answers it itself, purely.
     Flow,
     /// The engine's tool host.

@@ -2,50 +2,50 @@
 
 use serde_json::Value;
 
-use crate::body::Text;
-use crate::event::{CallWish, Lane, Outcome, PhaseKey, ToolOutcome};
-use crate::handover::{Document, Provenance};
-use crate::ids::{AgentName, CallId, HandoverKind, MessageId, RoleName, ToolName, ToolRunId, WorkName};
-use crate::phase::state::Proposal;
+use crate::body::TextRef;
+use crate::event::{CallRequest, MessagePriority, PhaseGraphKey, ToolOutcome, TurnResult};
+use crate::handover::{HandoverDocument, HandoverProvenance};
+use crate::ids::{AgentName, CallId, HandoverKind, MessageId, RoleName, ToolName, ToolRunId, WorkItemName};
+use crate::phase::state::PhaseProposal;
 
 /// What a flow wants done. The core checks each and records what comes of it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum FlowStep {
     /// Call a model.
-    Call(CallWish),
+    Call(CallRequest),
     /// Say something to the user.
-    Say {
+    Reply {
         /// What.
-        text: Speech,
+        text: ReplyText,
         /// By whom.
-        by: Option<RoleName>,
+        role: Option<RoleName>,
         /// The call it came from.
         call: Option<CallId>,
     },
     /// End the turn that runs. What is still owed for it is given up.
-    EndTurn(Outcome),
+    EndTurn(TurnResult),
     /// Propose a phase.
-    Propose {
+    ProposePhase {
         /// Whose graph.
-        phase: PhaseKey,
+        phase: PhaseGraphKey,
         /// What.
-        proposal: Proposal,
+        proposal: PhaseProposal,
     },
     /// Make a handover.
-    Hand {
+    MakeHandover {
         /// Of which kind.
         kind: HandoverKind,
         /// What it says.
-        document: Document,
+        document: HandoverDocument,
         /// The calls it came from.
         calls: Vec<CallId>,
         /// How it came about.
-        how: Provenance,
+        provenance: HandoverProvenance,
     },
     /// Note that a handover is asked for again.
-    AskHandover(HandoverKind),
+    RequestHandover(HandoverKind),
     /// Record a fact of the flow's own.
-    Note {
+    RecordFact {
         /// Its kind.
         kind: String,
         /// What it says.
@@ -82,51 +82,51 @@ pub enum Step {
         name: String,
     },
     /// Leave a message for an agent.
-    Post {
+    Send {
         /// From whom.
         from: AgentName,
         /// To whom.
         to: AgentName,
         /// How soon it is taken.
-        lane: Lane,
+        priority: MessagePriority,
         /// What kind of message.
         topic: String,
         /// What it says.
         text: String,
         /// The message it answers.
-        answers: Option<MessageId>,
+        in_reply_to: Option<MessageId>,
     },
     /// Take the next message from an agent's inbox; the flow hears of it as an event.
-    Take {
+    Receive {
         /// Whose inbox.
         agent: AgentName,
     },
     /// Say what an agent works on.
-    Lease {
+    AssignWork {
         /// Who.
         agent: AgentName,
         /// On what.
-        work: Option<WorkName>,
+        work: Option<WorkItemName>,
     },
     /// Have a role forget what it remembers there, from its next call on.
-    Forget {
+    ResetThread {
         /// Whose memory, as a call would name it.
-        wish: CallWish,
+        request: CallRequest,
         /// Why.
         reason: String,
     },
     /// Give up a call: the flow goes on without it. An answer that comes all the same is recorded and paid for, and the flow
     /// has nothing to do with it.
-    Cancel {
+    CancelCall {
         /// Which.
         call: CallId,
         /// Why.
         reason: String,
     },
     /// Give the session a title.
-    Title(String),
+    SetTitle(String),
     /// Close the session.
-    Close {
+    CloseSession {
         /// Why.
         reason: String,
     },
@@ -134,9 +134,9 @@ pub enum Step {
 
 /// What is said: new words, or a text that is stored already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Speech {
+pub enum ReplyText {
     /// New words.
     New(String),
     /// Words that are stored.
-    Stored(Text),
+    Stored(TextRef),
 }

@@ -18,9 +18,9 @@ pub enum Guard {
     /// A handover of this kind was made during this visit.
     Handover(HandoverKind),
     /// A condition by name, which the flow judges.
-    Holds(String),
+    Condition(String),
     /// Only these may propose it.
-    By(BTreeSet<ProposerKind>),
+    ProposedBy(BTreeSet<ProposerKind>),
     /// Every one of these.
     All(Vec<Guard>),
     /// At least one of these.
@@ -30,30 +30,37 @@ pub enum Guard {
 impl Guard {
     /// What is missing for this guard to let `by` pass; `None` if it does.
     #[must_use]
-    pub fn unmet(&self, by: &Proposer, conditions: &Conditions) -> Option<Unmet> {
+    pub fn unmet_requirement(&self, by: &Proposer, conditions: &GuardConditions) -> Option<UnmetRequirement> {
         match self {
             Self::Always => None,
-            Self::Handover(kind) => (!conditions.handovers.contains(kind)).then(|| Unmet::Handover(kind.clone())),
-            Self::Holds(name) => match conditions.holds.get(name) {
-                Some(Verdict::Yes) => None,
-                Some(Verdict::No(why)) => Some(Unmet::Condition { name: name.clone(), why: why.clone() }),
-                None => Some(Unmet::Condition { name: name.clone(), why: "it was not judged".to_owned() }),
+            Self::Handover(kind) => {
+                (!conditions.handovers.contains(kind)).then(|| UnmetRequirement::Handover(kind.clone()))
+            }
+            Self::Condition(name) => match conditions.verdicts.get(name) {
+                Some(ConditionVerdict::Holds) => None,
+                Some(ConditionVerdict::Fails(why)) => {
+                    Some(UnmetRequirement::Condition { name: name.clone(), why: why.clone() })
+                }
+                None => Some(UnmetRequirement::Condition { name: name.clone(), why: "it was not judged".to_owned() }),
             },
-            Self::By(kinds) => (!kinds.contains(&by.kind())).then(|| Unmet::By(kinds.clone())),
+            Self::ProposedBy(kinds) => {
+                (!kinds.contains(&by.kind())).then(|| UnmetRequirement::ProposedBy(kinds.clone()))
+            }
             Self::All(guards) => {
-                let mut unmet: Vec<Unmet> = guards.iter().filter_map(|guard| guard.unmet(by, conditions)).collect();
+                let mut unmet: Vec<UnmetRequirement> =
+                    guards.iter().filter_map(|guard| guard.unmet_requirement(by, conditions)).collect();
                 match unmet.len() {
                     0 => None,
                     1 => unmet.pop(),
-                    _ => Some(Unmet::All(unmet)),
+                    _ => Some(UnmetRequirement::All(unmet)),
                 }
             }
             Self::Any(guards) => {
                 let mut unmet = Vec::with_capacity(guards.len());
                 for guard in guards {
-                    unmet.push(guard.unmet(by, conditions)?);
+                    unmet.push(guard.unmet_requirement(by, conditions)?);
                 }
-                Some(Unmet::Any(unmet))
+                Some(UnmetRequirement::Any(unmet))
             }
         }
     }
@@ -62,8 +69,8 @@ impl Guard {
     #[must_use]
     pub fn is_impossible(&self) -> bool {
         match self {
-            Self::Always | Self::Handover(_) | Self::Holds(_) => false,
-            Self::By(kinds) => kinds.is_empty(),
+            Self::Always | Self::Handover(_) | Self::Condition(_) => false,
+            Self::ProposedBy(kinds) => kinds.is_empty(),
             Self::All(guards) => guards.iter().any(Self::is_impossible),
             Self::Any(guards) => guards.iter().all(Self::is_impossible),
         }
@@ -75,8 +82,8 @@ impl Guard {
 
     pub(super) fn collect_conditions<'g>(&'g self, names: &mut BTreeSet<&'g str>) {
         match self {
-            Self::Always | Self::Handover(_) | Self::By(_) => {}
-            Self::Holds(name) => {
+            Self::Always | Self::Handover(_) | Self::ProposedBy(_) => {}
+            Self::Condition(name) => {
                 names.insert(name);
             }
             Self::All(guards) | Self::Any(guards) => {
@@ -91,12 +98,12 @@ impl fmt::Display for Guard {
         match self {
             Self::Always => f.write_str("always"),
             Self::Handover(kind) => write!(f, "handover {kind}"),
-            Self::Holds(name) => f.write_str(name),
-            Self::By(kinds) => f.write_str(&by_whom(kinds)),
+            Self::Condition(name) => f.write_str(name),
+            Self::ProposedBy(kinds) => f.write_str(&format_proposers(kinds)),
             Self::All(guards) if guards.is_empty() => f.write_str("always"),
             Self::Any(guards) if guards.is_empty() => f.write_str("never"),
-            Self::All(guards) => f.write_str(&joined(guards, " and ")),
-            Self::Any(guards) => f.write_str(&joined(guards, " or ")),
+            Self::All(guards) => f.write_str(&join_with_brackets(guards, " and ")),
+            Self::Any(guards) => f.write_str(&join_with_brackets(guards, " or ")),
         }
     }
 }
@@ -135,7 +142,7 @@ impl Proposer {
 
     /// Whether it has the user's authority: may grant a skip and may roll back.
     #[must_use]
-    pub fn speaks_for_user(&self) -> bool {
+    pub fn has_user_authority(&self) -> bool {
         matches!(self, Self::User | Self::Operator)
     }
 }
@@ -184,27 +191,27 @@ impl fmt::Display for ProposerKind {
 
 /// What guards are judged by, found out beforehand. [`super::PhaseGraph::conditions_at`] says what is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Conditions {
+pub struct GuardConditions {
     /// The kinds of handover made during this visit.
     pub handovers: BTreeSet<HandoverKind>,
     /// The flow's verdict on each named condition; one that is missing does not hold.
-    pub holds: BTreeMap<String, Verdict>,
+    pub verdicts: BTreeMap<String, ConditionVerdict>,
 }
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ConditionVerdict {
     /// It does.
-    Yes,
+    Holds,
     /// It does not, and why.
-    No(String),
+    Fails(String),
 }
 
 /// What a guard misses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unmet {
+pub enum UnmetRequirement {
     /// No such handover was made during this visit.
     Handover(HandoverKind),
     /// A named condition does not hold.
@@ -215,33 +222,33 @@ pub enum Unmet {
         why: String,
     },
     /// Only these may propose it.
-    By(BTreeSet<ProposerKind>),
+    ProposedBy(BTreeSet<ProposerKind>),
     /// Each of these is missing.
-    All(Vec<Unmet>),
+    All(Vec<UnmetRequirement>),
     /// One of these would do.
-    Any(Vec<Unmet>),
+    Any(Vec<UnmetRequirement>),
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for UnmetRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handover(kind) => write!(f, "a handover `{kind}` made in this phase"),
             Self::Condition { name, why } => write!(f, "that `{name}` holds ({why})"),
-            Self::By(kinds) if kinds.is_empty() => f.write_str("a proposer that nobody can be"),
-            Self::By(kinds) => write!(f, "a proposal {}", by_whom(kinds)),
-            Self::All(unmet) => f.write_str(&joined(unmet, " and ")),
+            Self::ProposedBy(kinds) if kinds.is_empty() => f.write_str("a proposer that nobody can be"),
+            Self::ProposedBy(kinds) => write!(f, "a proposal {}", format_proposers(kinds)),
+            Self::All(unmet) => f.write_str(&join_with_brackets(unmet, " and ")),
             Self::Any(unmet) if unmet.is_empty() => f.write_str("what can never be"),
-            Self::Any(unmet) => write!(f, "either {}", joined(unmet, " or ")),
+            Self::Any(unmet) => write!(f, "either {}", join_with_brackets(unmet, " or ")),
         }
     }
 }
 
-fn by_whom(kinds: &BTreeSet<ProposerKind>) -> String {
+fn format_proposers(kinds: &BTreeSet<ProposerKind>) -> String {
     let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
     format!("by {}", kinds.join(" or "))
 }
 
-fn joined<T: fmt::Display>(parts: &[T], word: &str) -> String {
+fn join_with_brackets<T: fmt::Display>(parts: &[T], word: &str) -> String {
     let brackets = parts.len() > 1;
     let parts: Vec<String> = parts
         .iter()

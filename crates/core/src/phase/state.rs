@@ -6,9 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{Proposer, Unmet};
-use super::{Gate, Phase, PhaseGraph, quoted};
-use crate::ids::{Millis, PhaseName};
+use super::guard::{Proposer, UnmetRequirement};
+use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
+use crate::ids::{PhaseName, UnixMillis};
 
 /// Where the owner of a graph stands. History is not kept here; only what the next ruling needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,114 +20,114 @@ pub struct PhaseState {
     /// Counts visits over all phases; the first is 1. Names this stay: no other has the same number.
     pub visit: u32,
     /// When this visit began.
-    pub since: Millis,
+    pub since: UnixMillis,
     /// Turns begun in this visit: 0 on entry, 1 during the phase's first turn.
-    pub turns: u32,
+    pub turns_started: u32,
     /// Turns of this visit that are over.
     pub turns_done: u32,
     /// The gates that were opened and not yet satisfied.
     pub open_gates: BTreeSet<String>,
     /// Skips the user allowed and nobody used yet; at most one for each phase.
-    pub grants: Vec<Grant>,
+    pub grants: Vec<SkipGrant>,
     /// How often each phase was entered.
-    pub entered: BTreeMap<PhaseName, u32>,
+    pub visit_counts: BTreeMap<PhaseName, u32>,
 }
 
 impl PhaseState {
     /// The first visit: the graph's start, entered `at`.
     #[must_use]
-    pub fn begin(graph: &PhaseGraph, at: Millis) -> Self {
+    pub fn new(graph: &PhaseGraph, at: UnixMillis) -> Self {
         let opened = graph.gates.iter().filter(|gate| gate.opened_by == graph.start);
         Self {
             current: graph.start.clone(),
             came_from: None,
             visit: 1,
             since: at,
-            turns: 0,
+            turns_started: 0,
             turns_done: 0,
             open_gates: opened.map(|gate| gate.name.clone()).collect(),
             grants: Vec::new(),
-            entered: BTreeMap::from([(graph.start.clone(), 1)]),
+            visit_counts: BTreeMap::from([(graph.start.clone(), 1)]),
         }
     }
 
     /// What follows from a transition made `at`. Total: any transition can be applied to any state.
-    pub fn enter(&mut self, transition: &Transition, at: Millis) {
-        match &transition.how {
-            How::SamePhase => return,
+    pub fn apply_transition(&mut self, transition: &PhaseTransition, at: UnixMillis) {
+        match &transition.cause {
+            TransitionCause::SamePhase => return,
             // What the user allowed, they allowed on a path that is now left.
-            How::RolledBack { .. } => self.grants.clear(),
-            How::Proposed | How::Granted { .. } | How::Expired { .. } => {
+            TransitionCause::RolledBack { .. } => self.grants.clear(),
+            TransitionCause::Proposed | TransitionCause::Granted { .. } | TransitionCause::Expired { .. } => {
                 self.grants.retain(|grant| grant.to != transition.to);
             }
         }
         self.came_from = Some(std::mem::replace(&mut self.current, transition.to.clone()));
         self.visit = self.visit.saturating_add(1);
         self.since = at;
-        self.turns = 0;
+        self.turns_started = 0;
         self.turns_done = 0;
-        for gate in &transition.closes {
+        for gate in &transition.closes_gates {
             self.open_gates.remove(gate);
         }
-        self.open_gates.extend(transition.opens.iter().cloned());
-        let entered = self.entered.entry(transition.to.clone()).or_default();
+        self.open_gates.extend(transition.opens_gates.iter().cloned());
+        let entered = self.visit_counts.entry(transition.to.clone()).or_default();
         *entered = entered.saturating_add(1);
     }
 
     /// A turn began while in this phase, or goes on in it after a transition and somebody still speaks.
-    pub fn turn_begun(&mut self) {
-        self.turns = self.turns.saturating_add(1);
+    pub fn count_turn_started(&mut self) {
+        self.turns_started = self.turns_started.saturating_add(1);
     }
 
     /// The turn is over. A turn that never began here does not count.
-    pub fn turn_ended(&mut self) {
-        self.turns_done = self.turns;
+    pub fn count_turn_ended(&mut self) {
+        self.turns_done = self.turns_started;
     }
 
     /// The user allowed a skip. A newer grant for the same phase takes the place of the older.
-    pub fn granted(&mut self, grant: Grant) {
-        self.revoked(&grant.to);
+    pub fn add_grant(&mut self, grant: SkipGrant) {
+        self.revoke_grant(&grant.to);
         self.grants.push(grant);
     }
 
     /// The user took a grant back.
-    pub fn revoked(&mut self, to: &PhaseName) {
+    pub fn revoke_grant(&mut self, to: &PhaseName) {
         self.grants.retain(|grant| grant.to != *to);
     }
 
     /// The unused grant for entering `to`.
     #[must_use]
-    pub fn grant_for(&self, to: &PhaseName) -> Option<&Grant> {
+    pub fn find_grant(&self, to: &PhaseName) -> Option<&SkipGrant> {
         self.grants.iter().find(|grant| grant.to == *to)
     }
 }
 
 /// What somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proposal {
+pub struct PhaseProposal {
     /// The phase to enter.
     pub to: PhaseName,
     /// Who asks.
     pub by: Proposer,
     /// What they say about it.
-    #[serde(default, skip_serializing_if = "Note::is_empty")]
-    pub note: Note,
+    #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
+    pub note: TransitionNote,
 }
 
-impl Proposal {
+impl PhaseProposal {
     /// A proposal without words.
     #[must_use]
     pub fn new(to: impl Into<PhaseName>, by: Proposer) -> Self {
-        Self { to: to.into(), by, note: Note::default() }
+        Self { to: to.into(), by, note: TransitionNote::default() }
     }
 }
 
 /// The words that go with a transition. They are carried along and decide nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Note {
+pub struct TransitionNote {
     /// What people call the proposer, where that is not its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub called: Option<String>,
+    pub proposer_label: Option<String>,
     /// In brief, why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -139,7 +139,7 @@ pub struct Note {
     pub summary: Option<String>,
 }
 
-impl Note {
+impl TransitionNote {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -147,7 +147,7 @@ impl Note {
 
 /// A move that was ruled legal. With the time it was recorded at it is the whole record of a hand-off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
+pub struct PhaseTransition {
     /// The phase left.
     pub from: PhaseName,
     /// The phase entered.
@@ -155,65 +155,68 @@ pub struct Transition {
     /// Who asked for it.
     pub by: Proposer,
     /// On what ground.
-    pub how: How,
+    pub cause: TransitionCause,
     /// What was said about it.
-    #[serde(default, skip_serializing_if = "Note::is_empty")]
-    pub note: Note,
+    #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
+    pub note: TransitionNote,
     /// Gates it closes: satisfied, skipped, or not open at the place rolled back to. Closed before others are opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub closes: Vec<String>,
+    pub closes_gates: Vec<String>,
     /// Gates it opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub opens: Vec<String>,
+    pub opens_gates: Vec<String>,
 }
 
-impl Transition {
+impl PhaseTransition {
     /// The transition into `to`, with what entering it does to the gates; `skipped` ones are lifted.
-    pub(super) fn into_phase(
+    pub(super) fn entering_phase(
         graph: &PhaseGraph,
         state: &PhaseState,
-        to: &Phase,
-        (by, how, note): (Proposer, How, Note),
-        skipped: &[&Gate],
+        to: &PhaseSpec,
+        (by, how, note): (Proposer, TransitionCause, TransitionNote),
+        skipped: &[&PhaseGate],
     ) -> Self {
-        let is_skipped = |gate: &Gate| skipped.iter().any(|skipped| skipped.name == gate.name);
-        let is_open = |gate: &Gate| state.open_gates.contains(&gate.name);
-        let closes = |gate: &Gate| is_open(gate) && (gate.satisfied_by == to.name || is_skipped(gate));
-        let opens = |gate: &Gate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
-        let names = |wanted: &dyn Fn(&Gate) -> bool| {
+        let is_skipped = |gate: &PhaseGate| skipped.iter().any(|skipped| skipped.name == gate.name);
+        let is_open = |gate: &PhaseGate| state.open_gates.contains(&gate.name);
+        let closes = |gate: &PhaseGate| is_open(gate) && (gate.satisfied_by == to.name || is_skipped(gate));
+        let opens = |gate: &PhaseGate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
+        let names = |wanted: &dyn Fn(&PhaseGate) -> bool| {
             graph.gates.iter().filter(|gate| wanted(gate)).map(|gate| gate.name.clone()).collect()
         };
         Self {
             from: state.current.clone(),
             to: to.name.clone(),
             by,
-            how,
+            cause: how,
             note,
-            closes: names(&closes),
-            opens: names(&opens),
+            closes_gates: names(&closes),
+            opens_gates: names(&opens),
         }
     }
 
     /// Whether it begins a new visit. A hand-off within a phase does not.
     #[must_use]
     pub fn begins_visit(&self) -> bool {
-        self.how != How::SamePhase
+        self.cause != TransitionCause::SamePhase
     }
 
     /// What people should be warned of: what a grant left out, or that a limit's way out was barred.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
-        match &self.how {
-            How::Granted { skips } => {
-                Some(format!("`{}` was entered on the user's word, which left out {}", self.to, listed(skips)))
+        match &self.cause {
+            TransitionCause::Granted { skips } => {
+                Some(format!("`{}` was entered on the user's word, which left out {}", self.to, join_skips(skips)))
             }
-            How::Expired { barred, .. } if !barred.is_empty() => Some(format!(
+            TransitionCause::Expired { blocked_by: barred, .. } if !barred.is_empty() => Some(format!(
                 "the limit of `{}` ran out and its way out was barred by {}, so `{}` was entered",
                 self.from,
-                quoted(barred),
+                format_quoted_names(barred),
                 self.to
             )),
-            How::Proposed | How::Expired { .. } | How::RolledBack { .. } | How::SamePhase => None,
+            TransitionCause::Proposed
+            | TransitionCause::Expired { .. }
+            | TransitionCause::RolledBack { .. }
+            | TransitionCause::SamePhase => None,
         }
     }
 }
@@ -221,21 +224,21 @@ impl Transition {
 /// On what ground a transition was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum TransitionCause {
     /// Along an edge whose guard held.
     Proposed,
     /// On the user's grant, which it used up.
     Granted {
         /// What it left out.
-        skips: Vec<Skip>,
+        skips: Vec<SkippedRequirement>,
     },
     /// A limit ran out.
     Expired {
         /// Which.
-        limit: Expiry,
+        limit: ExpiredLimit,
         /// The gates that barred the declared way out. The phase they wait for was entered in its place.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        barred: Vec<String>,
+        blocked_by: Vec<String>,
     },
     /// Back to how things stood in an earlier visit.
     RolledBack {
@@ -249,7 +252,7 @@ pub enum How {
 /// Which limit ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Expiry {
+pub enum ExpiredLimit {
     /// The number of turns.
     Turns,
     /// The time.
@@ -258,22 +261,22 @@ pub enum Expiry {
 
 /// The user's leave to enter a phase once, whatever stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct SkipGrant {
     /// The phase that may be entered.
     pub to: PhaseName,
     /// Who gave it.
     pub by: Proposer,
     /// What may be left out by it: all gates that could bar `to`, and the edge if there is none.
-    pub skips: Vec<Skip>,
+    pub skips: Vec<SkippedRequirement>,
 }
 
-impl Grant {
+impl SkipGrant {
     /// What the user should be told they are giving up.
     #[must_use]
     pub fn warning(&self) -> String {
         match self.skips.as_slice() {
             [] => format!("`{}` may be entered once even if its edge's guard is not met", self.to),
-            skips => format!("`{}` may be entered once; this can leave out {}", self.to, listed(skips)),
+            skips => format!("`{}` may be entered once; this can leave out {}", self.to, join_skips(skips)),
         }
     }
 }
@@ -281,7 +284,7 @@ impl Grant {
 /// Something a grant leaves out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Skip {
+pub enum SkippedRequirement {
     /// An obligatory phase.
     Gate {
         /// The gate that asks for it.
@@ -297,16 +300,16 @@ pub enum Skip {
         to: PhaseName,
     },
     /// There is an edge, and its guard is not met.
-    Guard(Unmet),
+    Guard(UnmetRequirement),
 }
 
-impl Skip {
-    pub(super) fn gate(gate: &Gate) -> Self {
+impl SkippedRequirement {
+    pub(super) fn from_gate(gate: &PhaseGate) -> Self {
         Self::Gate { gate: gate.name.clone(), phase: gate.satisfied_by.clone() }
     }
 }
 
-impl fmt::Display for Skip {
+impl fmt::Display for SkippedRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gate { gate, phase } => write!(f, "the phase `{phase}` (gate `{gate}`)"),
@@ -318,6 +321,6 @@ impl fmt::Display for Skip {
     }
 }
 
-fn listed(skips: &[Skip]) -> String {
+fn join_skips(skips: &[SkippedRequirement]) -> String {
     skips.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -2,400 +2,432 @@
 
 use std::sync::Arc;
 
-use super::{CallStatus, OpenCall, Round, Session, Stand, Timer, Turn, Waiting, Wished};
-use crate::context::{Asked, Mark, ThreadUse};
+use super::{CallStatus, OpenCall, PhaseGraphStatus, QueuedMessage, Session, Timer, ToolCallResult, ToolRound, Turn};
+use crate::context::{AskStatus, PromptOutline, ThreadUse};
 use crate::event::{
-    Busy, CallAnswered, CallOpened, CallWish, CountedBy, Event, MessageReceived, Next, Outcome, Owner, PhaseEntered,
-    PhaseKey, Recorded, SessionOpened, ThreadCompacted,
+    CallAnswered, CallOpened, CallRequest, Event, MidTurnPolicy, PhaseEntered, PhaseGraphKey, PhaseGraphOwner,
+    RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted, TurnResult, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
-use crate::ids::{CallId, MessageId, Millis, ModelName, ThreadId, TurnId};
-use crate::ledger::Account;
-use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, MARKS_MAX, PAST_VISITS_MAX, THREADS_MAX};
-use crate::phase::Attached;
-use crate::prompt::{FailureKind, Speaker, Spent, ToolCall};
-use crate::thread::{Entry, Thread};
-use crate::weight::Weight;
+use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
+use crate::ledger::LedgerAccount;
+use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, PAST_PHASE_STATES_MAX, THREADS_MAX};
+use crate::phase::PhaseOwnerKind;
+use crate::prompt::{AttemptCost, ChatRole, FailureKind, ToolCall};
+use crate::thread::{Thread, ThreadEntry};
+use crate::token_ratio::VendorTokenRatio;
 
 impl Session {
     /// Folds one event.
-    pub fn apply(&mut self, spec: &FlowSpec, recorded: &Recorded) {
-        self.seq = recorded.seq;
-        self.at = recorded.at;
+    pub fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
+        self.last_seq = recorded.seq;
+        self.last_event_at = recorded.at;
         let at = recorded.at;
         match &recorded.event {
-            Event::SessionOpened(opened) => self.session_opened(spec, opened, at),
+            Event::SessionOpened(opened) => self.apply_session_opened(spec, opened, at),
             Event::SessionForked { session, .. } => {
                 self.id = Some(session.clone());
-                self.closed = None;
-                self.calls.values_mut().for_each(OpenCall::leave);
+                self.closed_reason = None;
+                self.open_calls.values_mut().for_each(OpenCall::mark_inherited);
             }
             Event::SessionRenamed { title } => self.title.clone_from(title),
-            Event::SessionClosed { reason } => self.closed = Some(reason.clone()),
-            Event::MessageReceived(received) => {
-                self.last.message = self.last.message.max(received.message);
-                let MessageReceived { message, text, busy, images, .. } = received;
-                let waiting = Waiting { message: *message, text: *text, busy: *busy, images: images.clone() };
-                match received.busy {
+            Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
+            Event::UserMessageReceived(received) => {
+                self.last_ids.message = self.last_ids.message.max(received.message);
+                let UserMessageReceived { message, text, mid_turn_policy: busy, images, .. } = received;
+                let waiting =
+                    QueuedMessage { message: *message, text: *text, mid_turn_policy: *busy, images: images.clone() };
+                match received.mid_turn_policy {
                     // A turn was stopped for it: those that wait already wait on.
-                    Busy::Interrupt => self.queue.push_front(waiting),
-                    Busy::Queue | Busy::Coalesce | Busy::Reject => self.queue.push_back(waiting),
+                    MidTurnPolicy::Interrupt => self.queued_messages.push_front(waiting),
+                    MidTurnPolicy::Queue | MidTurnPolicy::Coalesce | MidTurnPolicy::Reject => {
+                        self.queued_messages.push_back(waiting)
+                    }
                 }
-                if let Some(key) = &received.key {
-                    let keys = Arc::make_mut(&mut self.keys);
+                if let Some(key) = &received.idempotency_key {
+                    let keys = Arc::make_mut(&mut self.recent_idempotency_keys);
                     keys.push_back((key.clone(), received.message));
                     keep_newest(keys, IDEMPOTENCY_KEYS_MAX);
                 }
             }
-            Event::MessagePosted(posted) => {
-                self.last.message = self.last.message.max(posted.message);
+            Event::AgentMessageSent(posted) => {
+                self.last_ids.message = self.last_ids.message.max(posted.message);
                 self.inboxes.entry(posted.to.clone()).or_default().push(posted.clone());
             }
-            Event::MessageTaken { message } => {
+            Event::AgentMessageReceived { message } => {
                 self.inboxes.values_mut().for_each(|inbox| inbox.retain(|mail| mail.message != *message));
                 self.inboxes.retain(|_, inbox| !inbox.is_empty());
             }
-            Event::TurnStarted { turn, messages, again } => self.turn_started(*turn, messages, *again, at),
-            Event::Said(said) => self.last_said = Some(said.text),
-            Event::TurnEnded { turn, outcome } => self.turn_ended(*turn, outcome),
-            Event::CallOpened(opened) => self.call_opened(spec, opened, at),
+            Event::TurnStarted { turn, messages, retry_of: again } => {
+                self.apply_turn_started(*turn, messages, *again, at)
+            }
+            Event::ReplySent(said) => self.last_reply = Some(said.text),
+            Event::TurnEnded { turn, outcome } => self.apply_turn_ended(*turn, outcome),
+            Event::CallOpened(opened) => self.apply_call_opened(spec, opened, at),
             Event::CallDeferred(deferred) => {
-                self.last.deferred = self.last.deferred.max(deferred.deferred);
-                self.deferred.insert(deferred.deferred, (**deferred).clone());
+                self.last_ids.deferred_call = self.last_ids.deferred_call.max(deferred.deferred_id);
+                self.deferred_calls.insert(deferred.deferred_id, (**deferred).clone());
             }
-            Event::CallResumed { deferred } | Event::CallDropped { deferred, .. } => {
-                self.deferred.remove(deferred);
+            Event::DeferredCallResumed { deferred_id: deferred }
+            | Event::DeferredCallDropped { deferred_id: deferred, .. } => {
+                self.deferred_calls.remove(deferred);
             }
-            Event::CallAnswered(answered) => self.call_answered(answered, at),
+            Event::CallAnswered(answered) => self.apply_call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
-                self.learn_window(*call, failure.kind);
-                self.call_missed(*call, *next, Missed::Failed(failure.spent));
+                self.learn_refused_window(*call, failure.kind);
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Failed(failure.cost));
             }
-            Event::CallMoved { call, to, .. } => self.call_moved(*call, to),
-            Event::CallUnknown { call, next, .. } => self.call_missed(*call, *next, Missed::Unknown),
-            Event::CallTakenUp { call } => {
-                if let Some(open) = self.calls.get_mut(call) {
-                    open.take_up();
+            Event::CallFailedOver { call, to, .. } => self.apply_call_failed_over(*call, to),
+            Event::CallOutcomeUnknown { call, next, .. } => {
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Unknown)
+            }
+            Event::InheritedCallStarted { call } => {
+                if let Some(open) = self.open_calls.get_mut(call) {
+                    open.start_inherited();
                 }
             }
-            Event::CallResolved { call, next } => self.call_missed(*call, *next, Missed::Resolved),
-            Event::CallCancelled { call, in_flight, .. } => self.call_cancelled(*call, *in_flight),
+            Event::CallResolved { call, next } => {
+                self.apply_unanswered_attempt(*call, *next, UnansweredAttempt::Resolved)
+            }
+            Event::CallCancelled { call, in_flight, .. } => self.apply_call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
-                self.answered_late(*call, *usage, *cost_microusd);
+                self.apply_late_answer(*call, *usage, *cost_microusd);
             }
-            Event::ThreadReset { slot, .. } => *self.resets.entry(slot.clone()).or_default() += 1,
-            Event::ThreadCompacted(compacted) => self.thread_compacted(compacted),
-            Event::PhaseEntered(entered) => self.phase_entered(spec, entered, at),
-            Event::SkipGranted { phase, grant } => {
-                if let Some(stand) = self.stand_mut(spec, phase) {
-                    stand.now.granted(grant.clone());
+            Event::ThreadReset { slot, .. } => *self.slot_resets.entry(slot.clone()).or_default() += 1,
+            Event::ThreadCompacted(compacted) => self.apply_thread_compacted(compacted),
+            Event::PhaseEntered(entered) => self.apply_phase_entered(spec, entered, at),
+            Event::SkipGranted { graph_key: phase, grant } => {
+                if let Some(stand) = self.phase_graph_status_mut(spec, phase) {
+                    stand.state.add_grant(grant.clone());
                 }
             }
-            Event::HandoverMade(handover) => {
-                self.last.handover = self.last.handover.max(handover.id);
-                self.asked.remove(&handover.kind);
-                for stand in self.phases.values_mut() {
-                    Arc::make_mut(stand).handed.insert(handover.kind.clone());
+            Event::HandoverCreated(handover) => {
+                self.last_ids.handover = self.last_ids.handover.max(handover.id);
+                self.handover_repairs.remove(&handover.kind);
+                for stand in self.phase_graphs.values_mut() {
+                    Arc::make_mut(stand).handover_kinds.insert(handover.kind.clone());
                 }
                 let handovers = Arc::make_mut(&mut self.handovers);
-                handovers.push_back(Arc::new(crate::handover::Handover { at, ..handover.clone() }));
+                handovers.push_back(Arc::new(crate::handover::Handover { created_at: at, ..handover.clone() }));
                 keep_newest(handovers, HANDOVERS_KEPT_MAX);
             }
-            Event::HandoverAsked { kind } => *self.asked.entry(kind.clone()).or_default() += 1,
-            Event::ToolOpened(opened) => {
-                self.last.tool = self.last.tool.max(opened.run);
-                self.tools.insert(opened.run, opened.clone());
+            Event::HandoverRepairRequested { kind } => *self.handover_repairs.entry(kind.clone()).or_default() += 1,
+            Event::ToolRunOpened(opened) => {
+                self.last_ids.tool_run = self.last_ids.tool_run.max(opened.run);
+                self.open_tool_runs.insert(opened.run, opened.clone());
             }
-            Event::ToolAnswered { run, text, failed, .. } => self.tool_answered(*run, *text, *failed),
-            Event::RoundDropped { call, .. } => self.end_round(*call),
-            Event::TimerSet { timer, name, at, turn } => {
-                self.last.timer = self.last.timer.max(*timer);
+            Event::ToolRunEnded { run, text, failed, .. } => self.apply_tool_run_ended(*run, *text, *failed),
+            Event::ToolRoundDropped { call, .. } => self.close_tool_round(*call),
+            Event::TimerSet { timer, name, fires_at: at, turn } => {
+                self.last_ids.timer = self.last_ids.timer.max(*timer);
                 self.timers.retain(|_, running| running.name != *name);
-                self.timers.insert(*timer, Timer { name: name.clone(), at: *at, turn: *turn });
+                self.timers.insert(*timer, Timer { name: name.clone(), fires_at: *at, turn: *turn });
             }
             Event::TimerFired { timer, .. } | Event::TimerStopped { timer } => {
                 self.timers.remove(timer);
             }
-            Event::WorkLeased { agent, work } => {
+            Event::WorkItemAssigned { agent, work_item: work } => {
                 match work {
-                    Some(work) => self.leases.insert(agent.clone(), work.clone()),
-                    None => self.leases.remove(agent),
+                    Some(work) => self.work_assignments.insert(agent.clone(), work.clone()),
+                    None => self.work_assignments.remove(agent),
                 };
             }
-            Event::PhaseRefused(_) | Event::Commanded { .. } | Event::StepRefused { .. } | Event::Fact { .. } => {}
+            Event::PhaseTransitionRefused(_)
+            | Event::CommandIssued { .. }
+            | Event::StepRefused { .. }
+            | Event::FlowFactRecorded { .. } => {}
         }
     }
 
-    fn session_opened(&mut self, spec: &FlowSpec, opened: &SessionOpened, at: Millis) {
+    fn apply_session_opened(&mut self, spec: &FlowSpec, opened: &SessionOpened, at: UnixMillis) {
         self.id = Some(opened.session.clone());
         self.flow = Some(opened.flow.clone());
         self.title = opened.title.clone().unwrap_or_default();
-        self.busy = opened.busy;
+        self.mid_turn_policy = opened.mid_turn_policy;
         self.settings = Arc::new(opened.settings.clone());
-        self.cast = opened.cast.clone();
-        self.opened = at;
+        self.model_overrides = opened.model_overrides.clone();
+        self.opened_at = at;
         for graph in spec.graphs.values() {
-            match graph.attached {
-                Attached::Session => {
-                    self.stand_mut(spec, &PhaseKey { graph: graph.name.clone(), owner: Owner::Session });
+            match graph.owner_kind {
+                PhaseOwnerKind::Session => {
+                    self.phase_graph_status_mut(
+                        spec,
+                        &PhaseGraphKey { graph: graph.name.clone(), owner: PhaseGraphOwner::Session },
+                    );
                 }
-                Attached::Role => {
+                PhaseOwnerKind::Role => {
                     for role in spec.roles.values().filter(|role| role.graph.as_ref() == Some(&graph.name)) {
-                        let owner = Owner::Role(role.name.clone());
-                        self.stand_mut(spec, &PhaseKey { graph: graph.name.clone(), owner });
+                        let owner = PhaseGraphOwner::Role(role.name.clone());
+                        self.phase_graph_status_mut(spec, &PhaseGraphKey { graph: graph.name.clone(), owner });
                     }
                 }
-                Attached::Agent => {}
+                PhaseOwnerKind::Agent => {}
             }
         }
     }
 
-    fn turn_started(&mut self, turn: TurnId, messages: &[MessageId], again: Option<TurnId>, at: Millis) {
-        self.last.turn = self.last.turn.max(turn);
-        let failed = self.failed.take().filter(|failed| Some(failed.id) == again);
+    fn apply_turn_started(&mut self, turn: TurnId, messages: &[MessageId], retry_of: Option<TurnId>, at: UnixMillis) {
+        self.last_ids.turn = self.last_ids.turn.max(turn);
+        let failed = self.failed_turn.take().filter(|failed| Some(failed.id) == retry_of);
         let (mut taken, left): (Vec<_>, Vec<_>) =
-            self.queue.drain(..).partition(|waiting| messages.contains(&waiting.message));
-        self.queue = left.into();
+            self.queued_messages.drain(..).partition(|waiting| messages.contains(&waiting.message));
+        self.queued_messages = left.into();
         taken.extend(failed.into_iter().flat_map(|failed| failed.messages));
-        self.turn = Some(Turn { id: turn, messages: taken, started: at, calls: 0 });
+        self.current_turn = Some(Turn { id: turn, messages: taken, started_at: at, calls_opened: 0 });
         self.ledger.start_turn(turn);
     }
 
-    fn turn_ended(&mut self, turn: TurnId, outcome: &Outcome) {
-        let ended = self.turn.take();
-        self.failed = ended.filter(|_| matches!(outcome, Outcome::Failed { .. }));
-        if matches!(outcome, Outcome::Cancelled | Outcome::Interrupted) {
-            let of_turn = self.given_up.iter_mut().filter(|given_up| given_up.turn == Some(turn));
-            of_turn.for_each(|given_up| given_up.stopped = true);
+    fn apply_turn_ended(&mut self, turn: TurnId, outcome: &TurnResult) {
+        let ended = self.current_turn.take();
+        self.failed_turn = ended.filter(|_| matches!(outcome, TurnResult::Failed { .. }));
+        if matches!(outcome, TurnResult::Cancelled | TurnResult::Interrupted) {
+            let of_turn = self.abandoned_calls.iter_mut().filter(|given_up| given_up.turn == Some(turn));
+            of_turn.for_each(|given_up| given_up.turn_stopped = true);
         }
         let rounds: Vec<CallId> =
-            self.rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
-        rounds.into_iter().for_each(|call| self.end_round(call));
-        for stand in self.phases.values_mut().filter(|stand| stand.counted == Some(turn)) {
-            Arc::make_mut(stand).now.turn_ended();
+            self.tool_rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
+        rounds.into_iter().for_each(|call| self.close_tool_round(call));
+        for stand in self.phase_graphs.values_mut().filter(|stand| stand.counted_turn == Some(turn)) {
+            Arc::make_mut(stand).state.count_turn_ended();
         }
     }
 
-    fn call_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
-        self.last.call = self.last.call.max(opened.call);
-        if opened.recomputes.is_some() {
-            self.recompute_opened(spec, opened, at);
+    fn apply_call_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: UnixMillis) {
+        self.last_ids.call = self.last_ids.call.max(opened.call);
+        if opened.recomputation.is_some() {
+            self.apply_recomputation_opened(spec, opened, at);
             return;
         }
-        self.ledger.prompted(&opened.receipt.prefix);
-        let thread_id = opened.receipt.thread.thread();
+        self.ledger.record_prompt_prefix(&opened.receipt.prefix);
+        let thread_id = opened.receipt.thread.thread_id();
         if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
-            self.last.thread = self.last.thread.max(*thread);
+            self.last_ids.thread = self.last_ids.thread.max(*thread);
             let opening = opened.receipt.opening.iter();
             let opening = opening.filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
             let slot = Arc::new(slot.clone());
-            let new = Thread::open(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
+            let new = Thread::new(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
             self.threads.insert(*thread, Arc::new(new));
-            if tag.fresh.is_none()
-                && let Some(old) = self.slots.insert(slot, *thread)
+            if tag.single_call.is_none()
+                && let Some(old) = self.thread_by_slot.insert(slot, *thread)
             {
-                self.drop_if_left_behind(old);
+                self.drop_thread_if_unreachable(old);
             }
         }
-        let (root, round) = match opened.follows.and_then(|follows| self.rounds.remove(&follows)) {
-            Some(round) => (round.root, round.round + 1),
+        let (root, round) = match opened.continues.and_then(|follows| self.tool_rounds.remove(&follows)) {
+            Some(round) => (round.root_call, round.round_number + 1),
             None => (opened.call, 0),
         };
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
-            thread.busy = Some(opened.call);
-            thread.used = at;
+            thread.active_call = Some(opened.call);
+            thread.last_used_at = at;
             let ask = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
-            let mark = Arc::new(Mark {
+            let mark = Arc::new(PromptOutline {
                 call: opened.call,
                 thread: thread_id,
                 compactions: thread.compactions,
                 carried: opened.receipt.carried,
                 opening: thread.opening.clone(),
                 ask: ask.collect(),
-                asked: Asked::InPassing,
-                tools: opened.tools,
+                ask_status: AskStatus::Unanswered,
+                tools: opened.tools_body,
             });
-            thread.mark = Some(mark.clone());
+            thread.last_prompt = Some(mark.clone());
             // A late round of a thread that was left behind says nothing about the one that took its place.
-            if thread.tag.fresh.is_some() || self.slots.get(&thread.slot) == Some(&thread_id) {
-                self.marks.insert(thread.slot.clone(), mark);
+            if thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id) {
+                self.last_prompts.insert(thread.slot.clone(), mark);
             }
         }
-        if let Some(thread) = opened.compacts.and_then(|thread| self.threads.get_mut(&thread)) {
-            Arc::make_mut(thread).busy = Some(opened.call);
+        if let Some(thread) = opened.compacts_thread.and_then(|thread| self.threads.get_mut(&thread)) {
+            Arc::make_mut(thread).active_call = Some(opened.call);
         }
         self.evict_threads();
-        self.evict_marks();
-        let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
+        self.evict_last_prompts();
+        let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
         let account = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
-        if let Some(stand) = key.and_then(|key| self.stand_mut(spec, &key))
+        if let Some(stand) = key.and_then(|key| self.phase_graph_status_mut(spec, &key))
             && opened.turn.is_some()
-            && stand.counted != opened.turn
+            && stand.counted_turn != opened.turn
         {
-            stand.counted = opened.turn;
-            stand.now.turn_begun();
+            stand.counted_turn = opened.turn;
+            stand.state.count_turn_started();
         }
-        if let Some(turn) = self.turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
-            turn.calls += 1;
+        if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
+            turn.calls_opened += 1;
         }
-        self.calls.insert(
+        self.open_calls.insert(
             opened.call,
             OpenCall {
                 opened: opened.clone(),
                 attempt: 1,
-                on_model_since: 1,
+                model_first_attempt: 1,
                 status: CallStatus::Due,
-                since: at,
-                root,
-                round,
-                account,
+                opened_at: at,
+                root_call: root,
+                tool_round: round,
+                ledger_phase: account,
             },
         );
     }
 
     /// A past call is made once more: it is owed and paid for, and touches nothing else.
-    fn recompute_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: Millis) {
-        let key = Self::phase_key(spec, &opened.role, opened.agent.as_ref());
+    fn apply_recomputation_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: UnixMillis) {
+        let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
         let account = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
         let (opened, root) = (opened.clone(), opened.call);
         let (attempt, on_model_since, status, round) = (1, 1, CallStatus::Due, 0);
-        let open = OpenCall { opened, attempt, on_model_since, status, since: at, root, round, account };
-        self.calls.insert(root, open);
+        let open = OpenCall {
+            opened,
+            attempt,
+            model_first_attempt: on_model_since,
+            status,
+            opened_at: at,
+            root_call: root,
+            tool_round: round,
+            ledger_phase: account,
+        };
+        self.open_calls.insert(root, open);
     }
 
-    fn call_answered(&mut self, answered: &CallAnswered, at: Millis) {
-        let Some(open) = self.calls.get(&answered.call).cloned() else { return };
-        self.ledger.answered(account(&open), answered);
+    fn apply_call_answered(&mut self, answered: &CallAnswered, at: UnixMillis) {
+        let Some(open) = self.open_calls.get(&answered.call).cloned() else { return };
+        self.ledger.record_answer(ledger_account(&open), answered);
         let opened = &open.opened;
-        if opened.recomputes.is_some() {
-            self.calls.remove(&answered.call);
+        if opened.recomputation.is_some() {
+            self.open_calls.remove(&answered.call);
             return;
         }
-        self.learn_weight(opened, answered);
-        let thread_id = opened.receipt.thread.thread();
+        self.learn_token_ratio(opened, answered);
+        let thread_id = opened.receipt.thread.thread_id();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
             if !parts.is_empty() {
                 let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
-                let words = opened.receipt.words().collect();
+                let words = opened.receipt.user_words().collect();
                 let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
-                thread.push(Entry { pinned, words, images, ..Entry::asked(opened.call, parts) });
+                thread.push(ThreadEntry {
+                    pinned,
+                    user_texts: words,
+                    images,
+                    ..ThreadEntry::user_message(opened.call, parts)
+                });
             }
-            if let Some(mark) = thread.mark.as_mut().filter(|mark| mark.call == opened.call) {
-                Arc::make_mut(mark).asked = Asked::ForGood;
-                let of_slot = self.marks.get_mut(&thread.slot).filter(|of_slot| of_slot.call == opened.call);
+            if let Some(mark) = thread.last_prompt.as_mut().filter(|mark| mark.call == opened.call) {
+                Arc::make_mut(mark).ask_status = AskStatus::Answered;
+                let of_slot = self.last_prompts.get_mut(&thread.slot).filter(|of_slot| of_slot.call == opened.call);
                 of_slot.into_iter().for_each(|of_slot| of_slot.clone_from(mark));
             }
-            thread.push(Entry {
+            thread.push(ThreadEntry {
                 parts: vec![answered.text],
                 tool_calls: answered.tool_calls.clone(),
-                seal: answered.seal,
-                ..Entry::silent(opened.call, Speaker::Assistant)
+                vendor_state: answered.vendor_state,
+                ..ThreadEntry::empty(opened.call, ChatRole::Assistant)
             });
-            thread.used = at;
+            thread.last_used_at = at;
         }
         if waits_for_tools {
-            let results = answered.tool_calls.iter().map(Wished::of).collect();
-            let round = Round {
-                wish: wish_of(opened),
+            let results = answered.tool_calls.iter().map(ToolCallResult::from_tool_call).collect();
+            let round = ToolRound {
+                request: to_call_request(opened),
                 turn: opened.turn,
                 thread: thread_id,
-                root: open.root,
-                round: open.round,
-                results,
+                root_call: open.root_call,
+                round_number: open.tool_round,
+                tool_results: results,
             };
-            self.rounds.insert(answered.call, round);
-            self.calls.remove(&answered.call);
+            self.tool_rounds.insert(answered.call, round);
+            self.open_calls.remove(&answered.call);
         } else {
             self.close_call(answered.call);
         }
     }
 
-    fn call_missed(&mut self, call: CallId, next: Next, how: Missed) {
-        let Some(open) = self.calls.get_mut(&call) else {
-            return self.failed_late(call, how);
+    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, how: UnansweredAttempt) {
+        let Some(open) = self.open_calls.get_mut(&call) else {
+            return self.apply_late_failure(call, how);
         };
         match how {
-            Missed::Failed(spent) => self.ledger.failed(account(open), spent),
-            Missed::Unknown => self.ledger.unknown(account(open)),
-            Missed::Resolved => {}
+            UnansweredAttempt::Failed(spent) => self.ledger.record_failure(ledger_account(open), spent),
+            UnansweredAttempt::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
+            UnansweredAttempt::Resolved => {}
         }
         match next {
-            Next::Retry { at } => {
+            RetryDecision::Retry { at } => {
                 open.attempt += 1;
-                open.status = CallStatus::Waiting(at);
+                open.status = CallStatus::WaitingUntil(at);
             }
-            Next::Ask => open.status = CallStatus::Held,
-            Next::GiveUp => self.give_up(call),
+            RetryDecision::AwaitOperator => open.status = CallStatus::AwaitingOperator,
+            RetryDecision::GiveUp => self.abandon_call(call),
         }
     }
 
     /// A model that says a prompt is too long is believed, whatever its card says.
-    fn learn_window(&mut self, call: CallId, kind: FailureKind) {
-        let refused = self.calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
+    fn learn_refused_window(&mut self, call: CallId, kind: FailureKind) {
+        let refused = self.open_calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
         // What we did not send for want of room no model has refused.
-        let Some(open) = refused.filter(|open| open.opened.has_room()) else { return };
+        let Some(open) = refused.filter(|open| open.opened.fits_window()) else { return };
         let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
-        let known = self.narrow.entry(model).or_insert(tokens);
+        let known = self.refused_prompt_tokens.entry(model).or_insert(tokens);
         *known = (*known).min(tokens);
     }
 
     /// A vendor's own figure for a prompt says what our tokens weigh with its model. Of an answer that was sent back first, the figure
     /// for that one counts: the prompt was longer the second time.
-    fn learn_weight(&mut self, opened: &CallOpened, answered: &CallAnswered) {
-        if answered.counted_by != CountedBy::Vendor {
+    fn learn_token_ratio(&mut self, opened: &CallOpened, answered: &CallAnswered) {
+        if answered.usage_source != UsageSource::Vendor {
             return;
         }
-        let reported = answered.sent_back.unwrap_or(answered.usage).input;
-        let mut weight = self.weight(&opened.model);
-        weight.learn(self.sent_tokens(opened), reported);
-        if weight != Weight::default() {
-            self.weights.insert(opened.model.clone(), weight);
+        let reported = answered.rejected_usage.unwrap_or(answered.usage).input_tokens;
+        let mut weight = self.token_ratio(&opened.model);
+        weight.add_observation(self.current_prompt_tokens(opened), reported);
+        if weight != VendorTokenRatio::default() {
+            self.token_ratios.insert(opened.model.clone(), weight);
         }
     }
 
     /// Another model makes the tries from here on.
-    fn call_moved(&mut self, call: CallId, to: &ModelName) {
-        let Some(open) = self.calls.get_mut(&call) else { return };
+    fn apply_call_failed_over(&mut self, call: CallId, to: &ModelName) {
+        let Some(open) = self.open_calls.get_mut(&call) else { return };
         let mut opened = CallOpened { model: to.clone(), ..(*open.opened).clone() };
         // That was reckoned for the other model.
-        opened.receipt.corrected = None;
+        opened.receipt.vendor_tokens_estimate = None;
         open.opened = Arc::new(opened);
-        open.on_model_since = open.attempt;
+        open.model_first_attempt = open.attempt;
     }
 
     pub(super) fn close_call(&mut self, call: CallId) {
-        let Some(open) = self.calls.remove(&call) else { return };
-        for id in [Some(open.opened.receipt.thread.thread()), open.opened.compacts].into_iter().flatten() {
-            self.release(id, call);
+        let Some(open) = self.open_calls.remove(&call) else { return };
+        for id in [Some(open.opened.receipt.thread.thread_id()), open.opened.compacts_thread].into_iter().flatten() {
+            self.release_thread(id, call);
         }
     }
 
     /// Nobody goes on with an answer that asked for tools.
-    fn end_round(&mut self, call: CallId) {
-        let Some(round) = self.rounds.remove(&call) else { return };
+    fn close_tool_round(&mut self, call: CallId) {
+        let Some(round) = self.tool_rounds.remove(&call) else { return };
         // No thread may keep a tool call without its results, not even one copied from the middle of a decision.
         if !round.is_complete() {
-            self.push_results(call, &round);
+            self.push_tool_results(call, &round);
         }
-        self.release(round.thread, call);
+        self.release_thread(round.thread, call);
     }
 
     /// `call` is done with a thread; it goes back to the round it was shortened in the middle of, if there is one.
-    fn release(&mut self, id: ThreadId, call: CallId) {
-        if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.busy == Some(call)) {
-            Arc::make_mut(thread).busy =
-                self.rounds.iter().find(|(_, round)| round.thread == id).map(|(call, _)| *call);
+    fn release_thread(&mut self, id: ThreadId, call: CallId) {
+        if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.active_call == Some(call)) {
+            Arc::make_mut(thread).active_call =
+                self.tool_rounds.iter().find(|(_, round)| round.thread == id).map(|(call, _)| *call);
         }
-        self.drop_if_left_behind(id);
+        self.drop_thread_if_unreachable(id);
     }
 
     /// A thread that no call can continue any more is forgotten: it stands in no slot, and no call uses it.
-    fn drop_if_left_behind(&mut self, id: ThreadId) {
+    fn drop_thread_if_unreachable(&mut self, id: ThreadId) {
         let Some(thread) = self.threads.get(&id) else { return };
-        let stands = self.slots.get(&thread.slot) == Some(&id);
-        let used = thread.busy.is_some_and(|call| self.calls.contains_key(&call) || self.rounds.contains_key(&call));
+        let stands = self.thread_by_slot.get(&thread.slot) == Some(&id);
+        let used = thread
+            .active_call
+            .is_some_and(|call| self.open_calls.contains_key(&call) || self.tool_rounds.contains_key(&call));
         if !stands && !used {
             self.threads.remove(&id);
         }
@@ -403,144 +435,153 @@ impl Session {
 
     fn evict_threads(&mut self) {
         while self.threads.len() > THREADS_MAX {
-            let idle = self.threads.values().filter(|thread| thread.busy.is_none());
-            let Some(oldest) = idle.min_by_key(|thread| (thread.used, thread.id)) else { return };
+            let idle = self.threads.values().filter(|thread| thread.active_call.is_none());
+            let Some(oldest) = idle.min_by_key(|thread| (thread.last_used_at, thread.id)) else { return };
             let (id, slot) = (oldest.id, oldest.slot.clone());
             self.threads.remove(&id);
-            if self.slots.get(&slot) == Some(&id) {
-                self.slots.remove(&slot);
+            if self.thread_by_slot.get(&slot) == Some(&id) {
+                self.thread_by_slot.remove(&slot);
             }
         }
     }
 
-    fn evict_marks(&mut self) {
-        while self.marks.len() > MARKS_MAX {
-            let oldest = self.marks.iter().min_by_key(|(_, mark)| mark.call).map(|(slot, _)| slot.clone());
-            oldest.map(|slot| self.marks.remove(&slot));
+    fn evict_last_prompts(&mut self) {
+        while self.last_prompts.len() > LAST_PROMPTS_MAX {
+            let oldest = self.last_prompts.iter().min_by_key(|(_, mark)| mark.call).map(|(slot, _)| slot.clone());
+            oldest.map(|slot| self.last_prompts.remove(&slot));
         }
     }
 
-    fn thread_compacted(&mut self, compacted: &ThreadCompacted) {
+    fn apply_thread_compacted(&mut self, compacted: &ThreadCompacted) {
         let Some(thread) = self.threads.get_mut(&compacted.thread).map(Arc::make_mut) else { return };
-        let kept: Vec<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
+        let kept: Vec<usize> = compacted.kept_indices.iter().map(|place| *place as usize).collect();
         let summary = (!compacted.summary.is_empty()).then(|| {
-            let by = compacted.by.unwrap_or(thread.opened_by);
-            Entry { words: compacted.words.clone(), ..Entry::asked(by, compacted.summary.clone()) }
+            let by = compacted.summary_call.unwrap_or(thread.opened_by);
+            ThreadEntry {
+                user_texts: compacted.user_texts.clone(),
+                ..ThreadEntry::user_message(by, compacted.summary.clone())
+            }
         });
-        thread.fold(summary, &kept);
+        thread.compact(summary, &kept);
     }
 
-    fn phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: Millis) {
-        let turn = self.turn.as_ref().map(|turn| turn.id);
-        let Some(stand) = self.stand_mut(spec, &entered.phase) else { return };
+    fn apply_phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: UnixMillis) {
+        let turn = self.current_turn.as_ref().map(|turn| turn.id);
+        let Some(stand) = self.phase_graph_status_mut(spec, &entered.graph_key) else { return };
         if !entered.transition.begins_visit() {
             return;
         }
-        stand.past.push_back(stand.now.clone());
-        keep_newest(&mut stand.past, PAST_VISITS_MAX);
-        stand.now.enter(&entered.transition, at);
-        stand.handed.clear();
+        stand.past_states.push_back(stand.state.clone());
+        keep_newest(&mut stand.past_states, PAST_PHASE_STATES_MAX);
+        stand.state.apply_transition(&entered.transition, at);
+        stand.handover_kinds.clear();
         // The turn that brought the transition counts for the new visit only once somebody speaks in it.
-        if stand.counted == turn {
-            stand.counted = None;
+        if stand.counted_turn == turn {
+            stand.counted_turn = None;
         }
     }
 
-    fn tool_answered(&mut self, run: crate::ids::ToolRunId, text: crate::body::Text, failed: bool) {
-        let Some(opened) = self.tools.remove(&run) else { return };
-        let Some((call, id)) = opened.wish else { return };
-        let Some(round) = self.rounds.get_mut(&call) else { return };
-        if let Some(wished) = round.results.iter_mut().find(|wished| wished.id == id && wished.text.is_none()) {
+    fn apply_tool_run_ended(&mut self, run: crate::ids::ToolRunId, text: crate::body::TextRef, failed: bool) {
+        let Some(opened) = self.open_tool_runs.remove(&run) else { return };
+        let Some((call, id)) = opened.requested_by else { return };
+        let Some(round) = self.tool_rounds.get_mut(&call) else { return };
+        if let Some(wished) =
+            round.tool_results.iter_mut().find(|wished| wished.tool_call_id == id && wished.text.is_none())
+        {
             (wished.text, wished.failed) = (Some(text), failed);
         }
         if round.is_complete() {
             let round = round.clone();
-            self.push_results(call, &round);
+            self.push_tool_results(call, &round);
         }
     }
 
-    fn push_results(&mut self, call: CallId, round: &Round) {
+    fn push_tool_results(&mut self, call: CallId, round: &ToolRound) {
         let Some(thread) = self.threads.get_mut(&round.thread).map(Arc::make_mut) else { return };
-        for Wished { id, text, failed } in &round.results {
-            thread.push(Entry {
+        for ToolCallResult { tool_call_id: id, text, failed } in &round.tool_results {
+            thread.push(ThreadEntry {
                 parts: text.iter().copied().collect(),
-                answers: Some(id.clone()),
+                tool_call_id: Some(id.clone()),
                 failed: *failed,
-                ..Entry::silent(call, Speaker::Tool)
+                ..ThreadEntry::empty(call, ChatRole::Tool)
             });
         }
     }
 
-    pub(crate) fn stand_mut(&mut self, spec: &FlowSpec, key: &PhaseKey) -> Option<&mut Stand> {
-        if !self.phases.contains_key(key) {
-            let stand = self.stand(spec.graphs.get(&key.graph)?, key);
-            self.phases.insert(key.clone(), Arc::new(stand));
+    pub(crate) fn phase_graph_status_mut(
+        &mut self,
+        spec: &FlowSpec,
+        key: &PhaseGraphKey,
+    ) -> Option<&mut PhaseGraphStatus> {
+        if !self.phase_graphs.contains_key(key) {
+            let stand = self.phase_graph_status(spec.graphs.get(&key.graph)?, key);
+            self.phase_graphs.insert(key.clone(), Arc::new(stand));
         }
-        self.phases.get_mut(key).map(Arc::make_mut)
+        self.phase_graphs.get_mut(key).map(Arc::make_mut)
     }
 }
 
 impl OpenCall {
     /// The session is a copy from here on, and in the copy nobody has begun it.
-    fn leave(&mut self) {
+    fn mark_inherited(&mut self) {
         self.status = match self.status {
-            CallStatus::Due => CallStatus::Left(Millis(0)),
-            CallStatus::Waiting(until) => CallStatus::Left(until),
-            stands @ (CallStatus::Held | CallStatus::Left(_)) => stands,
+            CallStatus::Due => CallStatus::Inherited(UnixMillis(0)),
+            CallStatus::WaitingUntil(until) => CallStatus::Inherited(until),
+            stands @ (CallStatus::AwaitingOperator | CallStatus::Inherited(_)) => stands,
         };
     }
 
     /// Somebody makes it from here on.
-    fn take_up(&mut self) {
+    fn start_inherited(&mut self) {
         self.status = match self.status {
-            CallStatus::Left(Millis(0)) => CallStatus::Due,
-            CallStatus::Left(until) => CallStatus::Waiting(until),
-            stands @ (CallStatus::Due | CallStatus::Waiting(_) | CallStatus::Held) => stands,
+            CallStatus::Inherited(UnixMillis(0)) => CallStatus::Due,
+            CallStatus::Inherited(until) => CallStatus::WaitingUntil(until),
+            stands @ (CallStatus::Due | CallStatus::WaitingUntil(_) | CallStatus::AwaitingOperator) => stands,
         };
     }
 }
 
-impl Round {
+impl ToolRound {
     /// Whether every tool has answered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.results.iter().all(|wished| wished.text.is_some())
+        self.tool_results.iter().all(|wished| wished.text.is_some())
     }
 }
 
-impl Wished {
-    fn of(wish: &ToolCall) -> Self {
-        Self { id: wish.id.clone(), text: None, failed: false }
+impl ToolCallResult {
+    fn from_tool_call(tool_call: &ToolCall) -> Self {
+        Self { tool_call_id: tool_call.id.clone(), text: None, failed: false }
     }
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Missed {
-    Failed(Option<Spent>),
+pub(super) enum UnansweredAttempt {
+    Failed(Option<AttemptCost>),
     Unknown,
     Resolved,
 }
 
-pub(super) fn account(open: &OpenCall) -> Account<'_> {
+pub(super) fn ledger_account(open: &OpenCall) -> LedgerAccount<'_> {
     let opened = &open.opened;
-    Account { role: &opened.role, model: &opened.model, phase: open.account.as_deref(), turn: opened.turn }
+    LedgerAccount { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
 }
 
 /// The call as a flow would wish it again.
-pub(crate) fn wish_of(opened: &CallOpened) -> CallWish {
-    CallWish {
+pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
+    CallRequest {
         role: opened.role.clone(),
         ask: opened.ask.clone(),
         agent: opened.agent.clone(),
         peer: opened.peer.clone(),
         model: Some(opened.model.clone()),
         sample: opened.sample,
-        note: opened.note.clone(),
+        metadata: opened.metadata.clone(),
     }
 }
 
-pub(super) fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, most: usize) {
-    while queue.len() > most {
+pub(super) fn keep_newest<T>(queue: &mut std::collections::VecDeque<T>, count_max: usize) {
+    while queue.len() > count_max {
         queue.pop_front();
     }
 }

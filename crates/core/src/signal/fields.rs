@@ -10,37 +10,37 @@
 //! - `null`, `none`, `[]` and nothing at all are absent.
 //! - A key given twice: the first one stands.
 
-use super::{Complaint, complain, excerpt, list};
-use crate::limits::KEY_CHARS_MAX;
+use super::{BlockComplaint, list_value, push_complaint, shorten_excerpt};
+use crate::limits::FIELD_KEY_CHARS_MAX;
 
 /// How many columns deeper than the key before it a key may stand.
 const INDENT_SLACK: usize = 1;
 
 /// An empty list stands for nothing also where no list is expected.
-const NO_ITEMS: &str = "[]";
+const EMPTY_LIST: &str = "[]";
 
 /// The keys a block or section knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Shape {
-    keys: Vec<(String, Kind)>,
+pub struct BlockSchema {
+    keys: Vec<(String, BlockFieldKind)>,
     /// Keys of entries that the block's owner reads.
     entries: Vec<String>,
 }
 
 /// What a key holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum BlockFieldKind {
     /// Words, perhaps over several lines.
     Text,
     /// Several texts: `[a, "b, c"]`, or one behind each dash, star, dot or number.
     List,
     /// Fields of its own.
-    Section(Shape),
+    Section(BlockSchema),
     /// Everything to the end of the block, verbatim.
     Raw,
 }
 
-impl Shape {
+impl BlockSchema {
     /// Knows no key.
     #[must_use]
     pub fn new() -> Self {
@@ -49,39 +49,39 @@ impl Shape {
 
     /// Also a text.
     #[must_use]
-    pub fn text(self, key: &str) -> Self {
-        self.key(key, Kind::Text)
+    pub fn with_text(self, key: &str) -> Self {
+        self.with_key(key, BlockFieldKind::Text)
     }
 
     /// Also a list.
     #[must_use]
-    pub fn list(self, key: &str) -> Self {
-        self.key(key, Kind::List)
+    pub fn with_list(self, key: &str) -> Self {
+        self.with_key(key, BlockFieldKind::List)
     }
 
     /// Also a section.
     #[must_use]
-    pub fn section(self, key: &str, shape: Shape) -> Self {
-        self.key(key, Kind::Section(shape))
+    pub fn with_section(self, key: &str, schema: BlockSchema) -> Self {
+        self.with_key(key, BlockFieldKind::Section(schema))
     }
 
     /// Also a raw text.
     #[must_use]
-    pub fn raw(self, key: &str) -> Self {
-        self.key(key, Kind::Raw)
+    pub fn with_raw(self, key: &str) -> Self {
+        self.with_key(key, BlockFieldKind::Raw)
     }
 
     /// Also entries with this key, which are not read here: they only tell that this is such a block.
     #[must_use]
-    pub fn entry(mut self, key: &str) -> Self {
-        self.entries.push(normalised(key));
+    pub fn with_entry_key(mut self, key: &str) -> Self {
+        self.entries.push(normalize_key(key));
         self
     }
 
     /// Also `key`, in place of an earlier one of that name.
     #[must_use]
-    pub fn key(mut self, key: &str, kind: Kind) -> Self {
-        let key = normalised(key);
+    pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
+        let key = normalize_key(key);
         match self.keys.iter_mut().find(|(known, _)| *known == key) {
             Some(known) => known.1 = kind,
             None => self.keys.push((key, kind)),
@@ -90,26 +90,26 @@ impl Shape {
     }
 
     /// Whether it knows the key, at any depth.
-    fn knows(&self, key: &str) -> bool {
-        let within = |kind: &Kind| matches!(kind, Kind::Section(shape) if shape.knows(key));
+    fn knows_key(&self, key: &str) -> bool {
+        let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(shape) if shape.knows_key(key));
         self.entries.iter().any(|known| known == key)
             || self.keys.iter().any(|(known, kind)| known == key || within(kind))
     }
 
-    fn kind(&self, key: &str) -> Option<&Kind> {
+    fn field_kind(&self, key: &str) -> Option<&BlockFieldKind> {
         self.keys.iter().find(|(known, _)| known == key).map(|(_, kind)| kind)
     }
 }
 
 /// Fields in the order they were given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fields {
-    entries: Vec<(String, FieldValue)>,
+pub struct BlockFields {
+    entries: Vec<(String, BlockFieldValue)>,
 }
 
 /// What was given for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FieldValue {
+pub enum BlockFieldValue {
     /// The key was given, and nothing for it.
     Absent,
     /// Words.
@@ -117,15 +117,15 @@ pub enum FieldValue {
     /// At least one item.
     List(Vec<String>),
     /// At least one field.
-    Section(Fields),
+    Section(BlockFields),
 }
 
-impl Fields {
+impl BlockFields {
     /// The words given for `key`.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
-            Some(FieldValue::Text(text)) => Some(text),
+            Some(BlockFieldValue::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -134,30 +134,30 @@ impl Fields {
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<String> {
         match self.get(key) {
-            Some(FieldValue::List(items)) => items.clone(),
-            Some(FieldValue::Text(text)) => vec![text.clone()],
+            Some(BlockFieldValue::List(items)) => items.clone(),
+            Some(BlockFieldValue::Text(text)) => vec![text.clone()],
             _ => Vec::new(),
         }
     }
 
     /// The fields given for `key`.
     #[must_use]
-    pub fn section(&self, key: &str) -> Option<&Fields> {
+    pub fn section(&self, key: &str) -> Option<&BlockFields> {
         match self.get(key) {
-            Some(FieldValue::Section(fields)) => Some(fields),
+            Some(BlockFieldValue::Section(fields)) => Some(fields),
             _ => None,
         }
     }
 
     /// What was given for `key`, if it was given at all.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&FieldValue> {
-        let key = normalised(key);
+    pub fn get(&self, key: &str) -> Option<&BlockFieldValue> {
+        let key = normalize_key(key);
         self.entries.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
     /// All fields, in the order they were given.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &FieldValue)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &BlockFieldValue)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
@@ -169,62 +169,67 @@ impl Fields {
 }
 
 /// Reads the content of the block `name`.
-pub(super) fn read(name: &str, raw: &str, shape: &Shape, complaints: &mut Vec<Complaint>) -> Fields {
-    if shape.keys.is_empty() {
-        return Fields::default();
+pub(super) fn parse_block_fields(
+    name: &str,
+    raw: &str,
+    schema: &BlockSchema,
+    complaints: &mut Vec<BlockComplaint>,
+) -> BlockFields {
+    if schema.keys.is_empty() {
+        return BlockFields::default();
     }
-    let mut reader = Reader { frames: vec![Frame::new(name.to_owned(), shape)], complaints };
+    let mut reader = FieldParser { frames: vec![SectionFrame::new(name.to_owned(), schema)], complaints };
     let mut offset = 0;
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
-        if let Some(mut key) = Key::of(line) {
+        if let Some(mut key) = KeyLine::parse(line) {
             if offset == 0 {
                 // It shares its line with the start marker: its indentation says nothing.
                 key.indent = usize::MAX - 1;
             }
-            if let Some(kind) = reader.enter(&key) {
+            if let Some(kind) = reader.resolve_key(&key) {
                 let value_at = end - key.rest.len();
-                if *kind == Kind::Raw {
-                    reader.raw(&key, &raw[value_at..]);
+                if *kind == BlockFieldKind::Raw {
+                    reader.store_raw_value(&key, &raw[value_at..]);
                     break;
                 }
-                reader.open(key, kind);
+                reader.open_field(key, kind);
                 offset = end;
                 continue;
             }
         }
-        reader.line(line);
+        reader.push_line(line);
         offset = end;
     }
     reader.finish()
 }
 
 /// Whether any line of `raw` begins with a key of the shape, perhaps as an item of a list.
-pub(super) fn is_any_key(raw: &str, shape: &Shape) -> bool {
+pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
     raw.lines().any(|line| {
         let line = line.trim_start().trim_start_matches(['-', '+']);
-        Key::of(line).is_some_and(|key| shape.knows(&key.name))
+        KeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
     })
 }
 
 /// A line that looks like the beginning of a field.
-struct Key<'a> {
+struct KeyLine<'a> {
     name: String,
     indent: usize,
     rest: &'a str,
 }
 
-impl<'a> Key<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+impl<'a> KeyLine<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
         const BOLD: &str = "**";
         let trimmed = line.trim_start_matches([' ', '\t']);
-        let indent = columns(&line[..line.len() - trimmed.len()]);
+        let indent = count_indent_columns(&line[..line.len() - trimmed.len()]);
         let (bold, trimmed) = match trimmed.strip_prefix(BOLD) {
             Some(inner) => (true, inner),
             None => (false, trimmed),
         };
         // Two more for the stars that may close the bold.
-        let (colon, _) = trimmed.char_indices().take(KEY_CHARS_MAX + 3).find(|(_, c)| *c == ':')?;
+        let (colon, _) = trimmed.char_indices().take(FIELD_KEY_CHARS_MAX + 3).find(|(_, c)| *c == ':')?;
         let (mut name, mut rest) = (trimmed[..colon].trim_end(), &trimmed[colon + 1..]);
         if bold {
             match name.strip_suffix(BOLD) {
@@ -233,53 +238,53 @@ impl<'a> Key<'a> {
             }
         }
         let is_word = name.chars().any(char::is_alphanumeric)
-            && name.chars().count() <= KEY_CHARS_MAX
+            && name.chars().count() <= FIELD_KEY_CHARS_MAX
             && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ' '));
-        is_word.then(|| Self { name: normalised(name), indent, rest })
+        is_word.then(|| Self { name: normalize_key(name), indent, rest })
     }
 }
 
 /// A block or section being read.
-struct Frame<'a> {
+struct SectionFrame<'a> {
     /// Where it is, for complaints.
-    at: String,
-    shape: &'a Shape,
-    fields: Fields,
-    open: Option<Field<'a>>,
+    path: String,
+    schema: &'a BlockSchema,
+    fields: BlockFields,
+    open: Option<OpenField<'a>>,
     stray: Option<&'a str>,
 }
 
 /// A field being read.
-struct Field<'a> {
+struct OpenField<'a> {
     name: String,
     indent: usize,
-    kind: &'a Kind,
+    kind: &'a BlockFieldKind,
     first: &'a str,
     lines: Vec<&'a str>,
 }
 
-impl<'a> Frame<'a> {
-    fn new(at: String, shape: &'a Shape) -> Self {
-        Self { at, shape, fields: Fields::default(), open: None, stray: None }
+impl<'a> SectionFrame<'a> {
+    fn new(at: String, shape: &'a BlockSchema) -> Self {
+        Self { path: at, schema: shape, fields: BlockFields::default(), open: None, stray: None }
     }
 }
 
-struct Reader<'a, 'c> {
+struct FieldParser<'a, 'c> {
     /// The block, then the open section, then the open section in it, …
-    frames: Vec<Frame<'a>>,
-    complaints: &'c mut Vec<Complaint>,
+    frames: Vec<SectionFrame<'a>>,
+    complaints: &'c mut Vec<BlockComplaint>,
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> FieldParser<'a, '_> {
     /// Closes what `key` ends, if it is a known key here, and says what it holds.
-    fn enter(&mut self, key: &Key<'a>) -> Option<&'a Kind> {
+    fn resolve_key(&mut self, key: &KeyLine<'a>) -> Option<&'a BlockFieldKind> {
         let value_before = self.frames.last().and_then(|frame| frame.open.as_ref());
         if value_before.is_some_and(|field| key.indent > field.indent.saturating_add(INDENT_SLACK)) {
             return None;
         }
         let mut taken = None;
         for (depth, frame) in self.frames.iter().enumerate().rev() {
-            if let Some(kind) = frame.shape.kind(&key.name) {
+            if let Some(kind) = frame.schema.field_kind(&key.name) {
                 taken = Some((depth, kind));
             }
             let section = depth.checked_sub(1).and_then(|outer| self.frames[outer].open.as_ref());
@@ -296,25 +301,26 @@ impl<'a> Reader<'a, '_> {
         Some(kind)
     }
 
-    fn open(&mut self, key: Key<'a>, kind: &'a Kind) {
+    fn open_field(&mut self, key: KeyLine<'a>, kind: &'a BlockFieldKind) {
         let Some(frame) = self.frames.last_mut() else { return };
-        let at = format!("{}.{}", frame.at, key.name);
-        frame.open = Some(Field { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
-        if let Kind::Section(shape) = kind {
-            self.frames.push(Frame::new(at, shape));
+        let at = format!("{}.{}", frame.path, key.name);
+        frame.open = Some(OpenField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
+        if let BlockFieldKind::Section(shape) = kind {
+            self.frames.push(SectionFrame::new(at, shape));
         }
     }
 
-    fn raw(&mut self, key: &Key<'a>, text: &'a str) {
+    fn store_raw_value(&mut self, key: &KeyLine<'a>, text: &'a str) {
         let blank_lines = text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
         let text = if blank_lines == 0 { text.trim_start() } else { &text[blank_lines..] };
         let text = text.trim_end();
-        let value = if is_absent(text) { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) };
-        self.keep(key.name.clone(), value);
+        let value =
+            if is_absent_value(text) { BlockFieldValue::Absent } else { BlockFieldValue::Text(text.to_owned()) };
+        self.store_value(key.name.clone(), value);
     }
 
     /// A line that is no key.
-    fn line(&mut self, line: &'a str) {
+    fn push_line(&mut self, line: &'a str) {
         let Some(frame) = self.frames.last_mut() else { return };
         match &mut frame.open {
             Some(field) => field.lines.push(line.trim_end_matches(['\n', '\r'])),
@@ -323,21 +329,21 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn finish(mut self) -> Fields {
+    fn finish(mut self) -> BlockFields {
         while self.frames.len() > 1 {
             self.close_section();
         }
         self.close_field();
-        self.stray();
+        self.report_stray_text();
         self.frames.pop().map(|frame| frame.fields).unwrap_or_default()
     }
 
-    fn stray(&mut self) {
+    fn report_stray_text(&mut self) {
         if let Some(frame) = self.frames.last_mut()
             && let Some(text) = frame.stray.take()
         {
-            let complaint = Complaint::StrayText { at: frame.at.clone(), text: excerpt(text) };
-            complain(self.complaints, complaint);
+            let complaint = BlockComplaint::StrayText { at: frame.path.clone(), text: shorten_excerpt(text) };
+            push_complaint(self.complaints, complaint);
         }
     }
 
@@ -346,37 +352,40 @@ impl<'a> Reader<'a, '_> {
         self.close_field();
         let Some(inner) = self.frames.pop() else { return };
         let Some(field) = self.frames.last_mut().and_then(|frame| frame.open.take()) else { return };
-        let said = if is_absent(field.first) { inner.stray.unwrap_or("") } else { field.first };
-        if !is_absent(said) && said.trim() != NO_ITEMS {
-            let text = excerpt(said);
-            let at = inner.at;
+        let said = if is_absent_value(field.first) { inner.stray.unwrap_or("") } else { field.first };
+        if !is_absent_value(said) && said.trim() != EMPTY_LIST {
+            let text = shorten_excerpt(said);
+            let at = inner.path;
             let complaint = if inner.fields.is_empty() {
-                Complaint::NoSection { at, text }
+                BlockComplaint::ExpectedSection { at, text }
             } else {
-                Complaint::StrayText { at, text }
+                BlockComplaint::StrayText { at, text }
             };
-            complain(self.complaints, complaint);
+            push_complaint(self.complaints, complaint);
         }
-        let value = if inner.fields.is_empty() { FieldValue::Absent } else { FieldValue::Section(inner.fields) };
-        self.keep(field.name, value);
+        let value =
+            if inner.fields.is_empty() { BlockFieldValue::Absent } else { BlockFieldValue::Section(inner.fields) };
+        self.store_value(field.name, value);
     }
 
     /// Closes the open field of the innermost frame, which is no section.
     fn close_field(&mut self) {
         let Some(frame) = self.frames.last_mut() else { return };
         let Some(field) = frame.open.take() else { return };
-        let at = format!("{}.{}", frame.at, field.name);
+        let at = format!("{}.{}", frame.path, field.name);
         let value = match field.kind {
-            Kind::List => list::read(field.first, &field.lines, &at, self.complaints),
-            Kind::Text | Kind::Raw | Kind::Section(_) => text_of(field.first, &field.lines),
+            BlockFieldKind::List => list_value::parse_list_value(field.first, &field.lines, &at, self.complaints),
+            BlockFieldKind::Text | BlockFieldKind::Raw | BlockFieldKind::Section(_) => {
+                parse_text_value(field.first, &field.lines)
+            }
         };
-        self.keep(field.name, value);
+        self.store_value(field.name, value);
     }
 
-    fn keep(&mut self, name: String, value: FieldValue) {
+    fn store_value(&mut self, name: String, value: BlockFieldValue) {
         let Some(frame) = self.frames.last_mut() else { return };
         if frame.fields.entries.iter().any(|(known, _)| *known == name) {
-            complain(self.complaints, Complaint::RepeatedKey { at: format!("{}.{name}", frame.at) });
+            push_complaint(self.complaints, BlockComplaint::RepeatedKey { at: format!("{}.{name}", frame.path) });
         } else {
             frame.fields.entries.push((name, value));
         }
@@ -384,7 +393,7 @@ impl<'a> Reader<'a, '_> {
 }
 
 /// The words of a value: those behind its key and the lines that follow, without the indentation they share.
-fn text_of(first: &str, lines: &[&str]) -> FieldValue {
+fn parse_text_value(first: &str, lines: &[&str]) -> BlockFieldValue {
     const BLOCK_SCALARS: [&str; 6] = ["|", ">", "|-", ">-", "|+", ">+"];
     let first = first.trim();
     let first = if BLOCK_SCALARS.contains(&first) && !lines.is_empty() { "" } else { first };
@@ -395,12 +404,16 @@ fn text_of(first: &str, lines: &[&str]) -> FieldValue {
         text.push('\n');
         text.push_str(line.get(shared.min(indent_of(line))..).unwrap_or("").trim_end());
     }
-    let text = unquoted(text.trim());
-    if is_absent(text) || text == NO_ITEMS { FieldValue::Absent } else { FieldValue::Text(text.to_owned()) }
+    let text = strip_double_quotes(text.trim());
+    if is_absent_value(text) || text == EMPTY_LIST {
+        BlockFieldValue::Absent
+    } else {
+        BlockFieldValue::Text(text.to_owned())
+    }
 }
 
 /// `text` without a pair of double quotes around all of it.
-pub(super) fn unquoted(text: &str) -> &str {
+pub(super) fn strip_double_quotes(text: &str) -> &str {
     match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) if !inner.contains('"') => inner,
         _ => text,
@@ -408,13 +421,13 @@ pub(super) fn unquoted(text: &str) -> &str {
 }
 
 /// Whether these words stand for nothing.
-pub(super) fn is_absent(text: &str) -> bool {
+pub(super) fn is_absent_value(text: &str) -> bool {
     let text = text.trim();
     text.is_empty() || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
 }
 
 /// A key as it is compared: lower case, words joined by `_`.
-fn normalised(key: &str) -> String {
+fn normalize_key(key: &str) -> String {
     let mut out = String::with_capacity(key.len());
     for word in key.split(['_', '-', ' ']).filter(|word| !word.is_empty()) {
         if !out.is_empty() {
@@ -425,6 +438,6 @@ fn normalised(key: &str) -> String {
     out
 }
 
-fn columns(indentation: &str) -> usize {
+fn count_indent_columns(indentation: &str) -> usize {
     indentation.chars().fold(0, |column, c| if c == '\t' { column + 4 - column % 4 } else { column + 1 })
 }

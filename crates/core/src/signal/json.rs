@@ -2,75 +2,75 @@
 //! bare text the longest value is taken, for prose is full of small brackets. Only objects and arrays count. It does
 //! not know what the value should look like: the caller does, and says so.
 
-use crate::limits::JSON_LOOKS_MAX;
+use crate::limits::JSON_SCANS_PER_BYTE_MAX;
 use serde_json::Value;
 
-use super::{JSON_BYTES_SMALL, mend};
+use super::{JSON_FULL_SEARCH_BYTES, json_repair};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct JsonReading {
+pub struct JsonSearchResult {
     /// An object or an array.
     pub value: Option<Value>,
     /// What was not as it should be.
-    pub complaints: Vec<Complaint>,
+    pub complaints: Vec<JsonComplaint>,
 }
 
 /// Something that was not as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Complaint {
+pub enum JsonComplaint {
     /// There is no object or array.
     #[error("no JSON object or array found")]
     Missing,
     /// There is one, and it is not what the caller wants.
     #[error("the JSON found is not what was asked for")]
-    Unwanted,
+    NoneAccepted,
     /// It was not valid and had to be mended.
     #[error("the JSON was not valid and was mended")]
-    Mended,
+    Repaired,
     /// The text ended before it did; its end is missing.
     #[error("the JSON was cut short and its end is missing")]
-    CutShort,
+    Truncated,
 }
 
 /// The JSON of a reply: the first that is valid in a fence, else the first in a fence that can be mended, else the
 /// longest in the text.
 #[must_use]
-pub fn find(text: &str) -> JsonReading {
-    find_where(text, |_| true)
+pub fn find_json(text: &str) -> JsonSearchResult {
+    find_json_where(text, |_| true)
 }
 
 /// As [`find`], among those values that are `wanted`.
 #[must_use]
-pub fn find_where(text: &str, wanted: impl Fn(&Value) -> bool) -> JsonReading {
-    let mut search = Search { wanted: &wanted, saw_unwanted: false };
-    let found = search.valid(text).or_else(|| {
-        let spoken = without_thoughts(text);
-        let found = search.spoken(&spoken);
+pub fn find_json_where(text: &str, wanted: impl Fn(&Value) -> bool) -> JsonSearchResult {
+    let mut search = JsonSearch { is_wanted: &wanted, saw_unwanted: false };
+    let found = search.parse_whole_text(text).or_else(|| {
+        let spoken = strip_reasoning_tags(text);
+        let found = search.search_fences_then_text(&spoken);
         // A thought that was cut out may have been part of a string.
-        if found.is_none() && spoken.len() < text.len() { search.spoken(text) } else { found }
+        if found.is_none() && spoken.len() < text.len() { search.search_fences_then_text(text) } else { found }
     });
     let Some(found) = found else {
-        let complaint = if search.saw_unwanted { Complaint::Unwanted } else { Complaint::Missing };
-        return JsonReading { value: None, complaints: vec![complaint] };
+        let complaint = if search.saw_unwanted { JsonComplaint::NoneAccepted } else { JsonComplaint::Missing };
+        return JsonSearchResult { value: None, complaints: vec![complaint] };
     };
-    let complaints = match (found.is_cut_short, found.is_amiss) {
-        (true, _) => vec![Complaint::CutShort],
-        (false, true) => vec![Complaint::Mended],
+    let complaints = match (found.is_truncated, found.is_repaired) {
+        (true, _) => vec![JsonComplaint::Truncated],
+        (false, true) => vec![JsonComplaint::Repaired],
         (false, false) => Vec::new(),
     };
-    JsonReading { value: Some(found.value), complaints }
+    JsonSearchResult { value: Some(found.value), complaints }
 }
 
 /// The one way to write `value` down, with the keys of all objects sorted: what hashes are made of.
 #[must_use]
-pub fn canonical(value: &Value) -> String {
+pub fn canonical_json(value: &Value) -> String {
     let mut out = String::new();
-    write_canonical(value, &mut out);
+    write_canonical_json(value, &mut out);
     out
 }
 
-fn write_canonical(value: &Value, out: &mut String) {
+fn write_canonical_json(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
             out.push('[');
@@ -78,7 +78,7 @@ fn write_canonical(value: &Value, out: &mut String) {
                 if place > 0 {
                     out.push(',');
                 }
-                write_canonical(item, out);
+                write_canonical_json(item, out);
             }
             out.push(']');
         }
@@ -92,7 +92,7 @@ fn write_canonical(value: &Value, out: &mut String) {
                 }
                 out.push_str(&Value::from(key.as_str()).to_string());
                 out.push(':');
-                write_canonical(member, out);
+                write_canonical_json(member, out);
             }
             out.push('}');
         }
@@ -100,53 +100,58 @@ fn write_canonical(value: &Value, out: &mut String) {
     }
 }
 
-struct Search<'w> {
-    wanted: &'w dyn Fn(&Value) -> bool,
+struct JsonSearch<'w> {
+    is_wanted: &'w dyn Fn(&Value) -> bool,
     saw_unwanted: bool,
 }
 
-impl Search<'_> {
-    fn wants(&mut self, value: &Value) -> bool {
-        let wants = (self.wanted)(value);
+impl JsonSearch<'_> {
+    fn accepts(&mut self, value: &Value) -> bool {
+        let wants = (self.is_wanted)(value);
         self.saw_unwanted |= !wants;
         wants
     }
 
-    fn spoken(&mut self, text: &str) -> Option<mend::Mended> {
-        let fences = json_fences(text);
+    fn search_fences_then_text(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
+        let fences = json_code_fences(text);
         for fence in &fences {
-            if let Some(found) = self.valid(fence) {
+            if let Some(found) = self.parse_whole_text(fence) {
                 return Some(found);
             }
         }
         for fence in &fences {
-            if let Some(found) = self.longest(fence) {
+            if let Some(found) = self.find_longest_value(fence) {
                 return Some(found);
             }
         }
-        self.longest(text)
+        self.find_longest_value(text)
     }
 
     /// The whole of `text`, if it is an object or array and nothing else.
-    fn valid(&mut self, text: &str) -> Option<mend::Mended> {
+    fn parse_whole_text(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
         let text = text.trim();
         let value: Value = text.starts_with(['{', '[']).then(|| serde_json::from_str(text).ok())??;
-        self.wants(&value).then_some(mend::Mended { value, end: text.len(), is_amiss: false, is_cut_short: false })
+        self.accepts(&value).then_some(json_repair::RepairedJson {
+            value,
+            end: text.len(),
+            is_repaired: false,
+            is_truncated: false,
+        })
     }
 
     /// The longest of the outermost values in `text`.
-    fn longest(&mut self, text: &str) -> Option<mend::Mended> {
-        let mut looks_left = (text.len() + JSON_BYTES_SMALL).saturating_mul(JSON_LOOKS_MAX);
-        let mut best: Option<(usize, mend::Mended)> = None;
+    fn find_longest_value(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
+        let mut looks_left = (text.len() + JSON_FULL_SEARCH_BYTES).saturating_mul(JSON_SCANS_PER_BYTE_MAX);
+        let mut best: Option<(usize, json_repair::RepairedJson)> = None;
         let mut at = 0;
         while let Some(offset) = text[at..].find(['{', '[']) {
             let start = at + offset;
-            match mend::value_at(text, start) {
+            match json_repair::repair_json_at(text, start) {
                 Ok(found) => {
                     at = found.end;
                     let len = found.end - start;
                     let is_longer = best.as_ref().is_none_or(|(best, _)| len > *best);
-                    if !is_by_chance(&found) && is_longer && self.wants(&found.value) {
+                    if !is_accidental_match(&found) && is_longer && self.accepts(&found.value) {
                         best = Some((len, found));
                     }
                 }
@@ -164,16 +169,16 @@ impl Search<'_> {
 }
 
 /// In prose, brackets around nothing but numbers refer to a source, and brackets around nothing at all mean nothing.
-fn is_by_chance(found: &mend::Mended) -> bool {
+fn is_accidental_match(found: &json_repair::RepairedJson) -> bool {
     match &found.value {
         Value::Array(items) => items.iter().all(Value::is_number),
-        Value::Object(members) => members.is_empty() && found.is_amiss,
+        Value::Object(members) => members.is_empty() && found.is_repaired,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 
 /// The contents of the fences that say they hold JSON, or do not say what they hold.
-fn json_fences(text: &str) -> Vec<&str> {
+fn json_code_fences(text: &str) -> Vec<&str> {
     let mut fences = Vec::new();
     let mut open: Option<(&str, bool, usize)> = None;
     let mut offset = 0;
@@ -204,7 +209,7 @@ fn json_fences(text: &str) -> Vec<&str> {
     fences
 }
 
-const THOUGHTS: [(&str, &str); 4] = [
+const REASONING_TAGS: [(&str, &str); 4] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
@@ -213,30 +218,30 @@ const THOUGHTS: [(&str, &str); 4] = [
 
 /// `text` without what stands between the tags of a thought. An opening tag counts at the beginning of a line. Without
 /// a closing one it is left alone; a closing one without an opening one ends a thought that began with the text.
-fn without_thoughts(text: &str) -> String {
+fn strip_reasoning_tags(text: &str) -> String {
     let mut out = String::new();
-    let mut no_more = [false; THOUGHTS.len()];
+    let mut no_more = [false; REASONING_TAGS.len()];
     let (mut kept, mut at) = (0, 0);
     while let Some(offset) = text[at..].find('<') {
         at += offset;
         let begins = |tag: &str| text[at..].get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
-        if let Some((_, closing)) = THOUGHTS.iter().find(|(_, closing)| begins(closing)) {
+        if let Some((_, closing)) = REASONING_TAGS.iter().find(|(_, closing)| begins(closing)) {
             at += closing.len();
             kept = at;
             out.clear();
             continue;
         }
-        let opened = THOUGHTS.iter().position(|(opening, _)| begins(opening));
+        let opened = REASONING_TAGS.iter().position(|(opening, _)| begins(opening));
         let before = text[kept..at].trim_end_matches([' ', '\t']);
         let begins_line = before.is_empty() || before.ends_with('\n');
         if let Some(kind) = opened
             && begins_line
             && !no_more[kind]
         {
-            match find_ignoring_case(&text[at..], THOUGHTS[kind].1) {
+            match find_ignoring_case(&text[at..], REASONING_TAGS[kind].1) {
                 Some(end) => {
                     out.push_str(&text[kept..at]);
-                    at += end + THOUGHTS[kind].1.len();
+                    at += end + REASONING_TAGS[kind].1.len();
                     kept = at;
                     continue;
                 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Entry;
-use crate::limits::NEWEST_ENTRIES_MAX;
+use super::ThreadEntry;
+use crate::limits::UNSHARED_ENTRIES_MAX;
 
 /// Messages, oldest first.
 #[derive(Debug, Clone, Default)]
-pub struct Entries {
-    shared: imbl::Vector<Arc<Entry>>,
-    newest: Vec<Arc<Entry>>,
+pub struct ThreadEntries {
+    shared: imbl::Vector<Arc<ThreadEntry>>,
+    newest: Vec<Arc<ThreadEntry>>,
 }
 
-impl Entries {
+impl ThreadEntries {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -33,27 +33,27 @@ impl Entries {
 
     /// The one at a place.
     #[must_use]
-    pub fn get(&self, place: usize) -> Option<&Arc<Entry>> {
-        match place.checked_sub(self.shared.len()) {
+    pub fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
+        match index.checked_sub(self.shared.len()) {
             Some(place) => self.newest.get(place),
-            None => self.shared.get(place),
+            None => self.shared.get(index),
         }
     }
 
     /// The oldest.
     #[must_use]
-    pub fn first(&self) -> Option<&Arc<Entry>> {
+    pub fn first(&self) -> Option<&Arc<ThreadEntry>> {
         self.get(0)
     }
 
     /// All of them.
-    pub fn iter(&self) -> Iter<'_> {
+    pub fn iter(&self) -> ThreadEntriesIter<'_> {
         self.shared.iter().chain(&self.newest)
     }
 
     /// Adds one.
-    pub fn push(&mut self, entry: Arc<Entry>) {
-        if self.newest.len() == NEWEST_ENTRIES_MAX {
+    pub fn push(&mut self, entry: Arc<ThreadEntry>) {
+        if self.newest.len() == UNSHARED_ENTRIES_MAX {
             self.shared.extend(self.newest.drain(..));
         }
         self.newest.push(entry);
@@ -61,48 +61,50 @@ impl Entries {
 }
 
 /// Goes through messages, oldest first.
-pub type Iter<'e> =
-    Chain<imbl::vector::Iter<'e, Arc<Entry>, imbl::shared_ptr::DefaultSharedPtr>, slice::Iter<'e, Arc<Entry>>>;
+pub type ThreadEntriesIter<'e> = Chain<
+    imbl::vector::Iter<'e, Arc<ThreadEntry>, imbl::shared_ptr::DefaultSharedPtr>,
+    slice::Iter<'e, Arc<ThreadEntry>>,
+>;
 
-impl<'e> IntoIterator for &'e Entries {
-    type Item = &'e Arc<Entry>;
-    type IntoIter = Iter<'e>;
+impl<'e> IntoIterator for &'e ThreadEntries {
+    type Item = &'e Arc<ThreadEntry>;
+    type IntoIter = ThreadEntriesIter<'e>;
 
-    fn into_iter(self) -> Iter<'e> {
+    fn into_iter(self) -> ThreadEntriesIter<'e> {
         self.iter()
     }
 }
 
-impl FromIterator<Arc<Entry>> for Entries {
-    fn from_iter<I: IntoIterator<Item = Arc<Entry>>>(entries: I) -> Self {
+impl FromIterator<Arc<ThreadEntry>> for ThreadEntries {
+    fn from_iter<I: IntoIterator<Item = Arc<ThreadEntry>>>(entries: I) -> Self {
         Self { shared: entries.into_iter().collect(), newest: Vec::new() }
     }
 }
 
-impl Index<usize> for Entries {
-    type Output = Arc<Entry>;
+impl Index<usize> for ThreadEntries {
+    type Output = Arc<ThreadEntry>;
 
-    fn index(&self, place: usize) -> &Arc<Entry> {
+    fn index(&self, place: usize) -> &Arc<ThreadEntry> {
         self.get(place).expect("a place that is there")
     }
 }
 
 /// The same messages, wherever they lie.
-impl PartialEq for Entries {
+impl PartialEq for ThreadEntries {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other)
     }
 }
 
-impl Serialize for Entries {
+impl Serialize for ThreadEntries {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for ThreadEntries {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Vec::<Arc<Entry>>::deserialize(from)?.into_iter().collect())
+        Ok(Vec::<Arc<ThreadEntry>>::deserialize(from)?.into_iter().collect())
     }
 }
 
@@ -110,15 +112,15 @@ impl<'de> Deserialize<'de> for Entries {
 mod tests {
     use super::*;
     use crate::ids::CallId;
-    use crate::prompt::Speaker;
+    use crate::prompt::ChatRole;
 
-    fn entry(call: u32) -> Arc<Entry> {
-        Arc::new(Entry::silent(CallId(call), Speaker::User))
+    fn entry(call: u32) -> Arc<ThreadEntry> {
+        Arc::new(ThreadEntry::empty(CallId(call), ChatRole::User))
     }
 
     #[test]
     fn what_is_added_stands_at_its_place_and_a_copy_knows_nothing_of_it() {
-        let mut entries = Entries::default();
+        let mut entries = ThreadEntries::default();
         let mut copies = Vec::new();
         for call in 0..50 {
             copies.push(entries.clone());
@@ -132,6 +134,6 @@ mod tests {
         }
         assert_eq!((entries[7].call, entries[8].call, entries[49].call), (CallId(7), CallId(8), CallId(49)));
         let written = serde_json::to_string(&entries).expect("no key could fail");
-        assert_eq!(serde_json::from_str::<Entries>(&written).expect("as written"), entries);
+        assert_eq!(serde_json::from_str::<ThreadEntries>(&written).expect("as written"), entries);
     }
 }

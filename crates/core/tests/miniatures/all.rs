@@ -3,45 +3,52 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{FragmentSpec, Layer, Over, Rendered, Source};
-use segue_core::decide::{Command, Input, Resolution};
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
+use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{
-    Busy, CallWish, Event, Lane, Next, Outcome, Owner, PhaseKey, Recorded, SessionOpened, ToolOutcome,
+    CallRequest, Event, MessagePriority, MidTurnPolicy, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision,
+    SessionOpened, ToolOutcome, TurnResult,
 };
 use segue_core::flow::{
-    Asking, Flow, FlowSpec, RoleSpec, Runs, Speech, Step, Summariser, ToolDef, UnknownPolicy, View,
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, Summarizer, ToolDeclaration,
+    ToolRunner, UnknownOutcomePolicy,
 };
-use segue_core::handover::{Document, Field, FieldSpec, Form, Need, Provenance, Schema};
+use segue_core::handover::{
+    HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverFieldValue,
+    HandoverProvenance, HandoverSpec,
+};
 use segue_core::ids::{CallId, FragmentName};
 use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::{Note, Proposal};
-use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind, PhaseLimit};
-use segue_core::prompt::{Failure, FailureKind, Output, Reply, Stop, ToolCall, ToolSpec, Usage};
-use segue_core::scope::{Scope, Until};
-use segue_testkit::Stage;
+use segue_core::phase::state::{PhaseProposal, TransitionNote};
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
+use segue_core::prompt::{
+    CallFailure, FailureKind, ModelReply, OutputFormat, StopReason, TokenUsage, ToolCall, ToolSpec,
+};
+use segue_core::scope::{Scope, ThreadBoundary};
+use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
-use segue_testkit::miniatures::{user_message, words};
+use segue_testkit::sample_flows::{latest_user_message, template_text};
 
 pub struct All {
     spec: FlowSpec,
 }
 
-pub fn talk() -> PhaseKey {
-    PhaseKey { graph: "talk".into(), owner: Owner::Session }
+pub fn talk() -> PhaseGraphKey {
+    PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Session }
 }
 
 fn graph() -> PhaseGraph {
-    let edge = |from: &str, to: &str, guard| Edge { from: from.into(), to: to.into(), guard };
-    let mut draft = Phase::named("draft");
+    let edge = |from: &str, to: &str, guard| PhaseEdge { from: from.into(), to: to.into(), guard };
+    let mut draft = PhaseSpec::new("draft");
     draft.limit = Some(PhaseLimit { turns_max: Some(6), ms_max: Some(60_000), exit: "review".into() });
-    let mut end = Phase::named("end");
+    let mut end = PhaseSpec::new("end");
     end.kind = PhaseKind::End;
     PhaseGraph {
         name: "talk".into(),
-        attached: Attached::Session,
+        owner_kind: PhaseOwnerKind::Session,
         start: "draft".into(),
-        phases: vec![draft, Phase::named("review"), Phase::named("test"), end],
+        phases: vec![draft, PhaseSpec::new("review"), PhaseSpec::new("test"), end],
         edges: vec![
             edge("draft", "review", Guard::Handover("intent".into())),
             edge("review", "test", Guard::Always),
@@ -49,7 +56,7 @@ fn graph() -> PhaseGraph {
             edge("test", "end", Guard::Always),
             edge("test", "draft", Guard::Always),
         ],
-        gates: vec![Gate {
+        gates: vec![PhaseGate {
             name: "tested".into(),
             opened_by: "review".into(),
             satisfied_by: "test".into(),
@@ -58,94 +65,116 @@ fn graph() -> PhaseGraph {
     }
 }
 
-fn tool(name: &str, runs: Runs) -> ToolDef {
+fn tool(name: &str, runs: ToolRunner) -> ToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    ToolDef { spec, runs, unknown: UnknownPolicy::Fail }
+    ToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Fail }
 }
 
 impl All {
     pub fn new() -> Self {
-        let said = || FragmentSpec::changing("said", Layer::Words).within(40, Over::KeepStart);
-        let note = || FragmentSpec::changing("note", Layer::Task);
-        let mut speaker = RoleSpec::new("speaker", Scope::phase().until(Until::Model))
-            .lives_by("talk")
-            .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
-            .opens_with(FragmentSpec::changing("brief", Layer::Handover))
-            .ask("reply", [said()])
-            .ask("note", [note().pinned(), said()])
-            .may_use("look")
-            .may_use("tick");
-        speaker.compaction.by = Some(Summariser { role: "scribe".into(), ask: "fold".into() });
+        let said =
+            || FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, OverflowPolicy::KeepStart);
+        let note = || FragmentSpec::changing("note", ContextLayer::Task);
+        let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadBoundary::Model))
+            .with_phase_graph("talk")
+            .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+            .with_opening_fragment(FragmentSpec::changing("brief", ContextLayer::Handover))
+            .with_ask("reply", [said()])
+            .with_ask("note", [note().pin(), said()])
+            .with_tool("look")
+            .with_tool("tick");
+        speaker.compaction.summarizer = Some(Summarizer { role: "scribe".into(), ask: "fold".into() });
         speaker.reply_tokens_max = 200;
-        let mut expert = RoleSpec::new("expert", Scope::model().aged(5_000)).ask("note", [note()]);
-        expert.output = Output::Json(json!({"type": "object"}));
-        expert.unknown = UnknownPolicy::Ask;
-        let coder = RoleSpec::new("coder", Scope::peer_and_work()).ask("note", [note()]);
-        let scribe = RoleSpec::new("scribe", Scope::Fresh).ask("fold", [FragmentSpec::changing("folded", Layer::Task)]);
-        let goal = FieldSpec { name: "goal".into(), form: Form::Text, need: Need::Required };
+        let mut expert = RoleSpec::new("expert", Scope::per_model().with_age_ms_max(5_000)).with_ask("note", [note()]);
+        expert.output = OutputFormat::Json(json!({"type": "object"}));
+        expert.unknown_outcome = UnknownOutcomePolicy::AskOperator;
+        let coder = RoleSpec::new("coder", Scope::per_peer_and_work_item()).with_ask("note", [note()]);
+        let scribe = RoleSpec::new("scribe", Scope::Fresh)
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
+        let goal = HandoverFieldSpec {
+            name: "goal".into(),
+            field_type: HandoverFieldType::Text,
+            presence: HandoverFieldPresence::Required,
+        };
         let spec = FlowSpec::new("all", "every kind of event")
-            .graph(graph())
-            .handover(Schema { kind: "intent".into(), fields: vec![goal], repairs_max: 1 })
-            .role(speaker)
-            .role(expert)
-            .role(coder)
-            .role(scribe)
-            .tool(tool("look", Runs::Host))
-            .tool(tool("tick", Runs::Flow));
+            .with_graph(graph())
+            .with_handover(HandoverSpec { kind: "intent".into(), fields: vec![goal], repairs_max: 1 })
+            .with_role(speaker)
+            .with_role(expert)
+            .with_role(coder)
+            .with_role(scribe)
+            .with_tool(tool("look", ToolRunner::Host))
+            .with_tool(tool("tick", ToolRunner::Flow));
         Self { spec }
     }
 }
 
 /// What an order comes to: `[what, …]`.
-fn obey(view: &View<'_, ()>, order: &Value) -> Option<Step> {
+fn obey(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep> {
     let word = |place: usize| order[place].as_str().unwrap_or_default();
     let number = |place: usize| order[place].as_u64().unwrap_or_default();
     Some(match word(0) {
-        "call" => Step::Call(CallWish::new(word(1), "note").note(order[2].clone())),
-        "talk" => Step::Call(CallWish::new("speaker", "reply")),
-        "code" => {
-            Step::Call(CallWish::new("coder", "note").by(&"arch".into()).with(&word(1).into()).note(order[2].clone()))
-        }
+        "call" => FlowStep::Call(CallRequest::new(word(1), "note").with_metadata(order[2].clone())),
+        "talk" => FlowStep::Call(CallRequest::new("speaker", "reply")),
+        "code" => FlowStep::Call(
+            CallRequest::new("coder", "note")
+                .with_agent(&"arch".into())
+                .with_peer(&word(1).into())
+                .with_metadata(order[2].clone()),
+        ),
         "expert" => {
-            let mut wish = CallWish::new("expert", "note").on(&word(1).into()).note(order[2].clone());
+            let mut wish =
+                CallRequest::new("expert", "note").with_model(&word(1).into()).with_metadata(order[2].clone());
             wish.sample = 1;
-            Step::Call(wish)
+            FlowStep::Call(wish)
         }
-        "say" => Step::Say { text: Speech::New(word(1).to_owned()), by: None, call: None },
-        "end" => Step::EndTurn(Outcome::Done),
-        "fail" => Step::EndTurn(Outcome::Failed { reason: word(1).to_owned() }),
+        "say" => FlowStep::Reply { text: ReplyText::New(word(1).to_owned()), role: None, call: None },
+        "end" => FlowStep::EndTurn(TurnResult::Done),
+        "fail" => FlowStep::EndTurn(TurnResult::Failed { reason: word(1).to_owned() }),
         "go" => {
-            let note =
-                Note { reason: Some("it is time".into()), summary: Some("all is well".into()), ..Note::default() };
+            let note = TransitionNote {
+                reason: Some("it is time".into()),
+                summary: Some("all is well".into()),
+                ..TransitionNote::default()
+            };
             let by = Proposer::Role("speaker".into());
-            Step::Propose { phase: talk(), proposal: Proposal { to: word(1).into(), by, note } }
+            FlowStep::ProposePhase { phase: talk(), proposal: PhaseProposal { to: word(1).into(), by, note } }
         }
         "hand" => {
-            let document = Document::from([
-                ("goal".to_owned(), Field::List(vec![word(1).to_owned()])),
-                ("mood".to_owned(), Field::Text("fine".to_owned())),
+            let document = HandoverDocument::from([
+                ("goal".to_owned(), HandoverFieldValue::List(vec![word(1).to_owned()])),
+                ("mood".to_owned(), HandoverFieldValue::Text("fine".to_owned())),
             ]);
-            Step::Hand { kind: "intent".into(), document, calls: vec![CallId(1)], how: Provenance::Repaired }
+            FlowStep::MakeHandover {
+                kind: "intent".into(),
+                document,
+                calls: vec![CallId(1)],
+                provenance: HandoverProvenance::Repaired,
+            }
         }
-        "ask" => Step::AskHandover("intent".into()),
-        "note" => Step::Note { kind: word(1).to_owned(), value: order[2].clone() },
-        "run" => Step::RunTool { tool: word(1).into(), arguments: json!({"n": 1}), agent: Some("ann".into()) },
-        "timer" => Step::SetTimer { name: word(1).to_owned(), after_ms: number(2) },
-        "stop" => Step::StopTimer { name: word(1).to_owned() },
-        "post" => Step::Post {
+        "ask" => FlowStep::RequestHandover("intent".into()),
+        "note" => FlowStep::RecordFact { kind: word(1).to_owned(), value: order[2].clone() },
+        "run" => FlowStep::RunTool { tool: word(1).into(), arguments: json!({"n": 1}), agent: Some("ann".into()) },
+        "timer" => FlowStep::SetTimer { name: word(1).to_owned(), after_ms: number(2) },
+        "stop" => FlowStep::StopTimer { name: word(1).to_owned() },
+        "post" => FlowStep::Send {
             from: "pm".into(),
             to: word(1).into(),
-            lane: Lane::Urgent,
+            priority: MessagePriority::Urgent,
             topic: "story".into(),
             text: word(2).to_owned(),
-            answers: view.session.next_mail(&word(1).into()).map(|mail| mail.message),
+            in_reply_to: view.session.next_inbox_message(&word(1).into()).map(|mail| mail.message),
         },
-        "take" => Step::Take { agent: word(1).into() },
-        "lease" => Step::Lease { agent: word(1).into(), work: order[2].as_str().map(Into::into) },
-        "forget" => Step::Forget { wish: CallWish::new(word(1), "note"), reason: "a new start".to_owned() },
-        "cancel" => Step::Cancel { call: *view.session.calls.keys().next()?, reason: "not wanted".to_owned() },
-        "title" => Step::Title(word(1).to_owned()),
-        "close" => Step::Close { reason: word(1).to_owned() },
+        "take" => FlowStep::Receive { agent: word(1).into() },
+        "lease" => FlowStep::AssignWork { agent: word(1).into(), work: order[2].as_str().map(Into::into) },
+        "forget" => {
+            FlowStep::ResetThread { request: CallRequest::new(word(1), "note"), reason: "a new start".to_owned() }
+        }
+        "cancel" => {
+            FlowStep::CancelCall { call: *view.session.open_calls.keys().next()?, reason: "not wanted".to_owned() }
+        }
+        "title" => FlowStep::SetTitle(word(1).to_owned()),
+        "close" => FlowStep::CloseSession { reason: word(1).to_owned() },
         _ => return None,
     })
 }
@@ -157,58 +186,68 @@ impl Flow for All {
         &self.spec
     }
 
-    fn react(&self, view: &View<'_, ()>, event: &Recorded) -> Vec<Step> {
+    fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
         match &event.event {
             Event::TurnStarted { .. } => {
-                let turn = view.session.turn.as_ref().expect("a turn has begun");
-                let texts = turn.messages.iter().map(|waiting| view.text(waiting.text));
+                let turn = view.session.current_turn.as_ref().expect("a turn has begun");
+                let texts = turn.messages.iter().map(|waiting| view.read_text(waiting.text));
                 let orders = texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default());
                 orders.filter_map(|order| obey(view, &order)).collect()
             }
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
-                let text = Speech::Stored(answered.text);
-                let call = view.about.call.as_ref();
+                let text = ReplyText::Stored(answered.text);
+                let call = view.subject.call.as_ref();
                 let by = call.map(|call| call.role.clone());
-                let mut steps = vec![Step::Say { text, by, call: call.map(|call| call.call) }];
-                if view.session.calls.is_empty() && view.session.deferred.is_empty() && view.session.turn.is_some() {
-                    steps.push(Step::EndTurn(Outcome::Done));
+                let mut steps = vec![FlowStep::Reply { text, role: by, call: call.map(|call| call.call) }];
+                if view.session.open_calls.is_empty()
+                    && view.session.deferred_calls.is_empty()
+                    && view.session.current_turn.is_some()
+                {
+                    steps.push(FlowStep::EndTurn(TurnResult::Done));
                 }
                 steps
             }
-            Event::CallFailed { next: Next::GiveUp, failure, .. } if view.about.turn.is_some() => {
-                vec![Step::EndTurn(Outcome::Failed { reason: failure.to_string() })]
+            Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } if view.subject.turn.is_some() => {
+                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
             }
-            Event::ToolOpened(opened) if opened.tool == "tick" => {
-                vec![Step::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text: "tock".into() }]
+            Event::ToolRunOpened(opened) if opened.tool == "tick" => {
+                vec![FlowStep::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text: "tock".into() }]
             }
             _ => Vec::new(),
         }
     }
 
-    fn fragment(&self, view: &View<'_, ()>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, ()>,
+        asking: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
         match name.as_str() {
-            "instruction" => words(format!("be {}", asking.wish.role)),
-            "brief" => match view.session.handover("intent") {
-                Some(intent) => Rendered::New {
-                    text: intent.text("goal").unwrap_or("none").to_owned(),
-                    source: Source::Handover(intent.id),
+            "instruction" => template_text(format!("be {}", asking.call_request.role)),
+            "brief" => match view.session.latest_handover("intent") {
+                Some(intent) => RenderedFragment::New {
+                    text: intent.text_field("goal").unwrap_or("none").to_owned(),
+                    source: FragmentSource::Handover(intent.id),
                     why: "what was handed over".into(),
                 },
-                None => Rendered::Out("nothing was handed over".into()),
+                None => RenderedFragment::Omitted("nothing was handed over".into()),
             },
-            "said" => user_message(view),
-            "note" => words(asking.wish.note.as_str().unwrap_or("nothing")),
+            "said" => latest_user_message(view),
+            "note" => template_text(asking.call_request.metadata.as_str().unwrap_or("nothing")),
             "folded" => {
-                let folded = asking.folding.map(|folding| folding.entries.as_slice()).unwrap_or_default();
-                words(format!("{} messages", folded.len()))
+                let folded = asking.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
+                template_text(format!("{} messages", folded.len()))
             }
-            _ => words(asking.folding.and_then(|folding| folding.summary.clone()).unwrap_or_else(|| "cut".into())),
+            _ => template_text(
+                asking.compacted.and_then(|folding| folding.summary.clone()).unwrap_or_else(|| "cut".into()),
+            ),
         }
     }
 }
 
-fn order(stage: &mut Stage, orders: &Value) {
-    stage.say(&orders.to_string());
+fn order(stage: &mut SessionHarness, orders: &Value) {
+    stage.send_message(&orders.to_string());
 }
 
 fn long() -> String {
@@ -216,18 +255,18 @@ fn long() -> String {
 }
 
 /// Makes every kind of event happen at least once.
-pub fn play_all() -> Stage {
+pub fn play_all() -> SessionHarness {
     let opened = SessionOpened {
         format: 1,
         session: "golden".into(),
         flow: "all".into(),
         title: Some("every kind".into()),
-        busy: Busy::Coalesce,
+        mid_turn_policy: MidTurnPolicy::Coalesce,
         settings: json!({"depth": 2}),
-        cast: std::collections::BTreeMap::new(),
+        model_overrides: std::collections::BTreeMap::new(),
     };
-    let mut stage = Stage::open_as(All::new(), opened);
-    stage.window(1_024);
+    let mut stage = SessionHarness::open_session(All::new(), opened);
+    stage.set_window(1_024);
     calls(&mut stage);
     tools(&mut stage);
     phases(&mut stage);
@@ -238,57 +277,72 @@ pub fn play_all() -> Stage {
     stage
 }
 
-fn calls(stage: &mut Stage) {
-    let keyed = Input::Message {
+fn calls(stage: &mut SessionHarness) {
+    let keyed = SessionInput::Message {
         text: json!([["call", "speaker", "one"], ["call", "speaker", "two"], ["call", "nobody", ""]]).to_string(),
-        key: Some("k-1".into()),
-        busy: None,
+        idempotency_key: Some("k-1".into()),
+        mid_turn_policy: None,
         images: Vec::new(),
     };
-    stage.give(keyed);
-    stage.fail("speaker", FailureKind::Network);
-    let usage = Some(Usage { input: 100, output: 9, cached: 64, reasoning: 4, ..Usage::default() });
-    let full = Reply {
+    stage.apply_input(keyed);
+    stage.fail_call("speaker", FailureKind::Network);
+    let usage = Some(TokenUsage {
+        input_tokens: 100,
+        output_tokens: 9,
+        cached_tokens: 64,
+        reasoning_tokens: 4,
+        ..TokenUsage::default()
+    });
+    let full = ModelReply {
         text: "hello".into(),
         reasoning: "hm".into(),
         tool_calls: Vec::new(),
-        stop: Stop::Length,
+        stop_reason: StopReason::Length,
         usage,
-        sent_back: None,
-        seal: None,
+        rejected_usage: None,
+        vendor_state: None,
     };
-    stage.reply("speaker", full);
-    let (call, attempt) = stage.open_call("speaker");
-    let reply = Reply { text: "again".into(), ..Reply::default() };
-    stage.give(Input::Answer { call, attempt, reply, cost_microusd: None, ms: 3 });
+    stage.reply_to_call("speaker", full);
+    let (call, attempt) = stage.oldest_open_call("speaker");
+    let reply = ModelReply { text: "again".into(), ..ModelReply::default() };
+    stage.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 3 });
     order(stage, &json!([["expert", "bee", "a question"]]));
-    stage.crash();
-    let call = stage.session().last.call;
-    stage.command(Command::Resolve { call, how: Resolution::Retry }).crash();
-    stage.command(Command::Resolve { call, how: Resolution::Fail });
+    stage.crash_and_recover();
+    let call = stage.session().last_ids.call;
+    stage.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Retry }).crash_and_recover();
+    stage.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Fail });
     order(stage, &json!([["call", "speaker", "slow"], ["call", "speaker", "waits"]]));
-    let (call, attempt) = stage.open_call("speaker");
-    let limited = Failure { retry_after_ms: Some(900), ..Failure::new(FailureKind::RateLimit, "slow down") };
-    stage.give(Input::Failure { call, attempt, failure: limited }).command(Command::Cancel);
-    let reply = Reply { text: "too late".into(), ..Reply::default() };
-    stage.give(Input::Answer { call, attempt: 2, reply, cost_microusd: Some(4), ms: 9 });
+    let (call, attempt) = stage.oldest_open_call("speaker");
+    let limited = CallFailure { retry_after_ms: Some(900), ..CallFailure::new(FailureKind::RateLimit, "slow down") };
+    stage
+        .apply_input(SessionInput::CallFailure { call, attempt, failure: limited })
+        .run_command(OperatorCommand::Cancel);
+    let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
+    stage.apply_input(SessionInput::Answer { call, attempt: 2, reply, cost_microusd: Some(4), duration_ms: 9 });
 }
 
-fn tools(stage: &mut Stage) {
+fn tools(stage: &mut SessionHarness) {
     order(stage, &json!([["run", "look"], ["call", "speaker", "use tools"]]));
     let wish = |id: &str, name: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": id}) };
     let tool_calls = vec![wish("a", "look"), wish("b", "tick"), wish("c", "sing")];
-    stage.reply("speaker", Reply { tool_calls, stop: Stop::Tools, ..Reply::default() });
-    stage.tool("look", Err("nothing there")).tool("look", Ok("two files"));
-    stage.answer("speaker", "two files");
+    stage.reply_to_call(
+        "speaker",
+        ModelReply { tool_calls, stop_reason: StopReason::ToolCalls, ..ModelReply::default() },
+    );
+    stage.finish_tool("look", Err("nothing there")).finish_tool("look", Ok("two files"));
+    stage.answer_call("speaker", "two files");
     order(
         stage,
         &json!([["call", "speaker", "look again"], ["timer", "bell", 50], ["timer", "other", 5000], ["stop", "other"]]),
     );
-    stage.wants_tool("speaker", "look", json!({})).pass(60).crash().answer("speaker", "gone");
+    stage
+        .answer_with_tool_call("speaker", "look", json!({}))
+        .advance_and_tick(60)
+        .crash_and_recover()
+        .answer_call("speaker", "gone");
 }
 
-fn phases(stage: &mut Stage) {
+fn phases(stage: &mut SessionHarness) {
     order(
         stage,
         &json!([
@@ -301,17 +355,17 @@ fn phases(stage: &mut Stage) {
             ["end"]
         ]),
     );
-    stage.command(Command::Grant { phase: talk(), to: "end".into() });
-    stage.command(Command::Propose { phase: talk(), to: "end".into(), reason: Some("enough".into()) });
-    stage.command(Command::Propose { phase: talk(), to: "draft".into(), reason: None });
-    stage.command(Command::RollBack { phase: talk(), visit: 1 });
+    stage.run_command(OperatorCommand::Grant { phase: talk(), to: "end".into() });
+    stage.run_command(OperatorCommand::Propose { phase: talk(), to: "end".into(), reason: Some("enough".into()) });
+    stage.run_command(OperatorCommand::Propose { phase: talk(), to: "draft".into(), reason: None });
+    stage.run_command(OperatorCommand::RollBack { phase: talk(), visit: 1 });
     for _ in 0..6 {
         order(stage, &json!([["call", "speaker", "again"]]));
-        stage.answer("speaker", "yes");
+        stage.answer_call("speaker", "yes");
     }
 }
 
-fn agents(stage: &mut Stage) {
+fn agents(stage: &mut SessionHarness) {
     order(
         stage,
         &json!([
@@ -320,52 +374,52 @@ fn agents(stage: &mut Stage) {
             ["post", "ann", "soon"],
             ["take", "ann"],
             ["take", "bob"],
-            ["note", "mood", {"is": ["fine", 1, null]}],
+            ["note", "mood", {"type": ["fine", 1, null]}],
             ["code", "ann", "review this"],
             ["lease", "ann", null],
             ["code", "ann", "and that"],
             ["title", "agents"],
         ]),
     );
-    stage.answer("coder", "good").answer("coder", "good too");
+    stage.answer_call("coder", "good").answer_call("coder", "good too");
     order(stage, &json!([["end"], ["code", "bob", "beside the turns"]]));
     order(stage, &json!([["cancel"], ["say", "no more"], ["fail", "on purpose"]]));
 }
 
-fn compaction(stage: &mut Stage) {
+fn compaction(stage: &mut SessionHarness) {
     for _ in 0..6 {
         order(stage, &json!([["talk", "tell me more"]]));
-        if stage.open_roles() == ["scribe"] {
-            stage.answer("scribe", "they talked");
+        if stage.open_call_roles() == ["scribe"] {
+            stage.answer_call("scribe", "they talked");
         }
-        stage.answer("speaker", &long());
+        stage.answer_call("speaker", &long());
     }
     order(stage, &json!([["talk", "use tools"]]));
-    stage.answer("scribe", "they talked more");
+    stage.answer_call("scribe", "they talked more");
     for _ in 0..4 {
-        stage.wants_tool("speaker", "look", json!({"deep": true})).tool("look", Ok(&long()));
-        if stage.open_roles() == ["scribe"] {
-            stage.fail("scribe", FailureKind::Refused);
+        stage.answer_with_tool_call("speaker", "look", json!({"deep": true})).finish_tool("look", Ok(&long()));
+        if stage.open_call_roles() == ["scribe"] {
+            stage.fail_call("scribe", FailureKind::Refused);
         }
     }
-    stage.answer("speaker", "enough");
-    stage.command(Command::Forget { role: "speaker".into(), agent: None, peer: None });
+    stage.answer_call("speaker", "enough");
+    stage.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
     order(stage, &json!([["forget", "speaker"], ["call", "speaker", "who am I?"]]));
-    let busy = Some(Busy::Interrupt);
-    stage.give(Input::Message {
+    let busy = Some(MidTurnPolicy::Interrupt);
+    stage.apply_input(SessionInput::Message {
         text: json!([["call", "speaker", "never mind"]]).to_string(),
-        key: None,
-        busy,
+        idempotency_key: None,
+        mid_turn_policy: busy,
         images: Vec::new(),
     });
-    stage.answer("speaker", "fine");
+    stage.answer_call("speaker", "fine");
     order(stage, &json!([["call", "speaker", long().repeat(6)]]));
 }
 
-fn ending(stage: &mut Stage) {
-    stage.command(Command::Rename { title: "the end".into() });
+fn ending(stage: &mut SessionHarness) {
+    stage.run_command(OperatorCommand::Rename { title: "the end".into() });
     order(stage, &json!([["end"], ["call", "speaker", "beside"], ["timer", "never", 99_999]]));
-    stage.wants_tool("speaker", "look", json!({}));
+    stage.answer_with_tool_call("speaker", "look", json!({}));
     order(stage, &json!([["call", "expert", "last words"], ["close", "all is said"]]));
-    stage.answer("expert", "{}");
+    stage.answer_call("expert", "{}");
 }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use segue_core::codec;
-use segue_core::decide::{Command, Input};
-use segue_core::event::{Event, Recorded};
-use segue_core::flow::Rules;
-use segue_core::ids::{CallId, Millis, Seq};
-use segue_core::prompt::{Failure, FailureKind, Image, Media, Reply, Usage};
-use segue_core::session::State;
-use segue_testkit::Stage;
-use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
+use segue_core::decide::{OperatorCommand, SessionInput};
+use segue_core::event::{Event, RecordedEvent};
+use segue_core::flow::DynFlow;
+use segue_core::ids::{CallId, Seq, UnixMillis};
+use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
+use segue_core::session::SessionState;
+use segue_testkit::SessionHarness;
+use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTeam};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
@@ -24,139 +24,201 @@ use super::{commanded, project};
 /// A journal of format 1: its name, the rules it was written by, and the play that wrote it.
 struct Golden {
     name: &'static str,
-    rules: fn() -> Box<dyn Rules>,
-    play: fn() -> Stage,
+    rules: fn() -> Box<dyn DynFlow>,
+    play: fn() -> SessionHarness,
 }
 
 const FORMAT_1: [Golden; 12] = [
-    Golden { name: "concierge", rules: || Box::new(Concierge::new()), play: concierge },
-    Golden { name: "nodes", rules: || Box::new(Nodes::new()), play: nodes },
-    Golden { name: "project", rules: || Box::new(Project::new()), play: project },
-    Golden { name: "team", rules: || Box::new(Team::new()), play: team },
+    Golden { name: "concierge", rules: || Box::new(MiniConcierge::new()), play: concierge },
+    Golden { name: "nodes", rules: || Box::new(MiniNodes::new()), play: nodes },
+    Golden { name: "project", rules: || Box::new(MiniProject::new()), play: project },
+    Golden { name: "team", rules: || Box::new(MiniTeam::new()), play: team },
     Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
     Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
-    Golden { name: "vendors", rules: || Box::new(Concierge::new()), play: vendors },
-    Golden { name: "again", rules: || Box::new(Concierge::new()), play: again },
-    Golden { name: "outcomes", rules: || Box::new(Project::new()), play: outcomes },
-    Golden { name: "weights", rules: || Box::new(Concierge::new()), play: weights },
-    Golden { name: "cancelled", rules: || Box::new(Concierge::new()), play: cancelled },
-    Golden { name: "copied", rules: || Box::new(Team::new()), play: copied },
+    Golden { name: "vendors", rules: || Box::new(MiniConcierge::new()), play: vendors },
+    Golden { name: "again", rules: || Box::new(MiniConcierge::new()), play: again },
+    Golden { name: "outcomes", rules: || Box::new(MiniProject::new()), play: outcomes },
+    Golden { name: "weights", rules: || Box::new(MiniConcierge::new()), play: weights },
+    Golden { name: "cancelled", rules: || Box::new(MiniConcierge::new()), play: cancelled },
+    Golden { name: "copied", rules: || Box::new(MiniTeam::new()), play: copied },
 ];
 
-fn concierge() -> Stage {
-    let mut stage = Stage::open(Concierge::new());
-    stage.say("which way?").answer("expert", "left").fail("expert", FailureKind::Overload).crash();
-    stage.fail("expert", FailureKind::Refused).answer("expert", "straight");
-    stage.answer("mapper", "two ways").answer("speaker", "Left or straight?");
-    stage.say("home by six").answer("speaker", "Then left.").answer("speaker", "<<<HANDOVER>>>\ngoal: home\n<<<END>>>");
-    stage.say("why left?").answer("speaker", "It is short.");
-    stage.cast("speaker", "dog");
-    stage.say("and now?").answer("speaker", "Go.");
+fn concierge() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniConcierge::new());
+    stage
+        .send_message("which way?")
+        .answer_call("expert", "left")
+        .fail_call("expert", FailureKind::Overload)
+        .crash_and_recover();
+    stage.fail_call("expert", FailureKind::Refused).answer_call("expert", "straight");
+    stage.answer_call("mapper", "two ways").answer_call("speaker", "Left or straight?");
+    stage
+        .send_message("home by six")
+        .answer_call("speaker", "Then left.")
+        .answer_call("speaker", "<<<HANDOVER>>>\ngoal: home\n<<<END>>>");
+    stage.send_message("why left?").answer_call("speaker", "It is short.");
+    stage.assign_model("speaker", "dog");
+    stage.send_message("and now?").answer_call("speaker", "Go.");
     stage
 }
 
 /// A turn that failed and was tried again.
-fn again() -> Stage {
-    let mut stage = Stage::open(Concierge::new());
-    stage.say("which way?").answer("expert", "left").answer("expert", "right").answer("expert", "straight");
-    stage.answer("mapper", "three ways").fail("speaker", FailureKind::Refused).command(Command::Retry);
-    stage.answer("speaker", "Left.");
+fn again() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniConcierge::new());
+    stage
+        .send_message("which way?")
+        .answer_call("expert", "left")
+        .answer_call("expert", "right")
+        .answer_call("expert", "straight");
+    stage
+        .answer_call("mapper", "three ways")
+        .fail_call("speaker", FailureKind::Refused)
+        .run_command(OperatorCommand::Retry);
+    stage.answer_call("speaker", "Left.");
     stage
 }
 
 /// Calls that were stopped: not begun, under way and heard of after all, under way and never heard of again.
-fn cancelled() -> Stage {
-    let mut stage = Stage::open(Concierge::new());
-    stage.say("which way?").answer("expert", "left").fail("expert", FailureKind::Overload).command(Command::Cancel);
-    let reply = Reply { text: "too late".into(), ..Reply::default() };
-    stage.give(Input::Answer { call: CallId(3), attempt: 1, reply, cost_microusd: Some(10), ms: 5 });
-    stage.say("well?").command(Command::Cancel);
-    let failure = Failure::new(FailureKind::Network, "cut off");
-    stage.give(Input::Failure { call: CallId(4), attempt: 1, failure });
-    stage.say("and now?").command(Command::Cancel);
+fn cancelled() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniConcierge::new());
+    stage
+        .send_message("which way?")
+        .answer_call("expert", "left")
+        .fail_call("expert", FailureKind::Overload)
+        .run_command(OperatorCommand::Cancel);
+    let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
+    stage.apply_input(SessionInput::Answer {
+        call: CallId(3),
+        attempt: 1,
+        reply,
+        cost_microusd: Some(10),
+        duration_ms: 5,
+    });
+    stage.send_message("well?").run_command(OperatorCommand::Cancel);
+    let failure = CallFailure::new(FailureKind::Network, "cut off");
+    stage.apply_input(SessionInput::CallFailure { call: CallId(4), attempt: 1, failure });
+    stage.send_message("and now?").run_command(OperatorCommand::Cancel);
     stage
 }
 
-fn nodes() -> Stage {
-    let mut stage = Stage::open(Nodes::new());
-    stage.say("plan meals").answer("understand", "ok").answer("think", "{\"steps\": 2}");
-    stage.answer("act", "rice beans").answer("act", "a b c d e f g").answer("reply", "Rice?");
-    stage.answer("summarize", "1 2 3 4 5 6 7 8 9").say("no rice").answer("understand", "ok").answer("think", "none");
-    stage.answer("reply", "Beans.").fail("summarize", FailureKind::Refused);
+fn nodes() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniNodes::new());
+    stage.send_message("plan meals").answer_call("understand", "ok").answer_call("think", "{\"steps\": 2}");
+    stage.answer_call("act", "rice beans").answer_call("act", "a b c d e f g").answer_call("reply", "Rice?");
+    stage
+        .answer_call("summarize", "1 2 3 4 5 6 7 8 9")
+        .send_message("no rice")
+        .answer_call("understand", "ok")
+        .answer_call("think", "none");
+    stage.answer_call("reply", "Beans.").fail_call("summarize", FailureKind::Refused);
     stage
 }
 
-fn project() -> Stage {
-    let mut stage = Stage::open(Project::new());
-    stage.say("build it").answer("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
-    stage.wants_tool("worker", "look", json!({"at": "src"})).wants_tool("worker", "complete", json!({}));
-    stage.tool("look", Ok("two files")).answer("worker", "bob is done");
-    stage.wants_tool("worker", "complete", json!({})).answer("worker", "ann is done");
-    stage.answer("router", r#"{"agents": [], "phase": "end"}"#);
-    stage.command(Command::RollBack { phase: project::work(), visit: 1 });
-    stage.answer("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
-    stage.wants_tool("worker", "complete", json!({})).answer("worker", "done again");
-    stage.command(Command::Grant { phase: project::work(), to: "end".into() });
-    stage.answer("router", r#"{"agents": [], "phase": "end"}"#);
+fn project() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniProject::new());
+    stage.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
+    stage.answer_with_tool_call("worker", "look", json!({"at": "src"})).answer_with_tool_call(
+        "worker",
+        "complete",
+        json!({}),
+    );
+    stage.finish_tool("look", Ok("two files")).answer_call("worker", "bob is done");
+    stage.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "ann is done");
+    stage.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
+    stage.run_command(OperatorCommand::RollBack { phase: project::work(), visit: 1 });
+    stage.answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    stage.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "done again");
+    stage.run_command(OperatorCommand::Grant { phase: project::work(), to: "end".into() });
+    stage.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
     stage
 }
 
 /// Tools that did not do what was asked, with models told so.
-fn outcomes() -> Stage {
-    let mut stage = Stage::open(Project::new());
-    stage.say("build it").answer("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
-    stage.wants_tool("worker", "look", json!({"at": "src"})).tool("look", Err("no such folder"));
-    stage.wants_tool("worker", "look", json!({"at": "."})).tool("look", Ok("two files"));
-    stage.wants_tool("worker", "guess", json!({})).answer("worker", "ann gave up");
+fn outcomes() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniProject::new());
+    stage.send_message("build it").answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    stage.answer_with_tool_call("worker", "look", json!({"at": "src"})).finish_tool("look", Err("no such folder"));
+    stage.answer_with_tool_call("worker", "look", json!({"at": "."})).finish_tool("look", Ok("two files"));
+    stage.answer_with_tool_call("worker", "guess", json!({})).answer_call("worker", "ann gave up");
     stage
 }
 
 /// Vendors that count more tokens than we do, one of them after it sent an answer back.
-fn weights() -> Stage {
-    let mut stage = Stage::open(Concierge::new());
-    stage.say(&format!("which way? {}", "word ".repeat(600)));
-    let input = |input| Some(Usage { input, output: 9, ..Usage::default() });
-    let told = |text: &str, usage, sent_back| Reply { text: text.into(), usage, sent_back, ..Reply::default() };
-    stage.reply("expert", told("left", input(900), None)).reply("expert", told("right", input(1_900), input(900)));
-    stage.answer("expert", "straight").answer("mapper", "three ways").reply("speaker", told("Left.", input(990), None));
-    stage.say("and then?").answer("speaker", "Right.");
+fn weights() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniConcierge::new());
+    stage.send_message(&format!("which way? {}", "word ".repeat(600)));
+    let input = |input| Some(TokenUsage { input_tokens: input, output_tokens: 9, ..TokenUsage::default() });
+    let told = |text: &str, usage, sent_back| ModelReply {
+        text: text.into(),
+        usage,
+        rejected_usage: sent_back,
+        ..ModelReply::default()
+    };
+    stage
+        .reply_to_call("expert", told("left", input(900), None))
+        .reply_to_call("expert", told("right", input(1_900), input(900)));
+    stage
+        .answer_call("expert", "straight")
+        .answer_call("mapper", "three ways")
+        .reply_to_call("speaker", told("Left.", input(990), None));
+    stage.send_message("and then?").answer_call("speaker", "Right.");
     stage
 }
 
-fn team() -> Stage {
-    let mut stage = Stage::open(Team::new());
-    stage.say("story-1 to ann").say("story-2 to bob").say("fact to ann");
-    stage.answer("coder", "plan one?").answer("architect", "change it").crash();
-    stage.answer("coder", "plan bob?").answer("architect", "fine, bob").answer("coder", "plan two?");
-    stage.answer("architect", "good").answer("coder", "done").answer("coder", "done").say("story-3 to ann");
+fn team() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniTeam::new());
+    stage.send_message("story-1 to ann").send_message("story-2 to bob").send_message("fact to ann");
+    stage.answer_call("coder", "plan one?").answer_call("architect", "change it").crash_and_recover();
+    stage.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").answer_call("coder", "plan two?");
+    stage
+        .answer_call("architect", "good")
+        .answer_call("coder", "done")
+        .answer_call("coder", "done")
+        .send_message("story-3 to ann");
     stage
 }
 
 /// A copy made by hand while agents were at work, taken up later.
-fn copied() -> Stage {
-    let mut stage = Stage::open(Team::new());
-    stage.say("story-1 to ann").say("story-2 to bob").answer("coder", "plan one?").fail("coder", FailureKind::Overload);
-    let mut copy = stage.copy_by_hand_at(stage.journal().len());
-    copy.crash().answer("coder", "plan bob?").answer("architect", "good").answer("architect", "fine, bob");
+fn copied() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniTeam::new());
+    stage
+        .send_message("story-1 to ann")
+        .send_message("story-2 to bob")
+        .answer_call("coder", "plan one?")
+        .fail_call("coder", FailureKind::Overload);
+    let mut copy = stage.fork_deferred_at(stage.journal().len());
+    copy.crash_and_recover()
+        .answer_call("coder", "plan bob?")
+        .answer_call("architect", "good")
+        .answer_call("architect", "fine, bob");
     copy
 }
 
 /// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
-fn vendors() -> Stage {
-    let mut stage = Stage::open(Concierge::new());
-    stage.fallback("speaker", "spare");
-    let images = vec![Image { media: Media::Png, data: "aWk=".into() }];
-    stage.give(Input::Message { text: "what is this?".into(), key: None, busy: None, images });
-    stage.answer("expert", "a dog").answer("expert", "a cat").answer("expert", "a dog").answer("mapper", "two views");
-    stage.fail("speaker", FailureKind::BadKey);
+fn vendors() -> SessionHarness {
+    let mut stage = SessionHarness::open(MiniConcierge::new());
+    stage.set_fallback_model("speaker", "spare");
+    let images = vec![PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() }];
+    stage.apply_input(SessionInput::Message {
+        text: "what is this?".into(),
+        idempotency_key: None,
+        mid_turn_policy: None,
+        images,
+    });
+    stage
+        .answer_call("expert", "a dog")
+        .answer_call("expert", "a cat")
+        .answer_call("expert", "a dog")
+        .answer_call("mapper", "two views");
+    stage.fail_call("speaker", FailureKind::InvalidApiKey);
     let (text, seal) = ("A dog.".into(), Some("{\"acme\":1}".into()));
-    stage.reply("speaker", Reply { text, seal, ..Reply::default() });
+    stage.reply_to_call("speaker", ModelReply { text, vendor_state: seal, ..ModelReply::default() });
     for turn in 0..6 {
-        stage.say(&format!("and number {turn}? {}", "word ".repeat(400)));
+        stage.send_message(&format!("and number {turn}? {}", "word ".repeat(400)));
         if turn == 5 {
-            stage.fail("speaker", FailureKind::ContextTooLong);
+            stage.fail_call("speaker", FailureKind::ContextTooLong);
         }
-        stage.answer("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
+        stage.answer_call("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
     }
     stage
 }
@@ -179,25 +241,25 @@ fn write_if_new(golden: &Golden) {
         return;
     }
     let stage = (golden.play)();
-    fs::write(place(golden.name, ".jsonl"), stage.journal_lines()).expect("the folder can be written to");
-    let state = State::fold(&*(golden.rules)(), stage.journal());
+    fs::write(place(golden.name, ".jsonl"), stage.journal_json_lines()).expect("the folder can be written to");
+    let state = SessionState::fold(&*(golden.rules)(), stage.journal());
     fs::write(place(golden.name, ".state.txt"), summary(&state)).expect("the folder can be written to");
 }
 
 /// A line's place, time and event, the last as it was written.
-fn parts(line: &str) -> (Seq, Millis, &str) {
+fn parts(line: &str) -> (Seq, UnixMillis, &str) {
     let frame: Value = serde_json::from_str(line).expect("a line is JSON");
     let number = |name: &str| frame[name].as_u64().expect("a line has its place and time");
     let (_, event) = line.split_once(r#""event":"#).expect("a line has an event");
     let event = event.strip_suffix('}').expect("and nothing after it");
-    (Seq(number("seq")), Millis(number("at")), event)
+    (Seq(number("seq")), UnixMillis(number("at")), event)
 }
 
-fn journal(text: &str) -> Vec<Recorded> {
+fn journal(text: &str) -> Vec<RecordedEvent> {
     let read = |line: &str| {
         let (seq, at, event) = parts(line);
-        let recorded = codec::decode(seq, at, event.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{line}"));
-        let written = codec::encode(&recorded.event);
+        let recorded = codec::decode_event(seq, at, event.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{line}"));
+        let written = codec::encode_event(&recorded.event);
         assert_eq!(String::from_utf8_lossy(&written), event, "what is read is written the same");
         recorded
     };
@@ -205,52 +267,59 @@ fn journal(text: &str) -> Vec<Recorded> {
 }
 
 /// The state in a few lines that mean something to a reader.
-fn summary(state: &State) -> String {
+fn summary(state: &SessionState) -> String {
     let session = &state.session;
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("a string takes everything");
-    line(format!("seq {} at {}", session.seq, session.at.0));
-    line(format!("id {:?} title {:?} busy {:?} closed {:?}", session.id, session.title, session.busy, session.closed));
-    line(format!("turn {:?} queue {}", session.turn.as_ref().map(|turn| turn.id), session.queue.len()));
-    line(format!("last {:?}", session.last));
-    for (call, open) in &session.calls {
+    line(format!("seq {} at {}", session.last_seq, session.last_event_at.0));
+    line(format!(
+        "id {:?} title {:?} busy {:?} closed {:?}",
+        session.id, session.title, session.mid_turn_policy, session.closed_reason
+    ));
+    line(format!(
+        "turn {:?} queue {}",
+        session.current_turn.as_ref().map(|turn| turn.id),
+        session.queued_messages.len()
+    ));
+    line(format!("last {:?}", session.last_ids));
+    for (call, open) in &session.open_calls {
         line(format!("call {call} of {} try {} {:?}", open.opened.role, open.attempt, open.status));
     }
     for (id, thread) in &session.threads {
         let (entries, tokens, digest) = (thread.entries.len(), thread.tokens, thread.digest);
         line(format!("thread {id} of {} {entries} entries {tokens} tokens {digest}", thread.slot.role));
     }
-    for (key, stand) in &session.phases {
-        let now = &stand.now;
+    for (key, stand) in &session.phase_graphs {
+        let now = &stand.state;
         line(format!(
             "phase {key}: {} visit {} turns {} gates {:?}",
-            now.current, now.visit, now.turns, now.open_gates
+            now.current, now.visit, now.turns_started, now.open_gates
         ));
     }
-    for (agent, work) in &session.leases {
+    for (agent, work) in &session.work_assignments {
         line(format!("{agent} works on {work}"));
     }
     for (agent, inbox) in &session.inboxes {
         line(format!("{agent} has {} letters", inbox.len()));
     }
     for handover in &*session.handovers {
-        line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.how));
+        line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.provenance));
     }
-    for (model, weight) in session.weights.iter().filter(|(_, weight)| !weight.is_even()) {
+    for (model, weight) in session.token_ratios.iter().filter(|(_, weight)| !weight.is_unity()) {
         line(format!("a token weighs {} with {model}", weight.permille()));
     }
     let timers: Vec<&str> = session.timers.values().map(|timer| timer.name.as_str()).collect();
-    line(format!("timers {timers:?} resets {:?}", session.resets.values().collect::<Vec<_>>()));
+    line(format!("timers {timers:?} resets {:?}", session.slot_resets.values().collect::<Vec<_>>()));
     let total = session.ledger.total;
     line(format!(
         "answered {} failed {} unknown {} late {} in {} out {} cost {:?}",
-        total.answered,
-        total.failed,
-        total.unknown,
-        total.late,
-        total.input,
-        total.output,
-        total.cost()
+        total.answered_calls,
+        total.failed_attempts,
+        total.unknown_attempts,
+        total.late_answers,
+        total.input_tokens,
+        total.output_tokens,
+        total.exact_cost_microusd()
     ));
     out
 }
@@ -261,7 +330,7 @@ fn every_golden_journal_is_read_written_the_same_and_folds_to_the_state_it_had()
         let journal = journal(&found(&place(golden.name, ".jsonl")));
         assert!(journal.iter().enumerate().all(|(n, recorded)| recorded.seq.0 == n as u64 + 1), "{}", golden.name);
         let rules = (golden.rules)();
-        let state = State::fold(&*rules, &journal);
+        let state = SessionState::fold(&*rules, &journal);
         assert_eq!(summary(&state), found(&place(golden.name, ".state.txt")), "{}", golden.name);
         let snapshot = codec::encode_snapshot(&*rules, &state).expect("a state can be written down");
         assert!(codec::decode_snapshot(&*rules, &snapshot).is_some_and(|read| read.session == state.session));
@@ -287,41 +356,41 @@ fn kind(event: &Event) -> &'static str {
         Event::SessionForked { .. } => "session_forked",
         Event::SessionRenamed { .. } => "session_renamed",
         Event::SessionClosed { .. } => "session_closed",
-        Event::MessageReceived(_) => "message_received",
-        Event::MessagePosted(_) => "message_posted",
-        Event::MessageTaken { .. } => "message_taken",
+        Event::UserMessageReceived(_) => "user_message_received",
+        Event::AgentMessageSent(_) => "agent_message_sent",
+        Event::AgentMessageReceived { .. } => "agent_message_received",
         Event::TurnStarted { .. } => "turn_started",
-        Event::Said(_) => "said",
+        Event::ReplySent(_) => "said",
         Event::TurnEnded { .. } => "turn_ended",
         Event::CallOpened(_) => "call_opened",
         Event::CallDeferred(_) => "call_deferred",
-        Event::CallResumed { .. } => "call_resumed",
-        Event::CallDropped { .. } => "call_dropped",
+        Event::DeferredCallResumed { .. } => "deferred_call_resumed",
+        Event::DeferredCallDropped { .. } => "deferred_call_dropped",
         Event::CallAnswered(_) => "call_answered",
         Event::CallFailed { .. } => "call_failed",
-        Event::CallMoved { .. } => "call_moved",
-        Event::CallUnknown { .. } => "call_unknown",
-        Event::CallTakenUp { .. } => "call_taken_up",
+        Event::CallFailedOver { .. } => "call_failed_over",
+        Event::CallOutcomeUnknown { .. } => "call_outcome_unknown",
+        Event::InheritedCallStarted { .. } => "inherited_call_started",
         Event::CallResolved { .. } => "call_resolved",
         Event::CallCancelled { .. } => "call_cancelled",
         Event::CallAnsweredLate { .. } => "call_answered_late",
         Event::ThreadReset { .. } => "thread_reset",
         Event::ThreadCompacted(_) => "thread_compacted",
         Event::PhaseEntered(_) => "phase_entered",
-        Event::PhaseRefused(_) => "phase_refused",
+        Event::PhaseTransitionRefused(_) => "phase_transition_refused",
         Event::SkipGranted { .. } => "skip_granted",
-        Event::HandoverMade(_) => "handover_made",
-        Event::HandoverAsked { .. } => "handover_asked",
-        Event::ToolOpened(_) => "tool_opened",
-        Event::ToolAnswered { .. } => "tool_answered",
-        Event::RoundDropped { .. } => "round_dropped",
+        Event::HandoverCreated(_) => "handover_created",
+        Event::HandoverRepairRequested { .. } => "handover_repair_requested",
+        Event::ToolRunOpened(_) => "tool_run_opened",
+        Event::ToolRunEnded { .. } => "tool_run_ended",
+        Event::ToolRoundDropped { .. } => "tool_round_dropped",
         Event::TimerSet { .. } => "timer_set",
         Event::TimerFired { .. } => "timer_fired",
         Event::TimerStopped { .. } => "timer_stopped",
-        Event::WorkLeased { .. } => "work_leased",
-        Event::Commanded { .. } => "commanded",
+        Event::WorkItemAssigned { .. } => "work_item_assigned",
+        Event::CommandIssued { .. } => "command_issued",
         Event::StepRefused { .. } => "step_refused",
-        Event::Fact { .. } => "fact",
+        Event::FlowFactRecorded { .. } => "fact",
     }
 }
 
@@ -332,8 +401,9 @@ fn every_kind_of_event_is_in_a_golden_journal() {
     let mut kinds = BTreeSet::new();
     for golden in &FORMAT_1 {
         for recorded in journal(&found(&place(golden.name, ".jsonl"))) {
-            let written: Value = serde_json::from_slice(&codec::encode(&recorded.event)).expect("an event is JSON");
-            assert_eq!(written["is"], kind(&recorded.event), "an event is written under its name");
+            let written: Value =
+                serde_json::from_slice(&codec::encode_event(&recorded.event)).expect("an event is JSON");
+            assert_eq!(written["type"], kind(&recorded.event), "an event is written under its name");
             kinds.insert(kind(&recorded.event));
         }
     }
@@ -358,13 +428,13 @@ fn no_journal_without_one_of_its_fields_brings_us_down() {
         }
     }
     let rules = All::new();
-    let mut state = State::fresh(&rules);
+    let mut state = SessionState::new(&rules);
     for line in found(&place("all", ".jsonl")).lines() {
         let (seq, at, event) = parts(line);
         let mut broken = Vec::new();
         without_each(&serde_json::from_str(event).expect("an event is JSON"), &mut broken);
         for value in broken {
-            match codec::decode(seq, at, value.to_string().as_bytes()) {
+            match codec::decode_event(seq, at, value.to_string().as_bytes()) {
                 Ok(recorded) => state.apply(&rules, &recorded),
                 Err(error) => assert!(matches!(error, codec::Error::Unreadable { .. }), "{error}"),
             }
@@ -376,12 +446,12 @@ fn no_journal_without_one_of_its_fields_brings_us_down() {
 fn folding_is_total_whatever_the_order() {
     let rules = All::new();
     let journal = journal(&found(&place("all", ".jsonl")));
-    let mut state = State::fold(&rules, journal.iter().rev());
+    let mut state = SessionState::fold(&rules, journal.iter().rev());
     for stride in [2, 3, 5, 7, 11, 13] {
         for start in 0..stride {
             let sparse = journal.iter().skip(start).step_by(stride);
             sparse.for_each(|recorded| state.apply(&rules, recorded));
         }
     }
-    assert!(!state.session.owed(&rules.spec().clone()).is_empty() || state.session.is_idle());
+    assert!(!state.session.pending_effects(&rules.spec().clone()).is_empty() || state.session.is_idle());
 }

@@ -2,9 +2,9 @@
 
 use expect_test::expect;
 use segue_core::ids::PhaseName;
-use segue_core::phase::diagram::mermaid;
+use segue_core::phase::diagram::render_mermaid;
 use segue_core::phase::guard::{Guard, ProposerKind};
-use segue_core::phase::{Phase, PhaseLimit};
+use segue_core::phase::{PhaseLimit, PhaseSpec};
 
 use crate::{gate, graph, seven, walked};
 
@@ -48,16 +48,16 @@ fn the_seven_phases_are_drawn_with_gates_limits_and_the_current_phase() {
             classDef current fill:gold,stroke:black,stroke-width:3px
             class p0 current
     "#]]
-    .assert_eq(&mermaid(&graph, Some(&walked(&graph, &["execute", "chat"]))));
+    .assert_eq(&render_mermaid(&graph, Some(&walked(&graph, &["execute", "chat"]))));
 }
 
 #[test]
 fn guards_and_limits_are_labels() {
     let mut graph = graph(&["a", "b", "end"], &["a>b", "b>b", "b>end"]);
-    let user = Guard::By([ProposerKind::User, ProposerKind::Operator].into());
+    let user = Guard::ProposedBy([ProposerKind::User, ProposerKind::Operator].into());
     graph.edges[0].guard = Guard::Handover("brief".into());
-    graph.edges[1].guard = Guard::Holds("more to do".to_owned());
-    graph.edges[2].guard = Guard::All(vec![Guard::Holds("all done".to_owned()), user]);
+    graph.edges[1].guard = Guard::Condition("more to do".to_owned());
+    graph.edges[2].guard = Guard::All(vec![Guard::Condition("all done".to_owned()), user]);
     graph.phases[0].limit = Some(PhaseLimit { turns_max: Some(1), ms_max: Some(90_000), exit: "end".into() });
     graph.phases[1].limit = Some(PhaseLimit { turns_max: None, ms_max: Some(1500), exit: "a".into() });
     expect![[r#"
@@ -73,15 +73,15 @@ fn guards_and_limits_are_labels() {
             p1 --> p0 : ┄ after 1500 ms ┄
             p2 --> [*]
     "#]]
-    .assert_eq(&mermaid(&graph, None));
+    .assert_eq(&render_mermaid(&graph, None));
 }
 
 #[test]
 fn odd_names_stay_text() {
     let odd = PhaseName::from("say \"hi\"; a:b %%{x}\n#1 <żółć> [*] --> end note");
     let mut graph = graph(&["a", "end"], &["a>end"]);
-    graph.phases.push(Phase::named(odd.clone()));
-    graph.edges[0].guard = Guard::Holds("direction LR".to_owned());
+    graph.phases.push(PhaseSpec::new(odd.clone()));
+    graph.edges[0].guard = Guard::Condition("direction LR".to_owned());
     graph.gates.extend([gate("one: 1", "a", "end", &[odd.as_str()]), gate("two; 2", "a", "end", &["a"])]);
     expect![[r#"
         stateDiagram-v2
@@ -92,7 +92,7 @@ fn odd_names_stay_text() {
             p0 --> p1 : direction#32;LR
             p1 --> [*]
             note right of p0 : gate one#58; 1, end before say #34;hi#34;#59; a#58;b #37;#37;#123;x#125; #35;1 #60;żółć#62; #91;#42;#93; --#62; end note<br/>gate two#59; 2, end before a
-    "#]].assert_eq(&mermaid(&graph, None));
+    "#]].assert_eq(&render_mermaid(&graph, None));
 }
 
 #[test]
@@ -101,6 +101,6 @@ fn what_is_not_in_the_graph_is_not_drawn() {
     let state = walked(&graph, &[]);
     graph.start = "gone".into();
     graph.phases[0].name = "renamed".into();
-    let drawn = mermaid(&graph, Some(&state));
+    let drawn = render_mermaid(&graph, Some(&state));
     assert!(!drawn.contains("gone") && !drawn.contains("classDef"), "{drawn}");
 }

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use segue_core::phase::guard::Guard;
-use segue_core::phase::{Phase, PhaseGraph, PhaseKind, PhaseLimit};
+use segue_core::phase::{PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 
 use crate::{gate, graph, turns_limit};
 
@@ -41,7 +41,7 @@ fn names_must_be_known_wherever_they_stand() {
 #[test]
 fn nothing_is_declared_twice() {
     let mut graph = sound();
-    graph.phases.push(Phase::named("b"));
+    graph.phases.push(PhaseSpec::new("b"));
     graph.edges.push(graph.edges[0].clone());
     graph.gates.extend([gate("g", "a", "b", &["c"]), gate("g", "b", "c", &["a"])]);
     check(
@@ -56,7 +56,7 @@ fn nothing_is_declared_twice() {
 #[test]
 fn guards_must_be_able_to_hold() {
     let mut graph = sound();
-    graph.edges[0].guard = Guard::All(vec![Guard::Always, Guard::Any(vec![Guard::By([].into())])]);
+    graph.edges[0].guard = Guard::All(vec![Guard::Always, Guard::Any(vec![Guard::ProposedBy([].into())])]);
     check(
         &graph,
         expect!["the guard from `a` to `b` can never hold; list at least one alternative, or remove the edge"],
@@ -170,7 +170,7 @@ fn a_failure_may_be_met_with_a_gate_open() {
     assert_eq!(graph.validate(), Ok(()));
     let mut state = crate::walked(&graph, &[]);
     let failing = crate::accepted(&graph, &state, "error");
-    state.enter(&failing, segue_core::ids::Millis(1));
+    state.apply_transition(&failing, segue_core::ids::UnixMillis(1));
     assert!(state.open_gates.contains("review"));
 }
 

@@ -6,11 +6,11 @@ mod guards;
 mod properties;
 mod seven;
 
-use segue_core::ids::{Millis, PhaseName};
-use segue_core::phase::guard::{Conditions, Guard, Proposer};
-use segue_core::phase::ruling::{Refusal, Ruling, judge};
-use segue_core::phase::state::{PhaseState, Proposal, Transition};
-use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind, PhaseLimit};
+use segue_core::ids::{PhaseName, UnixMillis};
+use segue_core::phase::guard::{Guard, GuardConditions, Proposer};
+use segue_core::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
+use segue_core::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 
 /// The seven phases and an end, as a project's configuration would say it.
 fn seven() -> PhaseGraph {
@@ -23,29 +23,29 @@ fn router() -> Proposer {
 
 /// A conversation that stands at the end of `path`, every step of it proposed by the router, a second apart.
 fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
-    let mut state = PhaseState::begin(graph, Millis(0));
+    let mut state = PhaseState::new(graph, UnixMillis(0));
     for (step, to) in path.iter().enumerate() {
-        let at = Millis(1000 * (step as u64 + 1));
-        state.enter(&accepted(graph, &state, to), at);
+        let at = UnixMillis(1000 * (step as u64 + 1));
+        state.apply_transition(&accepted(graph, &state, to), at);
     }
     state
 }
 
-fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Ruling {
-    judge(graph, state, &Proposal::new(to, router()), &Conditions::default())
+fn ruled(graph: &PhaseGraph, state: &PhaseState, to: &str) -> ProposalRuling {
+    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &GuardConditions::default())
 }
 
-fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Transition {
+fn accepted(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseTransition {
     match ruled(graph, state, to) {
-        Ruling::Enter(transition) => transition,
-        Ruling::Refuse(refusal) => panic!("refused: {refusal}"),
+        ProposalRuling::Enter(transition) => transition,
+        ProposalRuling::Refuse(refusal) => panic!("refused: {refusal}"),
     }
 }
 
-fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Refusal {
+fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseRefusal {
     match ruled(graph, state, to) {
-        Ruling::Enter(transition) => panic!("accepted: {transition:?}"),
-        Ruling::Refuse(refusal) => refusal,
+        ProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
+        ProposalRuling::Refuse(refusal) => refusal,
     }
 }
 
@@ -53,15 +53,15 @@ fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> Refusal {
 fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
     let phase = |name: &&str| {
         let kind = if *name == "end" { PhaseKind::End } else { PhaseKind::Work };
-        Phase { kind, ..Phase::named(*name) }
+        PhaseSpec { kind, ..PhaseSpec::new(*name) }
     };
     let edge = |text: &&str| {
         let (from, to) = text.split_once('>').expect("an edge is written from>to");
-        Edge { from: from.into(), to: to.into(), guard: Guard::Always }
+        PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always }
     };
     PhaseGraph {
         name: "test".into(),
-        attached: Attached::Session,
+        owner_kind: PhaseOwnerKind::Session,
         start: phases[0].into(),
         phases: phases.iter().map(phase).collect(),
         edges: edges.iter().map(edge).collect(),
@@ -69,8 +69,8 @@ fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
     }
 }
 
-fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> Gate {
-    Gate {
+fn gate(name: &str, opened_by: &str, satisfied_by: &str, blocks: &[&str]) -> PhaseGate {
+    PhaseGate {
         name: name.to_owned(),
         opened_by: opened_by.into(),
         satisfied_by: satisfied_by.into(),

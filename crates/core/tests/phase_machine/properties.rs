@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use segue_core::ids::{Millis, PhaseName};
-use segue_core::phase::authority::{grant, rollback};
-use segue_core::phase::diagram::mermaid;
-use segue_core::phase::fault::GraphFault;
-use segue_core::phase::guard::{Conditions, Guard, Proposer, ProposerKind, Verdict};
-use segue_core::phase::limit::{deadline, expiry};
-use segue_core::phase::ruling::{Refusal, Ruling, allowed, judge};
-use segue_core::phase::state::{How, Note, PhaseState, Proposal, Skip, Transition};
-use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind, PhaseLimit};
+use segue_core::ids::{PhaseName, UnixMillis};
+use segue_core::phase::diagram::render_mermaid;
+use segue_core::phase::guard::{ConditionVerdict, Guard, GuardConditions, Proposer, ProposerKind};
+use segue_core::phase::limit::{expiry_transition, visit_deadline};
+use segue_core::phase::ruling::{PhaseRefusal, ProposalRuling, allowed_phases, rule_on_proposal};
+use segue_core::phase::state::{
+    PhaseProposal, PhaseState, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote,
+};
+use segue_core::phase::user_override::{issue_skip_grant, plan_rollback};
+use segue_core::phase::validation::PhaseGraphError;
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,7 +24,7 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// What happens next in a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    Propose(usize, Proposer, Conditions),
+    Propose(usize, Proposer, GuardConditions),
     Grant(usize, Proposer),
     Revoke(usize),
     Turn,
@@ -37,7 +39,7 @@ type Path = Vec<(PhaseName, BTreeSet<String>)>;
 struct History<'g> {
     graph: &'g PhaseGraph,
     state: PhaseState,
-    now: Millis,
+    now: UnixMillis,
     /// A rollback takes it back to what it was.
     path: Path,
     past: Vec<(PhaseState, Path)>,
@@ -45,13 +47,13 @@ struct History<'g> {
 
 impl<'g> History<'g> {
     fn begin(graph: &'g PhaseGraph) -> Self {
-        let state = PhaseState::begin(graph, Millis(0));
+        let state = PhaseState::new(graph, UnixMillis(0));
         let path = vec![(graph.start.clone(), BTreeSet::new())];
-        Self { graph, past: vec![(state.clone(), path.clone())], state, now: Millis(0), path }
+        Self { graph, past: vec![(state.clone(), path.clone())], state, now: UnixMillis(0), path }
     }
 
     fn open_by_path(&self) -> BTreeSet<String> {
-        let is_open = |gate: &&Gate| {
+        let is_open = |gate: &&PhaseGate| {
             let mut open = false;
             for (phase, waived) in &self.path {
                 open &= *phase != gate.satisfied_by && !waived.contains(&gate.name);
@@ -67,40 +69,40 @@ impl<'g> History<'g> {
         let phase = |number: usize| phases[number % phases.len()].name.clone();
         match step {
             Step::Propose(to, by, conditions) => {
-                let proposal = Proposal::new(phase(*to), by.clone());
-                let may = allowed(self.graph, &self.state, by, conditions);
-                match judge(self.graph, &self.state, &proposal, conditions) {
-                    Ruling::Enter(transition) => {
+                let proposal = PhaseProposal::new(phase(*to), by.clone());
+                let may = allowed_phases(self.graph, &self.state, by, conditions);
+                match rule_on_proposal(self.graph, &self.state, &proposal, conditions) {
+                    ProposalRuling::Enter(transition) => {
                         assert_eq!(may.contains(&proposal.to), transition.begins_visit());
                         self.enter(&transition);
                     }
-                    Ruling::Refuse(refusal) => {
+                    ProposalRuling::Refuse(refusal) => {
                         assert!(!may.contains(&proposal.to));
                         assert_eq!(refusal.allowed, may);
-                        assert_survives::<Refusal>(&refusal);
+                        assert_survives::<PhaseRefusal>(&refusal);
                     }
                 }
             }
             Step::Grant(to, by) => {
-                if let Ok(given) = grant(self.graph, &self.state, by, &phase(*to)) {
-                    assert!(by.speaks_for_user());
-                    self.state.granted(given);
+                if let Ok(given) = issue_skip_grant(self.graph, &self.state, by, &phase(*to)) {
+                    assert!(by.has_user_authority());
+                    self.state.add_grant(given);
                 }
             }
-            Step::Revoke(to) => self.state.revoked(&phase(*to)),
+            Step::Revoke(to) => self.state.revoke_grant(&phase(*to)),
             Step::Turn => {
-                self.state.turn_begun();
-                self.state.turn_ended();
+                self.state.count_turn_started();
+                self.state.count_turn_ended();
                 self.expire();
             }
             Step::Wait(ms) => {
-                self.now = self.now.after(*ms);
+                self.now = self.now.plus_ms(*ms);
                 self.expire();
             }
             Step::Rollback(number, by) => {
                 let (past, path) = self.past[number % self.past.len()].clone();
-                if let Ok(transition) = rollback(self.graph, &self.state, &past, by, Note::default()) {
-                    assert!(by.speaks_for_user());
+                if let Ok(transition) = plan_rollback(self.graph, &self.state, &past, by, TransitionNote::default()) {
+                    assert!(by.has_user_authority());
                     self.enter(&transition);
                     assert_eq!(self.state.open_gates, past.open_gates);
                     self.path.clone_from(&path);
@@ -114,42 +116,44 @@ impl<'g> History<'g> {
     }
 
     fn expire(&mut self) {
-        if let Some(transition) = expiry(self.graph, &self.state, self.now) {
-            let time = deadline(self.graph, &self.state).is_some_and(|deadline| self.now >= deadline);
+        if let Some(transition) = expiry_transition(self.graph, &self.state, self.now) {
+            let time = visit_deadline(self.graph, &self.state).is_some_and(|deadline| self.now >= deadline);
             assert!(time || self.state.turns_done > 0 || self.graph.validate().is_err());
             self.enter(&transition);
         }
     }
 
-    fn enter(&mut self, transition: &Transition) {
+    fn enter(&mut self, transition: &PhaseTransition) {
         let before = self.state.clone();
         let barring = self.barring(&transition.to);
-        assert_survives::<Transition>(transition);
-        self.state.enter(transition, self.now);
+        assert_survives::<PhaseTransition>(transition);
+        self.state.apply_transition(transition, self.now);
         let mut waived = BTreeSet::new();
-        match &transition.how {
-            How::SamePhase => {
+        match &transition.cause {
+            TransitionCause::SamePhase => {
                 assert_eq!(self.state, before);
                 return;
             }
-            How::Granted { skips } => {
-                assert!(before.grant_for(&transition.to).is_some(), "a skip without a grant");
+            TransitionCause::Granted { skips } => {
+                assert!(before.find_grant(&transition.to).is_some(), "a skip without a grant");
                 for skip in skips {
-                    if let Skip::Gate { gate, .. } = skip {
+                    if let SkippedRequirement::Gate { gate, .. } = skip {
                         waived.insert(gate.clone());
                     }
                 }
                 assert_eq!(waived, barring);
             }
-            How::Proposed | How::Expired { .. } => assert_eq!(barring, BTreeSet::new(), "a barred phase was entered"),
-            How::RolledBack { .. } => {}
+            TransitionCause::Proposed | TransitionCause::Expired { .. } => {
+                assert_eq!(barring, BTreeSet::new(), "a barred phase was entered")
+            }
+            TransitionCause::RolledBack { .. } => {}
         }
         assert_eq!(self.state.visit, before.visit + 1);
         assert_eq!(self.state.since, self.now);
-        assert_eq!((self.state.turns, self.state.turns_done), (0, 0));
-        assert!(self.state.grant_for(&transition.to).is_none(), "a grant outlived its use");
-        assert_eq!(self.state.entered.values().sum::<u32>(), self.state.visit);
-        if !matches!(transition.how, How::RolledBack { .. }) {
+        assert_eq!((self.state.turns_started, self.state.turns_done), (0, 0));
+        assert!(self.state.find_grant(&transition.to).is_none(), "a grant outlived its use");
+        assert_eq!(self.state.visit_counts.values().sum::<u32>(), self.state.visit);
+        if !matches!(transition.cause, TransitionCause::RolledBack { .. }) {
             self.path.push((transition.to.clone(), waived));
             self.past.push((self.state.clone(), self.path.clone()));
         }
@@ -158,7 +162,7 @@ impl<'g> History<'g> {
     fn barring(&self, to: &PhaseName) -> BTreeSet<String> {
         let open = self.open_by_path();
         let is_end = self.graph.phases.iter().any(|phase| phase.name == *to && phase.kind == PhaseKind::End);
-        let bars = |gate: &&Gate| {
+        let bars = |gate: &&PhaseGate| {
             open.contains(&gate.name) && gate.satisfied_by != *to && (is_end || gate.blocks.contains(to))
         };
         self.graph.gates.iter().filter(bars).map(|gate| gate.name.clone()).collect()
@@ -181,12 +185,12 @@ fn any_proposer() -> impl Strategy<Value = Proposer> {
     ]
 }
 
-fn any_conditions() -> impl Strategy<Value = Conditions> {
-    let verdict = prop_oneof![Just(Verdict::Yes), Just(Verdict::No("not yet".to_owned()))];
+fn any_conditions() -> impl Strategy<Value = GuardConditions> {
+    let verdict = prop_oneof![Just(ConditionVerdict::Holds), Just(ConditionVerdict::Fails("not yet".to_owned()))];
     (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), prop::option::of(verdict))
-        .prop_map(|(handovers, verdict)| Conditions {
+        .prop_map(|(handovers, verdict)| GuardConditions {
             handovers,
-            holds: verdict.into_iter().map(|verdict| ("x".to_owned(), verdict)).collect(),
+            verdicts: verdict.into_iter().map(|verdict| ("x".to_owned(), verdict)).collect(),
         })
 }
 
@@ -195,8 +199,8 @@ fn any_guard() -> impl Strategy<Value = Guard> {
     let leaf = prop_oneof![
         6 => Just(Guard::Always),
         1 => Just(Guard::Handover("x".into())),
-        1 => Just(Guard::Holds("x".to_owned())),
-        1 => kinds.prop_map(|kinds| Guard::By(kinds.into_iter().collect())),
+        1 => Just(Guard::Condition("x".to_owned())),
+        1 => kinds.prop_map(|kinds| Guard::ProposedBy(kinds.into_iter().collect())),
     ];
     leaf.prop_recursive(2, 6, 3, |inner| {
         let guards = prop::collection::vec(inner, 0..3);
@@ -208,25 +212,25 @@ fn any_name() -> impl Strategy<Value = PhaseName> {
     prop::sample::select(&NAMES[..]).prop_map(PhaseName::from)
 }
 
-fn any_phase(name: &'static str) -> impl Strategy<Value = Phase> {
+fn any_phase(name: &'static str) -> impl Strategy<Value = PhaseSpec> {
     let kind = prop_oneof![8 => Just(PhaseKind::Work), 1 => Just(PhaseKind::End), 1 => Just(PhaseKind::Failure)];
     let limit = (prop::option::of(0..4u32), prop::option::of(0..50u64), any_name())
         .prop_map(|(turns_max, ms_max, exit)| PhaseLimit { turns_max, ms_max, exit });
-    (kind, prop::option::weighted(0.3, limit)).prop_map(move |(kind, limit)| Phase {
+    (kind, prop::option::weighted(0.3, limit)).prop_map(move |(kind, limit)| PhaseSpec {
         kind,
         limit,
-        ..Phase::named(name)
+        ..PhaseSpec::new(name)
     })
 }
 
 fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> {
     let phases: Vec<_> = NAMES.iter().map(|name| any_phase(name)).collect();
-    let edge = (any_name(), any_name(), guards).prop_map(|(from, to, guard)| Edge { from, to, guard });
+    let edge = (any_name(), any_name(), guards).prop_map(|(from, to, guard)| PhaseEdge { from, to, guard });
     let gate = (any_name(), any_name(), prop::collection::btree_set(any_name(), 0..3));
     (phases, 2..=NAMES.len(), prop::collection::vec(edge, 4..16), prop::collection::vec(gate, 0..4)).prop_map(
         |(mut phases, count, edges, gates)| {
             phases.truncate(count);
-            let gates = gates.into_iter().enumerate().map(|(number, (opened_by, satisfied_by, blocks))| Gate {
+            let gates = gates.into_iter().enumerate().map(|(number, (opened_by, satisfied_by, blocks))| PhaseGate {
                 name: format!("g{number}"),
                 opened_by,
                 satisfied_by,
@@ -234,7 +238,7 @@ fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> 
             });
             PhaseGraph {
                 name: "random".into(),
-                attached: Attached::Agent,
+                owner_kind: PhaseOwnerKind::Agent,
                 start: "a".into(),
                 phases,
                 edges,
@@ -248,11 +252,12 @@ fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> 
 /// makes them reachable, and each end hangs on the start.
 fn mended(mut graph: PhaseGraph) -> PhaseGraph {
     graph.phases[0].kind = PhaseKind::Work;
-    let (work, ends): (Vec<&Phase>, Vec<&Phase>) = graph.phases.iter().partition(|phase| !phase.is_terminal());
+    let (work, ends): (Vec<&PhaseSpec>, Vec<&PhaseSpec>) = graph.phases.iter().partition(|phase| !phase.is_terminal());
     let work: Vec<PhaseName> = work.into_iter().map(|phase| phase.name.clone()).collect();
     let ends: Vec<PhaseName> = ends.into_iter().map(|phase| phase.name.clone()).collect();
     let is_known = |name: &PhaseName| work.contains(name) || ends.contains(name);
-    let edge = |from: &PhaseName, to: &PhaseName| Edge { from: from.clone(), to: to.clone(), guard: Guard::Always };
+    let edge =
+        |from: &PhaseName, to: &PhaseName| PhaseEdge { from: from.clone(), to: to.clone(), guard: Guard::Always };
     graph.edges.extend(work.iter().zip(work.iter().cycle().skip(1)).map(|(from, to)| edge(from, to)));
     graph.edges.extend(ends.iter().map(|end| edge(&work[0], end)));
     let mut seen = BTreeSet::new();
@@ -297,8 +302,8 @@ fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
         seen.into_values().collect::<Vec<_>>()
     };
     let mut never = BTreeSet::new();
-    for state in reachable(&PhaseState::begin(graph, Millis(0))) {
-        if graph.phase(&state.current).is_some_and(Phase::is_terminal) {
+    for state in reachable(&PhaseState::new(graph, UnixMillis(0))) {
+        if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
             continue;
         }
         let ahead: BTreeSet<PhaseName> = reachable(&state).into_iter().map(|state| state.current).collect();
@@ -309,18 +314,18 @@ fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
 }
 
 fn successors(graph: &PhaseGraph, state: &PhaseState) -> Vec<PhaseState> {
-    let proposals = graph.phases.iter().map(|phase| Proposal::new(phase.name.clone(), Proposer::Engine));
-    let rulings = proposals.map(|proposal| judge(graph, state, &proposal, &Conditions::default()));
+    let proposals = graph.phases.iter().map(|phase| PhaseProposal::new(phase.name.clone(), Proposer::Engine));
+    let rulings = proposals.map(|proposal| rule_on_proposal(graph, state, &proposal, &GuardConditions::default()));
     let proposed = rulings.filter_map(|ruling| match ruling {
-        Ruling::Enter(transition) => Some(transition),
-        Ruling::Refuse(_) => None,
+        ProposalRuling::Enter(transition) => Some(transition),
+        ProposalRuling::Refuse(_) => None,
     });
     let spent = PhaseState { turns_done: u32::MAX, ..state.clone() };
     proposed
-        .chain(expiry(graph, &spent, Millis(0)))
+        .chain(expiry_transition(graph, &spent, UnixMillis(0)))
         .map(|transition| {
             let mut next = state.clone();
-            next.enter(&transition, Millis(0));
+            next.apply_transition(&transition, UnixMillis(0));
             next
         })
         .collect()
@@ -363,8 +368,8 @@ proptest! {
             prop_assert!(!faults.is_empty());
             prop_assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
         }
-        let drawn = mermaid(&graph, None);
-        prop_assert_eq!(&drawn, &mermaid(&graph, None));
+        let drawn = render_mermaid(&graph, None);
+        prop_assert_eq!(&drawn, &render_mermaid(&graph, None));
         prop_assert!(!drawn.contains('"') || drawn.lines().all(|line| line.matches('"').count() % 2 == 0));
         assert_survives::<PhaseGraph>(&graph);
     }
@@ -375,7 +380,7 @@ proptest! {
     ) {
         let faults = graph.validate().err().unwrap_or_default();
         let found: BTreeSet<String> = faults.iter().filter_map(|fault| match fault {
-            GraphFault::GateDeadEnd { gate, .. } => Some(gate.clone()),
+            PhaseGraphError::GateDeadEnd { gate, .. } => Some(gate.clone()),
             _ => None,
         }).collect();
         prop_assume!(found.len() == faults.len());
@@ -388,23 +393,23 @@ proptest! {
         steps in prop::collection::vec(0..8usize, 1..40),
     ) {
         prop_assume!(graph.validate().is_ok());
-        let mut state = PhaseState::begin(&graph, Millis(0));
+        let mut state = PhaseState::new(&graph, UnixMillis(0));
         for step in steps {
-            if graph.phase(&state.current).expect("it is of the graph").is_terminal() {
+            if graph.find_phase(&state.current).expect("it is of the graph").is_terminal() {
                 break;
             }
-            let may = allowed(&graph, &state, &Proposer::Engine, &Conditions::default());
+            let may = allowed_phases(&graph, &state, &Proposer::Engine, &GuardConditions::default());
             let transition = if may.is_empty() {
                 state.turns_done = u32::MAX;
-                expiry(&graph, &state, Millis(u64::MAX)).expect("a sound graph has a way out of every phase of work")
+                expiry_transition(&graph, &state, UnixMillis(u64::MAX)).expect("a sound graph has a way out of every phase of work")
             } else {
-                let proposal = Proposal::new(may[step % may.len()].clone(), Proposer::Engine);
-                match judge(&graph, &state, &proposal, &Conditions::default()) {
-                    Ruling::Enter(transition) => transition,
-                    Ruling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
+                let proposal = PhaseProposal::new(may[step % may.len()].clone(), Proposer::Engine);
+                match rule_on_proposal(&graph, &state, &proposal, &GuardConditions::default()) {
+                    ProposalRuling::Enter(transition) => transition,
+                    ProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),
                 }
             };
-            state.enter(&transition, Millis(0));
+            state.apply_transition(&transition, UnixMillis(0));
         }
     }
 }

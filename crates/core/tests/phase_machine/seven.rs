@@ -1,13 +1,15 @@
 //! The rules of a project's seven phases, row by row of the mission's checklist where there is one.
 
 use expect_test::expect;
-use segue_core::ids::{Millis, PhaseName};
-use segue_core::phase::authority::{GrantRefusal, RollbackRefusal, grant, rollback};
-use segue_core::phase::guard::{Conditions, Proposer};
-use segue_core::phase::limit::{deadline, expiry};
-use segue_core::phase::ruling::{Reason, Ruling, allowed, judge};
-use segue_core::phase::spent::{Spent, durations};
-use segue_core::phase::state::{Expiry, How, Note, PhaseState, Proposal, Skip};
+use segue_core::ids::{PhaseName, UnixMillis};
+use segue_core::phase::duration::{PhaseDuration, sum_phase_durations};
+use segue_core::phase::guard::{GuardConditions, Proposer};
+use segue_core::phase::limit::{expiry_transition, visit_deadline};
+use segue_core::phase::ruling::{PhaseRefusalReason, ProposalRuling, allowed_phases, rule_on_proposal};
+use segue_core::phase::state::{
+    ExpiredLimit, PhaseProposal, PhaseState, SkippedRequirement, TransitionCause, TransitionNote,
+};
+use segue_core::phase::user_override::{GrantRefusal, RollbackRefusal, issue_skip_grant, plan_rollback};
 
 use crate::{accepted, names, refused, router, seven, walked};
 
@@ -45,7 +47,7 @@ fn t1_every_phase_has_purpose_criteria_and_constraints() {
     let graph = seven();
     assert_eq!(graph.validate(), Ok(()));
     for name in WORK {
-        let phase = graph.phase(&name.into()).expect("each of the seven is there");
+        let phase = graph.find_phase(&name.into()).expect("each of the seven is there");
         assert!(!phase.purpose.is_empty() && !phase.criteria.is_empty() && !phase.constraints.is_empty(), "{name}");
         assert!(!phase.agents.is_empty() || name == "reflection", "{name}");
     }
@@ -59,9 +61,12 @@ fn t2_listed_transitions_are_accepted_and_all_others_refused() {
         for to in WORK.into_iter().filter(|to| *to != from) {
             if listed.contains(&to) {
                 let transition = accepted(&graph, &state, to);
-                assert_eq!((transition.from, transition.to, transition.how), (from.into(), to.into(), How::Proposed));
+                assert_eq!(
+                    (transition.from, transition.to, transition.cause),
+                    (from.into(), to.into(), TransitionCause::Proposed)
+                );
             } else {
-                assert_eq!(refused(&graph, &state, to).why, Reason::NoEdge, "{from} to {to}");
+                assert_eq!(refused(&graph, &state, to).why, PhaseRefusalReason::NoEdge, "{from} to {to}");
             }
         }
     }
@@ -85,25 +90,27 @@ fn t4_a_hand_off_within_a_phase_changes_nothing_but_is_ruled() {
     let graph = seven();
     let state = at("execute");
     let transition = accepted(&graph, &state, "execute");
-    assert_eq!(transition.how, How::SamePhase);
+    assert_eq!(transition.cause, TransitionCause::SamePhase);
     assert!(!transition.begins_visit());
     let mut after = state.clone();
-    after.enter(&transition, Millis(99_000));
+    after.apply_transition(&transition, UnixMillis(99_000));
     assert_eq!(after, state);
 }
 
 #[test]
 fn t5_a_transition_carries_everything_said_about_it() {
     let graph = seven();
-    let note = Note {
-        called: Some("Planner".to_owned()),
+    let note = TransitionNote {
+        proposer_label: Some("Planner".to_owned()),
         reason: Some("the plan is approved".to_owned()),
         message: Some("build it as planned".to_owned()),
         summary: Some("three steps, none begun".to_owned()),
     };
     let by = Proposer::Agent("planner-1".into());
-    let proposal = Proposal { to: "execute".into(), by: by.clone(), note: note.clone() };
-    let Ruling::Enter(transition) = judge(&graph, &at("plan"), &proposal, &Conditions::default()) else {
+    let proposal = PhaseProposal { to: "execute".into(), by: by.clone(), note: note.clone() };
+    let ProposalRuling::Enter(transition) =
+        rule_on_proposal(&graph, &at("plan"), &proposal, &GuardConditions::default())
+    else {
         panic!("an edge leads there")
     };
     assert_eq!((transition.from.as_str(), transition.to.as_str()), ("plan", "execute"));
@@ -114,12 +121,12 @@ fn t5_a_transition_carries_everything_said_about_it() {
 fn t6_since_and_visit_change_only_with_the_phase() {
     let graph = seven();
     let mut state = at("plan");
-    assert_eq!((state.visit, state.since), (2, Millis(1000)));
-    state.turn_begun();
-    state.enter(&accepted(&graph, &state, "plan"), Millis(5000));
-    assert_eq!((state.visit, state.since, state.turns), (2, Millis(1000), 1));
-    state.enter(&accepted(&graph, &state, "execute"), Millis(6000));
-    assert_eq!((state.visit, state.since, state.turns), (3, Millis(6000), 0));
+    assert_eq!((state.visit, state.since), (2, UnixMillis(1000)));
+    state.count_turn_started();
+    state.apply_transition(&accepted(&graph, &state, "plan"), UnixMillis(5000));
+    assert_eq!((state.visit, state.since, state.turns_started), (2, UnixMillis(1000), 1));
+    state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(6000));
+    assert_eq!((state.visit, state.since, state.turns_started), (3, UnixMillis(6000), 0));
     assert_eq!(state.came_from, Some("plan".into()));
 }
 
@@ -127,13 +134,17 @@ fn t6_since_and_visit_change_only_with_the_phase() {
 fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
     let graph = seven();
     let mut detour = walked(&graph, &["execute", "chat"]);
-    assert_eq!(refused(&graph, &detour, "chores").why, Reason::NoEdge);
+    assert_eq!(refused(&graph, &detour, "chores").why, PhaseRefusalReason::NoEdge);
     // An edge alone would let it pass; the gate does not.
     let mut wider = graph.clone();
-    wider.edges.push(segue_core::phase::Edge { from: "chat".into(), to: "chores".into(), guard: Default::default() });
-    assert!(matches!(refused(&wider, &detour, "chores").why, Reason::GatesOpen(_)));
-    detour.enter(&accepted(&graph, &detour, "execute"), Millis(3000));
-    detour.enter(&accepted(&graph, &detour, "verification"), Millis(4000));
+    wider.edges.push(segue_core::phase::PhaseEdge {
+        from: "chat".into(),
+        to: "chores".into(),
+        guard: Default::default(),
+    });
+    assert!(matches!(refused(&wider, &detour, "chores").why, PhaseRefusalReason::GatesOpen(_)));
+    detour.apply_transition(&accepted(&graph, &detour, "execute"), UnixMillis(3000));
+    detour.apply_transition(&accepted(&graph, &detour, "verification"), UnixMillis(4000));
     assert_eq!(detour.open_gates.iter().collect::<Vec<_>>(), ["tidy"]);
     accepted(&graph, &detour, "chores");
 }
@@ -143,12 +154,12 @@ fn t10_verification_may_return_to_execute_and_is_owed_again() {
     let graph = seven();
     let state = walked(&graph, &["execute", "verification", "execute"]);
     assert_eq!(state.open_gates.iter().collect::<Vec<_>>(), ["tidy", "verify"]);
-    assert_eq!(state.entered.get("execute"), Some(&2));
+    assert_eq!(state.visit_counts.get("execute"), Some(&2));
 }
 
 #[test]
 fn t11_chores_leads_to_reflection_only() {
-    assert_eq!(allowed(&seven(), &at("chores"), &router(), &Conditions::default()), names(&["reflection"]));
+    assert_eq!(allowed_phases(&seven(), &at("chores"), &router(), &GuardConditions::default()), names(&["reflection"]));
 }
 
 #[test]
@@ -156,7 +167,7 @@ fn t24_the_end_cannot_be_reached_around_an_open_gate() {
     let graph = seven();
     for path in [&["execute", "chat"][..], &["execute", "verification", "chat"], &["plan", "execute", "chat"]] {
         let state = walked(&graph, path);
-        assert!(matches!(refused(&graph, &state, "end").why, Reason::GatesOpen(_)), "{path:?}");
+        assert!(matches!(refused(&graph, &state, "end").why, PhaseRefusalReason::GatesOpen(_)), "{path:?}");
     }
     expect![
         "`end` cannot be entered from `chat`: gate `verify` is open: after `execute`, `verification` comes first \
@@ -173,10 +184,10 @@ fn t24_nothing_follows_the_end() {
     let state = at("end");
     for to in WORK.into_iter().chain(["end"]) {
         let refusal = refused(&graph, &state, to);
-        assert_eq!((refusal.why, refusal.allowed), (Reason::Terminal, Vec::new()));
+        assert_eq!((refusal.why, refusal.allowed), (PhaseRefusalReason::Terminal, Vec::new()));
     }
     assert_eq!(
-        grant(&graph, &state, &Proposer::User, &"chat".into()),
+        issue_skip_grant(&graph, &state, &Proposer::User, &"chat".into()),
         Err(GrantRefusal::Terminal { current: "end".into() })
     );
 }
@@ -187,10 +198,10 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     let mut state = at("execute");
     let to = PhaseName::from("end");
     for by in [router(), Proposer::Agent("executor".into()), Proposer::Tool("shell".into()), Proposer::Engine] {
-        let refusal = grant(&graph, &state, &by, &to).expect_err("no authority");
-        assert_eq!(refusal, GrantRefusal::NotTheUser { by, to: to.clone() });
+        let refusal = issue_skip_grant(&graph, &state, &by, &to).expect_err("no authority");
+        assert_eq!(refusal, GrantRefusal::NotAuthorized { by, to: to.clone() });
     }
-    let given = grant(&graph, &state, &Proposer::User, &to).expect("the user may");
+    let given = issue_skip_grant(&graph, &state, &Proposer::User, &to).expect("the user may");
     expect![
         "`end` may be entered once; this can leave out the phase `verification` (gate `verify`); \
          the phase `chores` (gate `tidy`); the phase `reflection` (gate `learn`); \
@@ -198,14 +209,14 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     ]
     .assert_eq(&given.warning());
 
-    state.granted(given);
+    state.add_grant(given);
     let transition = accepted(&graph, &state, "end");
     expect![
         "`end` was entered on the user's word, which left out the phase `verification` (gate `verify`); \
          the way the graph prescribes (it has no edge from `execute` to `end`)"
     ]
     .assert_eq(&transition.warning().expect("a skip warns"));
-    state.enter(&transition, Millis(9000));
+    state.apply_transition(&transition, UnixMillis(9000));
     assert!(state.grants.is_empty() && state.open_gates.is_empty());
 }
 
@@ -214,28 +225,28 @@ fn a_grant_lets_one_transition_pass_and_lifts_what_it_skipped() {
     let graph = seven();
     let mut state = at("chat");
     // Given in advance, before the gate it will lift is open.
-    state.granted(grant(&graph, &state, &Proposer::Operator, &"chores".into()).expect("an operator may"));
-    state.enter(&accepted(&graph, &state, "execute"), Millis(1));
+    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::Operator, &"chores".into()).expect("an operator may"));
+    state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(1));
     let transition = accepted(&graph, &state, "chores");
-    assert_eq!(transition.closes, ["verify"]);
-    assert_eq!(transition.opens, ["learn"]);
-    let How::Granted { skips } = &transition.how else { panic!("it needs the grant") };
-    assert_eq!(skips[0], Skip::Gate { gate: "verify".to_owned(), phase: "verification".into() });
-    state.enter(&transition, Millis(2));
-    state.enter(&accepted(&graph, &state, "reflection"), Millis(3));
-    state.enter(&accepted(&graph, &state, "chat"), Millis(4));
-    state.enter(&accepted(&graph, &state, "execute"), Millis(5));
-    assert_eq!(refused(&graph, &state, "chores").why, Reason::NoEdge);
+    assert_eq!(transition.closes_gates, ["verify"]);
+    assert_eq!(transition.opens_gates, ["learn"]);
+    let TransitionCause::Granted { skips } = &transition.cause else { panic!("it needs the grant") };
+    assert_eq!(skips[0], SkippedRequirement::Gate { gate: "verify".to_owned(), phase: "verification".into() });
+    state.apply_transition(&transition, UnixMillis(2));
+    state.apply_transition(&accepted(&graph, &state, "reflection"), UnixMillis(3));
+    state.apply_transition(&accepted(&graph, &state, "chat"), UnixMillis(4));
+    state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(5));
+    assert_eq!(refused(&graph, &state, "chores").why, PhaseRefusalReason::NoEdge);
 }
 
 #[test]
 fn a_grant_that_was_not_needed_ends_all_the_same() {
     let graph = seven();
     let mut state = at("verification");
-    state.granted(grant(&graph, &state, &Proposer::User, &"chores".into()).expect("the user may"));
+    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"chores".into()).expect("the user may"));
     let transition = accepted(&graph, &state, "chores");
-    assert_eq!(transition.how, How::Proposed);
-    state.enter(&transition, Millis(1));
+    assert_eq!(transition.cause, TransitionCause::Proposed);
+    state.apply_transition(&transition, UnixMillis(1));
     assert!(state.grants.is_empty());
 }
 
@@ -244,13 +255,13 @@ fn a_grant_can_be_taken_back_and_is_not_doubled() {
     let graph = seven();
     let mut state = at("execute");
     for _ in 0..3 {
-        state.granted(grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
+        state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
     }
     assert_eq!(state.grants.len(), 1);
-    state.revoked(&"end".into());
+    state.revoke_grant(&"end".into());
     refused(&graph, &state, "end");
-    assert!(grant(&graph, &state, &Proposer::User, &"execute".into()).is_err());
-    assert!(grant(&graph, &state, &Proposer::User, &"nowhere".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &Proposer::User, &"nowhere".into()).is_err());
 }
 
 #[test]
@@ -258,33 +269,33 @@ fn turns_run_out_when_the_last_allowed_one_is_over() {
     let graph = seven();
     let mut state = at("plan");
     for turn in 1..=6 {
-        assert_eq!(expiry(&graph, &state, Millis(9000)), None, "before turn {turn}");
-        state.turn_begun();
-        assert_eq!(state.turns, turn);
-        assert_eq!(expiry(&graph, &state, Millis(9000)), None, "during turn {turn}");
-        state.turn_ended();
+        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000)), None, "before turn {turn}");
+        state.count_turn_started();
+        assert_eq!(state.turns_started, turn);
+        assert_eq!(expiry_transition(&graph, &state, UnixMillis(9000)), None, "during turn {turn}");
+        state.count_turn_ended();
     }
-    let transition = expiry(&graph, &state, Millis(9000)).expect("six turns are over");
+    let transition = expiry_transition(&graph, &state, UnixMillis(9000)).expect("six turns are over");
     assert_eq!((transition.to.as_str(), &transition.by), ("execute", &Proposer::Engine));
-    assert_eq!(transition.how, How::Expired { limit: Expiry::Turns, barred: Vec::new() });
-    assert_eq!(transition.opens, ["verify"]);
-    state.enter(&transition, Millis(9000));
-    state.turn_ended();
-    assert_eq!((state.turns, state.turns_done), (0, 0));
+    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredLimit::Turns, blocked_by: Vec::new() });
+    assert_eq!(transition.opens_gates, ["verify"]);
+    state.apply_transition(&transition, UnixMillis(9000));
+    state.count_turn_ended();
+    assert_eq!((state.turns_started, state.turns_done), (0, 0));
 }
 
 #[test]
 fn time_runs_out_at_the_deadline_and_not_before() {
     let graph = seven();
     let state = at("execute");
-    let over = deadline(&graph, &state).expect("execute has a limit on time");
-    assert_eq!(over, Millis(3_601_000));
-    assert_eq!(expiry(&graph, &state, Millis(over.0 - 1)), None);
-    let transition = expiry(&graph, &state, over).expect("the time is over");
-    assert_eq!(transition.how, How::Expired { limit: Expiry::Time, barred: Vec::new() });
+    let over = visit_deadline(&graph, &state).expect("execute has a limit on time");
+    assert_eq!(over, UnixMillis(3_601_000));
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(over.0 - 1)), None);
+    let transition = expiry_transition(&graph, &state, over).expect("the time is over");
+    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredLimit::Time, blocked_by: Vec::new() });
     assert_eq!(transition.to.as_str(), "verification");
-    assert_eq!(deadline(&graph, &at("chat")), None);
-    assert_eq!(expiry(&graph, &at("chat"), Millis(u64::MAX)), None);
+    assert_eq!(visit_deadline(&graph, &at("chat")), None);
+    assert_eq!(expiry_transition(&graph, &at("chat"), UnixMillis(u64::MAX)), None);
 }
 
 #[test]
@@ -293,17 +304,20 @@ fn a_barred_way_out_leads_to_what_the_gate_waits_for() {
     graph.phases[0].limit = crate::turns_limit(1, "end");
     assert_eq!(graph.validate(), Ok(()));
     let mut state = walked(&graph, &["execute", "chat"]);
-    state.turn_begun();
-    state.turn_ended();
-    let transition = expiry(&graph, &state, Millis(0)).expect("one turn is over");
+    state.count_turn_started();
+    state.count_turn_ended();
+    let transition = expiry_transition(&graph, &state, UnixMillis(0)).expect("one turn is over");
     assert_eq!(transition.to.as_str(), "verification");
-    assert_eq!(transition.how, How::Expired { limit: Expiry::Turns, barred: vec!["verify".to_owned()] });
+    assert_eq!(
+        transition.cause,
+        TransitionCause::Expired { limit: ExpiredLimit::Turns, blocked_by: vec!["verify".to_owned()] }
+    );
     assert!(transition.warning().is_some());
 
-    let mut idle = PhaseState::begin(&graph, Millis(0));
-    idle.turn_begun();
-    idle.turn_ended();
-    assert_eq!(expiry(&graph, &idle, Millis(0)).expect("one turn is over").to.as_str(), "end");
+    let mut idle = PhaseState::new(&graph, UnixMillis(0));
+    idle.count_turn_started();
+    idle.count_turn_ended();
+    assert_eq!(expiry_transition(&graph, &idle, UnixMillis(0)).expect("one turn is over").to.as_str(), "end");
 }
 
 #[test]
@@ -312,9 +326,9 @@ fn a_limit_that_leads_back_into_its_phase_does_not_spin() {
     graph.phases[0].limit = crate::turns_limit(1, "chat");
     assert!(graph.validate().is_err());
     let mut state = at("chat");
-    state.turn_begun();
-    state.turn_ended();
-    assert_eq!(expiry(&graph, &state, Millis(0)), None);
+    state.count_turn_started();
+    state.count_turn_ended();
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(0)), None);
 }
 
 #[test]
@@ -322,15 +336,16 @@ fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
     let graph = seven();
     let past = walked(&graph, &["execute"]);
     let mut state = walked(&graph, &["execute", "verification", "chores"]);
-    state.granted(grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
-    let transition = rollback(&graph, &state, &past, &Proposer::User, Note::default()).expect("it lies behind");
-    assert_eq!(transition.how, How::RolledBack { to_visit: 2 });
-    state.enter(&transition, Millis(7000));
+    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
+    let transition =
+        plan_rollback(&graph, &state, &past, &Proposer::User, TransitionNote::default()).expect("it lies behind");
+    assert_eq!(transition.cause, TransitionCause::RolledBack { to_visit: 2 });
+    state.apply_transition(&transition, UnixMillis(7000));
     assert_eq!(state.current.as_str(), "execute");
-    assert_eq!((state.visit, state.since), (5, Millis(7000)));
+    assert_eq!((state.visit, state.since), (5, UnixMillis(7000)));
     assert_eq!(state.open_gates, past.open_gates);
     assert!(state.grants.is_empty());
-    assert_eq!(state.entered.get("execute"), Some(&2));
+    assert_eq!(state.visit_counts.get("execute"), Some(&2));
 }
 
 #[test]
@@ -338,10 +353,10 @@ fn a_rollback_to_the_current_visit_begins_it_again() {
     let graph = seven();
     let mut state = at("execute");
     let past = state.clone();
-    state.turn_begun();
-    let again = rollback(&graph, &state, &past, &Proposer::User, Note::default()).expect("it has begun");
-    state.enter(&again, Millis(5000));
-    assert_eq!((state.current.as_str(), state.visit, state.turns), ("execute", 3, 0));
+    state.count_turn_started();
+    let again = plan_rollback(&graph, &state, &past, &Proposer::User, TransitionNote::default()).expect("it has begun");
+    state.apply_transition(&again, UnixMillis(5000));
+    assert_eq!((state.current.as_str(), state.visit, state.turns_started), ("execute", 3, 0));
     assert_eq!(state.open_gates, past.open_gates);
 }
 
@@ -350,14 +365,14 @@ fn a_rollback_leads_out_of_the_end_for_the_user_alone() {
     let graph = seven();
     let past = at("chat");
     let state = at("end");
-    rollback(&graph, &state, &past, &Proposer::Operator, Note::default()).expect("an operator may");
-    let asked = rollback(&graph, &state, &past, &router(), Note::default());
-    assert_eq!(asked, Err(RollbackRefusal::NotTheUser { by: router() }));
-    let ahead = rollback(&graph, &past, &state, &Proposer::User, Note::default());
+    plan_rollback(&graph, &state, &past, &Proposer::Operator, TransitionNote::default()).expect("an operator may");
+    let asked = plan_rollback(&graph, &state, &past, &router(), TransitionNote::default());
+    assert_eq!(asked, Err(RollbackRefusal::NotAuthorized { by: router() }));
+    let ahead = plan_rollback(&graph, &past, &state, &Proposer::User, TransitionNote::default());
     assert_eq!(ahead, Err(RollbackRefusal::NotPast { to: 2, current: 1 }));
     let mut smaller = graph.clone();
     smaller.phases.remove(0);
-    let gone = rollback(&smaller, &state, &past, &Proposer::User, Note::default());
+    let gone = plan_rollback(&smaller, &state, &past, &Proposer::User, TransitionNote::default());
     assert_eq!(gone, Err(RollbackRefusal::PhaseGone { phase: "chat".into() }));
 }
 
@@ -367,28 +382,29 @@ fn a_state_whose_phase_left_the_graph_is_stuck_but_the_user_is_not() {
     let mut state = at("plan");
     graph.phases.retain(|phase| phase.name != "plan");
     graph.edges.retain(|edge| edge.from != "plan" && edge.to != "plan");
-    assert_eq!(refused(&graph, &state, "execute").why, Reason::NoEdge);
-    assert_eq!(expiry(&graph, &state, Millis(u64::MAX)), None);
-    state.granted(grant(&graph, &state, &Proposer::User, &"execute".into()).expect("the user may"));
+    assert_eq!(refused(&graph, &state, "execute").why, PhaseRefusalReason::NoEdge);
+    assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX)), None);
+    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).expect("the user may"));
     accepted(&graph, &state, "execute");
 }
 
 #[test]
 fn durations_add_up_and_hand_offs_are_no_visits() {
     let graph = seven();
-    let mut state = PhaseState::begin(&graph, Millis(100));
+    let mut state = PhaseState::new(&graph, UnixMillis(100));
     let mut made = Vec::new();
     for (to, at) in [("execute", 200), ("execute", 250), ("verification", 500), ("execute", 600)] {
         let transition = accepted(&graph, &state, to);
-        state.enter(&transition, Millis(at));
-        made.push((transition, Millis(at)));
+        state.apply_transition(&transition, UnixMillis(at));
+        made.push((transition, UnixMillis(at)));
     }
     let start = PhaseName::from("chat");
-    let spent = durations((&start, Millis(100)), made.iter().map(|(made, at)| (made, *at)), Millis(1000));
-    assert_eq!(spent["chat"], Spent { ms: 100, visits: 1 });
-    assert_eq!(spent["execute"], Spent { ms: 300 + 400, visits: 2 });
-    assert_eq!(spent["execute"].loops(), 1);
-    assert_eq!(spent["verification"], Spent { ms: 100, visits: 1 });
+    let spent =
+        sum_phase_durations((&start, UnixMillis(100)), made.iter().map(|(made, at)| (made, *at)), UnixMillis(1000));
+    assert_eq!(spent["chat"], PhaseDuration { ms: 100, visits: 1 });
+    assert_eq!(spent["execute"], PhaseDuration { ms: 300 + 400, visits: 2 });
+    assert_eq!(spent["execute"].revisits(), 1);
+    assert_eq!(spent["verification"], PhaseDuration { ms: 100, visits: 1 });
     assert_eq!(spent.values().map(|spent| spent.ms).sum::<u64>(), 900);
 }
 
@@ -396,12 +412,12 @@ fn durations_add_up_and_hand_offs_are_no_visits() {
 fn tools_and_models_follow_the_phase() {
     let mut graph = seven();
     let reflection = &graph.phases[6];
-    assert!(reflection.tools.permits(&"learn".into()) && !reflection.tools.permits(&"shell".into()));
+    assert!(reflection.tools.allows(&"learn".into()) && !reflection.tools.allows(&"shell".into()));
     let plan = &mut graph.phases[2];
-    assert!(plan.tools.permits(&"shell".into()));
-    assert_eq!(plan.model_for(&"planner".into()), None);
+    assert!(plan.tools.allows(&"shell".into()));
+    assert_eq!(plan.model_for_role(&"planner".into()), None);
     plan.model = Some("small".into());
     plan.models.insert("planner".into(), "large".into());
-    assert_eq!(plan.model_for(&"planner".into()), Some(&"large".into()));
-    assert_eq!(plan.model_for(&"router".into()), Some(&"small".into()));
+    assert_eq!(plan.model_for_role(&"planner".into()), Some(&"large".into()));
+    assert_eq!(plan.model_for_role(&"router".into()), Some(&"small".into()));
 }

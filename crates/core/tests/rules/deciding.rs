@@ -1,48 +1,51 @@
 //! Deciding is a function: of its arguments alone, with all texts it needs, changing nothing.
 
 use segue_core::body::BodyId;
-use segue_core::decide::{Command, Input, Undecided};
-use segue_core::event::{CallWish, Event, Outcome};
-use segue_core::flow::Step;
+use segue_core::decide::{DecideError, OperatorCommand, SessionInput};
+use segue_core::event::{CallRequest, Event, TurnResult};
+use segue_core::flow::FlowStep;
 use segue_core::limits::STEPS_PER_INPUT_MAX;
-use segue_core::prompt::Reply;
+use segue_core::prompt::ModelReply;
 use segue_core::scope::Scope;
-use segue_testkit::{Puppet, Shelf, Stage};
+use segue_testkit::{ClosureFlow, InMemoryTexts, SessionHarness};
 use serde_json::json;
 
 use super::{message, outcomes};
 
 /// A flow that decides by what was said: it calls the role the answer names.
-fn by_word() -> Stage {
-    let spec = Puppet::spec_of(Puppet::speaker()).role(Puppet::role("worker", Scope::Fresh));
-    Stage::open(Puppet::new(spec, |view, event| match &event.event {
+fn by_word() -> SessionHarness {
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
+        .with_role(ClosureFlow::test_role("worker", Scope::Fresh));
+    SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => {
-            let turn = view.session.turn.as_ref().expect("it has begun");
-            vec![Step::Call(CallWish::new(&view.text(turn.messages[0].text), "note").note(json!("go")))]
+            let turn = view.session.current_turn.as_ref().expect("it has begun");
+            vec![FlowStep::Call(
+                CallRequest::new(&view.read_text(turn.messages[0].text), "note").with_metadata(json!("go")),
+            )]
         }
         Event::CallAnswered(_) => {
-            let turn = view.session.turn.as_ref().expect("it runs");
-            let said = view.text(turn.messages[0].text);
+            let turn = view.session.current_turn.as_ref().expect("it runs");
+            let said = view.read_text(turn.messages[0].text);
             // Misled by a missing text, this flow would never stop.
             match &*said {
-                "" => vec![Step::Note { kind: "lost".into(), value: json!(null) }],
-                _ => vec![Step::EndTurn(Outcome::Done)],
+                "" => vec![FlowStep::RecordFact { kind: "lost".into(), value: json!(null) }],
+                _ => vec![FlowStep::EndTurn(TurnResult::Done)],
             }
         }
-        Event::Fact { .. } => vec![Step::Note { kind: "lost".into(), value: json!(null) }],
+        Event::FlowFactRecorded { .. } => vec![FlowStep::RecordFact { kind: "lost".into(), value: json!(null) }],
         _ => Vec::new(),
     }))
 }
 
-fn answer(stage: &Stage, role: &str) -> Input {
-    let (call, attempt) = stage.open_call(role);
-    Input::Answer { call, attempt, reply: Reply::default(), cost_microusd: None, ms: 1 }
+fn answer(stage: &SessionHarness, role: &str) -> SessionInput {
+    let (call, attempt) = stage.oldest_open_call(role);
+    SessionInput::Answer { call, attempt, reply: ModelReply::default(), cost_microusd: None, duration_ms: 1 }
 }
 
 #[test]
 fn the_same_arguments_give_the_same_decision() {
     let stage = by_word();
-    let shelf = Shelf::default();
+    let shelf = InMemoryTexts::default();
     let decide = || stage.decide(message("worker"), &shelf).expect("its own text is enough");
     let (one, other) = (decide(), decide());
     assert_eq!((one.events, one.bodies), (other.events, other.bodies));
@@ -52,12 +55,16 @@ fn the_same_arguments_give_the_same_decision() {
 #[test]
 fn texts_that_are_not_at_hand_are_asked_for_by_id_and_then_suffice() {
     let mut stage = by_word();
-    stage.say("worker");
+    stage.send_message("worker");
     let input = answer(&stage, "worker");
-    let mut shelf = Shelf::default();
+    let mut shelf = InMemoryTexts::default();
     let asked = stage.decide(input.clone(), &shelf).expect_err("the flow reads the message again");
-    assert_eq!(asked, Undecided::NeedTexts(vec![BodyId::of("worker")]), "even where the flow went astray without it");
-    shelf.fetch(&[BodyId::of("worker")], stage.shelf());
+    assert_eq!(
+        asked,
+        DecideError::MissingTexts(vec![BodyId::hash_text("worker")]),
+        "even where the flow went astray without it"
+    );
+    shelf.copy_texts(&[BodyId::hash_text("worker")], stage.texts());
     let decision = stage.decide(input, &shelf).expect("now it is there");
     assert!(matches!(decision.events.last().map(|last| &last.event), Some(Event::TurnEnded { .. })));
     assert!(decision.events.len() < STEPS_PER_INPUT_MAX);
@@ -66,29 +73,29 @@ fn texts_that_are_not_at_hand_are_asked_for_by_id_and_then_suffice() {
 #[test]
 fn a_refused_input_changes_nothing() {
     let mut stage = by_word();
-    stage.say("worker");
+    stage.send_message("worker");
     let before = stage.session().clone();
     for input in [
         message(""),
-        Input::Operator(Command::Resolve {
+        SessionInput::Operator(OperatorCommand::Resolve {
             call: segue_core::ids::CallId(1),
-            how: segue_core::decide::Resolution::Fail,
+            resolution: segue_core::decide::UnknownCallResolution::Fail,
         }),
-        Input::Operator(Command::Forget { role: "nobody".into(), agent: None, peer: None }),
-        Input::ToolResult { run: segue_core::ids::ToolRunId(1), result: Ok(String::new()) },
+        SessionInput::Operator(OperatorCommand::Forget { role: "nobody".into(), agent: None, peer: None }),
+        SessionInput::ToolResult { run: segue_core::ids::ToolRunId(1), result: Ok(String::new()) },
     ] {
-        assert!(stage.try_give(input).is_err());
+        assert!(stage.try_input(input).is_err());
         assert_eq!(stage.session(), &before);
     }
     let given = answer(&stage, "worker");
-    stage.give(given);
+    stage.apply_input(given);
     assert_eq!(outcomes(&stage), ["done"]);
 }
 
 #[test]
 fn bodies_are_handed_out_once_and_only_when_new_to_the_decision() {
     let stage = by_word();
-    let decision = stage.decide(message("worker"), &Shelf::default()).expect("its own text is enough");
+    let decision = stage.decide(message("worker"), &InMemoryTexts::default()).expect("its own text is enough");
     let mut ids: Vec<BodyId> = decision.bodies.iter().map(|body| body.id).collect();
     let all = ids.len();
     ids.sort();
@@ -101,7 +108,7 @@ fn bodies_are_handed_out_once_and_only_when_new_to_the_decision() {
 fn nothing_happened_is_no_event() {
     let mut stage = by_word();
     let before = stage.journal().len();
-    stage.give(Input::Tick).give(Input::Recovered);
-    stage.command(Command::Forget { role: "speaker".into(), agent: None, peer: None });
+    stage.apply_input(SessionInput::Tick).apply_input(SessionInput::Recovered);
+    stage.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
     assert_eq!(stage.journal().len(), before);
 }

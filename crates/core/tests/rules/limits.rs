@@ -1,71 +1,76 @@
 //! Everything that grows has a limit, and what goes beyond it is refused by name.
 
-use segue_core::decide::Input;
-use segue_core::event::{Event, Lane, Outcome};
-use segue_core::flow::Step;
+use segue_core::decide::SessionInput;
+use segue_core::event::{Event, MessagePriority, TurnResult};
+use segue_core::flow::FlowStep;
 use segue_core::limits::{
-    DEFERRED_CALLS_MAX, FACT_BYTES_MAX, FAILURE_BYTES_MAX, GIVEN_UP_MAX, HANDOVERS_KEPT_MAX, INBOX_MESSAGES_MAX,
-    MARKS_MAX, OPEN_CALLS_MAX, REPLY_BYTES_MAX, THREADS_MAX, TIMERS_MAX, TOOL_ARGUMENTS_BYTES_MAX,
+    ABANDONED_CALLS_MAX, DEFERRED_CALLS_MAX, FAILURE_MESSAGE_BYTES_MAX, FLOW_VALUE_BYTES_MAX, HANDOVERS_KEPT_MAX,
+    INBOX_MESSAGES_MAX, LAST_PROMPTS_MAX, OPEN_CALLS_MAX, REPLY_BYTES_MAX, THREADS_MAX, TIMERS_MAX,
+    TOOL_ARGUMENTS_BYTES_MAX,
 };
-use segue_core::prompt::{Failure, FailureKind, Reply, ToolCall};
+use segue_core::prompt::{CallFailure, FailureKind, ModelReply, ToolCall};
 use segue_core::scope::Scope;
-use segue_testkit::{Puppet, Stage};
+use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
 use super::{outcomes, refused_steps, tool, wants};
-use segue_core::event::CallWish;
-use segue_core::flow::Runs;
-use segue_core::handover::{FieldSpec, Form, Need, Provenance, Schema};
+use segue_core::event::CallRequest;
+use segue_core::flow::ToolRunner;
+use segue_core::handover::{
+    HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverProvenance, HandoverSpec,
+};
 
-fn once(steps: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> Stage {
-    let spec = Puppet::spec_of(Puppet::speaker())
-        .role(Puppet::role("expert", Scope::peer()))
-        .handover(Schema { kind: "intent".into(), fields: Vec::new(), repairs_max: 0 })
-        .tool(tool("look", Runs::Host));
-    Stage::open(Puppet::new(spec, move |_, event| match &event.event {
+fn once(steps: impl Fn() -> Vec<FlowStep> + Send + Sync + 'static) -> SessionHarness {
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
+        .with_role(ClosureFlow::test_role("expert", Scope::per_peer()))
+        .with_handover(HandoverSpec { kind: "intent".into(), fields: Vec::new(), repairs_max: 0 })
+        .with_tool(tool("look", ToolRunner::Host));
+    SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => steps(),
         _ => Vec::new(),
     }))
 }
 
-fn ask(peer: usize) -> Step {
-    Step::Call(CallWish::new("expert", "note").with(&format!("p{peer:04}").into()).note(json!("hi")))
+fn ask(peer: usize) -> FlowStep {
+    FlowStep::Call(
+        CallRequest::new("expert", "note").with_peer(&format!("p{peer:04}").into()).with_metadata(json!("hi")),
+    )
 }
 
 #[test]
 fn no_more_calls_are_open_at_once_than_the_limit() {
     let mut stage = once(|| (0..OPEN_CALLS_MAX + 2).map(ask).collect());
-    stage.say("go");
-    assert_eq!(stage.session().calls.len(), OPEN_CALLS_MAX);
+    stage.send_message("go");
+    assert_eq!(stage.session().open_calls.len(), OPEN_CALLS_MAX);
     assert_eq!(refused_steps(&stage).len(), 2);
 }
 
 #[test]
 fn no_more_calls_wait_than_the_limit() {
     let mut stage = once(|| (0..DEFERRED_CALLS_MAX + 3).map(|_| super::note("speaker", "hi")).collect());
-    stage.say("go");
-    assert_eq!(stage.session().deferred.len(), DEFERRED_CALLS_MAX);
+    stage.send_message("go");
+    assert_eq!(stage.session().deferred_calls.len(), DEFERRED_CALLS_MAX);
     assert_eq!(refused_steps(&stage).len(), 2);
 }
 
 #[test]
 fn timers_inboxes_and_facts_are_bounded() {
-    let post = || Step::Post {
+    let post = || FlowStep::Send {
         from: "a".into(),
         to: "b".into(),
-        lane: Lane::Ordinary,
+        priority: MessagePriority::Normal,
         topic: "t".into(),
         text: "x".into(),
-        answers: None,
+        in_reply_to: None,
     };
     let mut stage = once(move || {
-        let timers = (0..=TIMERS_MAX).map(|n| Step::SetTimer { name: n.to_string(), after_ms: 1_000 });
-        let renewed = Step::SetTimer { name: "0".into(), after_ms: 2_000 };
+        let timers = (0..=TIMERS_MAX).map(|n| FlowStep::SetTimer { name: n.to_string(), after_ms: 1_000 });
+        let renewed = FlowStep::SetTimer { name: "0".into(), after_ms: 2_000 };
         let posts = (0..=INBOX_MESSAGES_MAX).map(|_| post());
-        let fact = Step::Note { kind: "big".into(), value: json!("x".repeat(FACT_BYTES_MAX)) };
-        timers.chain([renewed]).chain(posts).chain([fact, Step::EndTurn(Outcome::Done)]).collect()
+        let fact = FlowStep::RecordFact { kind: "big".into(), value: json!("x".repeat(FLOW_VALUE_BYTES_MAX)) };
+        timers.chain([renewed]).chain(posts).chain([fact, FlowStep::EndTurn(TurnResult::Done)]).collect()
     });
-    stage.say("go");
+    stage.send_message("go");
     let refused = refused_steps(&stage);
     assert_eq!(refused.len(), 3, "{refused:#?}");
     assert!(refused[0].starts_with("timer `128`: 128 timers run already"));
@@ -78,34 +83,34 @@ fn old_threads_marks_and_given_up_calls_are_forgotten_first() {
     let threads = std::sync::atomic::AtomicUsize::new(0);
     let mut stage = once(move || vec![ask(threads.fetch_add(1, std::sync::atomic::Ordering::Relaxed))]);
     // Straight into the fold: a stage that checks everything after each of a thousand turns would take its time.
-    stage.unchecked(|stage| {
+    stage.with_checks_at_end(|stage| {
         for turn in 0..THREADS_MAX + 8 {
-            stage.say("go");
-            if turn < GIVEN_UP_MAX + 3 {
-                stage.fail("expert", FailureKind::Refused);
+            stage.send_message("go");
+            if turn < ABANDONED_CALLS_MAX + 3 {
+                stage.fail_call("expert", FailureKind::Refused);
             } else {
-                stage.answer("expert", "hello");
+                stage.answer_call("expert", "hello");
             }
         }
     });
     let session = stage.session();
-    assert_eq!((session.threads.len(), session.slots.len()), (THREADS_MAX, THREADS_MAX));
-    assert_eq!((session.marks.len(), session.given_up.len()), (MARKS_MAX, GIVEN_UP_MAX));
-    let newest = session.marks.values().map(|mark| mark.call.0).min();
+    assert_eq!((session.threads.len(), session.thread_by_slot.len()), (THREADS_MAX, THREADS_MAX));
+    assert_eq!((session.last_prompts.len(), session.abandoned_calls.len()), (LAST_PROMPTS_MAX, ABANDONED_CALLS_MAX));
+    let newest = session.last_prompts.values().map(|mark| mark.call.0).min();
     assert_eq!(newest, Some(9), "the oldest went first, whatever its name");
     assert_eq!(outcomes(&stage).len(), THREADS_MAX + 8);
 }
 
 #[test]
 fn handovers_are_remembered_up_to_a_number_and_undeclared_ones_are_refused() {
-    let hand = |kind: &str| Step::Hand {
+    let hand = |kind: &str| FlowStep::MakeHandover {
         kind: kind.into(),
-        document: segue_core::handover::Document::new(),
+        document: segue_core::handover::HandoverDocument::new(),
         calls: Vec::new(),
-        how: Provenance::Built,
+        provenance: HandoverProvenance::Built,
     };
     let mut stage = once(move || (0..HANDOVERS_KEPT_MAX + 5).map(|_| hand("intent")).chain([hand("other")]).collect());
-    stage.say("go");
+    stage.send_message("go");
     let kept: Vec<u32> = stage.session().handovers.iter().map(|handover| handover.id.0).collect();
     assert_eq!((kept.len(), kept[0], kept[kept.len() - 1]), (HANDOVERS_KEPT_MAX, 6, 69));
     assert_eq!(refused_steps(&stage), ["handover `other`: the flow declares no such kind"]);
@@ -113,26 +118,35 @@ fn handovers_are_remembered_up_to_a_number_and_undeclared_ones_are_refused() {
 
 #[test]
 fn nothing_of_a_flows_own_grows_beyond_its_limit() {
-    let giant = || json!("x".repeat(FACT_BYTES_MAX));
+    let giant = || json!("x".repeat(FLOW_VALUE_BYTES_MAX));
     let document = || {
-        let field = segue_core::handover::Field::Text("x".repeat(FACT_BYTES_MAX));
-        segue_core::handover::Document::from([("goal".to_owned(), field)])
+        let field = segue_core::handover::HandoverFieldValue::Text("x".repeat(FLOW_VALUE_BYTES_MAX));
+        segue_core::handover::HandoverDocument::from([("goal".to_owned(), field)])
     };
-    let goal = FieldSpec { name: "goal".into(), form: Form::Text, need: Need::Optional };
-    let spec = Puppet::spec_of(Puppet::speaker()).handover(Schema {
+    let goal = HandoverFieldSpec {
+        name: "goal".into(),
+        field_type: HandoverFieldType::Text,
+        presence: HandoverFieldPresence::Optional,
+    };
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_handover(HandoverSpec {
         kind: "intent".into(),
         fields: vec![goal],
         repairs_max: 0,
     });
-    let mut stage = Stage::open(Puppet::new(spec, move |_, event| match &event.event {
+    let mut stage = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
-            Step::Call(CallWish::new("speaker", "note").note(giant())),
-            Step::Hand { kind: "intent".into(), document: document(), calls: Vec::new(), how: Provenance::Built },
-            Step::AskHandover("other".into()),
+            FlowStep::Call(CallRequest::new("speaker", "note").with_metadata(giant())),
+            FlowStep::MakeHandover {
+                kind: "intent".into(),
+                document: document(),
+                calls: Vec::new(),
+                provenance: HandoverProvenance::Built,
+            },
+            FlowStep::RequestHandover("other".into()),
         ],
         _ => Vec::new(),
     }));
-    stage.say("go");
+    stage.send_message("go");
     let refused = refused_steps(&stage);
     assert_eq!(refused.len(), 3, "{refused:?}");
     assert!(refused[0].starts_with("call of `speaker` for `note`: it has 1048578 bytes of JSON"));
@@ -142,41 +156,42 @@ fn nothing_of_a_flows_own_grows_beyond_its_limit() {
 
 #[test]
 fn a_tool_call_as_long_as_a_book_is_left_out_and_the_others_are_run() {
-    let spec = Puppet::spec_of(Puppet::speaker().may_use("look")).tool(tool("look", Runs::Host));
-    let mut stage = Stage::open(Puppet::new(spec, Puppet::chats));
-    stage.say("look");
+    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
+        .with_tool(tool("look", ToolRunner::Host));
+    let mut stage = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
+    stage.send_message("look");
     let giant = ToolCall { arguments: json!("x".repeat(TOOL_ARGUMENTS_BYTES_MAX)), ..wants("a", "look") };
-    stage.reply("speaker", Reply { tool_calls: vec![giant, wants("b", "look")], ..Reply::default() });
-    assert_eq!(stage.session().tools.len(), 1);
+    stage.reply_to_call("speaker", ModelReply { tool_calls: vec![giant, wants("b", "look")], ..ModelReply::default() });
+    assert_eq!(stage.session().open_tool_runs.len(), 1);
     assert!(refused_steps(&stage)[0].starts_with("call of tool `look`: its arguments have 262146 bytes"));
-    stage.tool("look", Ok("seen")).answer("speaker", "done");
+    stage.finish_tool("look", Ok("seen")).answer_call("speaker", "done");
 }
 
 #[test]
 fn the_page_a_vendor_answers_with_is_cut() {
-    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
-    stage.say("hi");
-    let failure = Failure::new(FailureKind::Refused, "<html>".repeat(100_000));
-    stage.give(Input::Failure { call: segue_core::ids::CallId(1), attempt: 1, failure });
+    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    stage.send_message("hi");
+    let failure = CallFailure::new(FailureKind::Refused, "<html>".repeat(100_000));
+    stage.apply_input(SessionInput::CallFailure { call: segue_core::ids::CallId(1), attempt: 1, failure });
     let kept = super::events(&stage, |event| match event {
         Event::CallFailed { failure, .. } => Some(failure.message.len()),
         _ => None,
     });
-    assert_eq!(kept, [FAILURE_BYTES_MAX + "[…]".len()]);
+    assert_eq!(kept, [FAILURE_MESSAGE_BYTES_MAX + "[…]".len()]);
 }
 
 #[test]
 fn many_calls_that_wait_for_one_thread_cost_one_event_each() {
     let mut stage = once(|| (0..20).map(|n| super::note("speaker", &n.to_string())).collect());
-    stage.say("go");
+    stage.send_message("go");
     for n in 0..20 {
-        let prompt = stage.prompt("speaker");
+        let prompt = stage.prompt_for_role("speaker");
         assert_eq!(
             prompt.messages.last().map(|message| message.text()),
             Some(n.to_string()),
             "first come, first served"
         );
-        stage.answer("speaker", "ok");
+        stage.answer_call("speaker", "ok");
     }
     let deferred = super::events(&stage, |event| matches!(event, Event::CallDeferred(_)).then_some(()));
     assert_eq!(deferred.len(), 19);
@@ -184,7 +199,7 @@ fn many_calls_that_wait_for_one_thread_cost_one_event_each() {
 
 #[test]
 fn an_answer_that_is_too_long_is_cut_and_marked() {
-    let mut stage = Stage::open(Puppet::chat(Puppet::speaker()));
-    stage.say("tell me everything").answer("speaker", &"x".repeat(REPLY_BYTES_MAX + 1));
-    assert_eq!(stage.said().len(), REPLY_BYTES_MAX + "[…]".len());
+    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    stage.send_message("tell me everything").answer_call("speaker", &"x".repeat(REPLY_BYTES_MAX + 1));
+    assert_eq!(stage.last_reply().len(), REPLY_BYTES_MAX + "[…]".len());
 }

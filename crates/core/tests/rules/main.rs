@@ -18,27 +18,27 @@ mod turns;
 mod vendors;
 mod weights;
 
-use segue_core::decide::Input;
-use segue_core::event::{CallWish, Event, Recorded};
-use segue_core::flow::{RoleSpec, Runs, Step, ToolDef, UnknownPolicy};
+use segue_core::decide::SessionInput;
+use segue_core::event::{CallRequest, Event, RecordedEvent};
+use segue_core::flow::{FlowStep, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
 use segue_core::prompt::{ToolCall, ToolSpec};
-use segue_testkit::Stage;
+use segue_testkit::SessionHarness;
 use serde_json::json;
 
 /// A message as the user sends it.
-fn message(text: &str) -> Input {
-    Input::Message { text: text.to_owned(), key: None, busy: None, images: Vec::new() }
+fn message(text: &str) -> SessionInput {
+    SessionInput::Message { text: text.to_owned(), idempotency_key: None, mid_turn_policy: None, images: Vec::new() }
 }
 
 /// A call of a role that is told `note`.
-fn note(role: &str, note: &str) -> Step {
-    Step::Call(CallWish::new(role, "note").note(json!(note)))
+fn note(role: &str, note: &str) -> FlowStep {
+    FlowStep::Call(CallRequest::new(role, "note").with_metadata(json!(note)))
 }
 
 /// A tool run by the host or by the flow.
-fn tool(name: &str, runs: Runs) -> ToolDef {
+fn tool(name: &str, runs: ToolRunner) -> ToolDeclaration {
     let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
-    ToolDef { spec, runs, unknown: UnknownPolicy::Retry }
+    ToolDeclaration { spec, runner: runs, unknown_outcome: UnknownOutcomePolicy::Retry }
 }
 
 /// A wish to run a tool.
@@ -47,20 +47,20 @@ fn wants(id: &str, tool: &str) -> ToolCall {
 }
 
 /// The events that `pick` likes.
-fn events<T>(stage: &Stage, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
-    stage.journal().iter().filter_map(|Recorded { event, .. }| pick(event)).collect()
+fn events<T>(stage: &SessionHarness, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+    stage.journal().iter().filter_map(|RecordedEvent { event, .. }| pick(event)).collect()
 }
 
 /// What the flow tried and was not allowed.
-fn refused_steps(stage: &Stage) -> Vec<String> {
+fn refused_steps(stage: &SessionHarness) -> Vec<String> {
     events(stage, |event| match event {
-        Event::StepRefused { step, why } => Some(format!("{step}: {why}")),
+        Event::StepRefused { step, reason: why } => Some(format!("{step}: {why}")),
         _ => None,
     })
 }
 
 /// How the turns ended, in a word or two each.
-fn outcomes(stage: &Stage) -> Vec<String> {
+fn outcomes(stage: &SessionHarness) -> Vec<String> {
     events(stage, |event| match event {
         Event::TurnEnded { outcome, .. } => Some(format!("{outcome:?}").split(' ').next().unwrap_or("").to_lowercase()),
         _ => None,

@@ -1,15 +1,18 @@
 //! A flow with a role for every scope, which does what the user's message and the models' answers order. Each text it
 //! makes says in which call it was born: `‹c7›`.
 
-use segue_core::context::{FragmentSpec, Layer, Rendered, Source};
-use segue_core::event::{CallWish, Event, Next, Outcome, Owner, PhaseKey, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, RoleSpec, Runs, Step, Summariser, ToolDef, UnknownPolicy, View};
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::flow::{
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec, Summarizer, ToolDeclaration, ToolRunner,
+    UnknownOutcomePolicy,
+};
 use segue_core::ids::{CallId, FragmentName, TurnId};
 use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::Proposal;
-use segue_core::phase::{Attached, Edge, Phase, PhaseGraph, PhaseLimit};
+use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 use segue_core::prompt::ToolSpec;
-use segue_core::scope::{Scope, Until};
+use segue_core::scope::{Scope, ThreadBoundary};
 use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -46,95 +49,112 @@ pub fn marker(call: CallId) -> String {
     format!("‹{call}›")
 }
 
-pub fn key(graph: usize) -> PhaseKey {
+pub fn key(graph: usize) -> PhaseGraphKey {
     let (graph, owner) = match GRAPHS[graph] {
-        "track" => ("track", Owner::Session),
-        "mood" => ("mood", Owner::Role("host".into())),
-        steps => ("steps", Owner::Agent(steps.trim_start_matches("steps ").into())),
+        "track" => ("track", PhaseGraphOwner::Session),
+        "mood" => ("mood", PhaseGraphOwner::Role("host".into())),
+        steps => ("steps", PhaseGraphOwner::Agent(steps.trim_start_matches("steps ").into())),
     };
-    PhaseKey { graph: graph.into(), owner }
+    PhaseGraphKey { graph: graph.into(), owner }
 }
 
-fn graph(name: &str, attached: Attached) -> PhaseGraph {
-    let mut phases: Vec<Phase> = PHASES.map(Phase::named).into();
+fn graph(name: &str, attached: PhaseOwnerKind) -> PhaseGraph {
+    let mut phases: Vec<PhaseSpec> = PHASES.map(PhaseSpec::new).into();
     phases[1].limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(700), exit: "c".into() });
     let edges = PHASES.iter().flat_map(|from| PHASES.iter().map(move |to| (from, to)));
-    let edges = edges.map(|(from, to)| Edge { from: (*from).into(), to: (*to).into(), guard: Guard::Always });
-    PhaseGraph { name: name.into(), attached, start: "a".into(), phases, edges: edges.collect(), gates: Vec::new() }
+    let edges = edges.map(|(from, to)| PhaseEdge { from: (*from).into(), to: (*to).into(), guard: Guard::Always });
+    PhaseGraph {
+        name: name.into(),
+        owner_kind: attached,
+        start: "a".into(),
+        phases,
+        edges: edges.collect(),
+        gates: Vec::new(),
+    }
 }
 
 fn role(name: &str, scope: Scope) -> RoleSpec {
-    let task = || FragmentSpec::changing("task", Layer::Task);
+    let task = || FragmentSpec::changing("task", ContextLayer::Task);
     let mut role = RoleSpec::new(name, scope)
-        .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
-        .ask("task", [task(), FragmentSpec::changing("message", Layer::Words)])
-        .ask("pin", [task().pinned()])
-        .ask("same", [FragmentSpec::changing("same", Layer::Task)])
-        .may_use("look");
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+        .with_ask("task", [task(), FragmentSpec::changing("message", ContextLayer::UserWords)])
+        .with_ask("pin", [task().pin()])
+        .with_ask("same", [FragmentSpec::changing("same", ContextLayer::Task)])
+        .with_tool("look");
     role.reply_tokens_max = 100;
-    role.compaction.tokens_max = 40;
+    role.compaction.summary_tokens_max = 40;
     role
 }
 
 impl Everything {
     pub fn new() -> Self {
-        let mut scribe =
-            RoleSpec::new("scribe", Scope::Fresh).ask("fold", [FragmentSpec::changing("folded", Layer::Task)]);
+        let mut scribe = RoleSpec::new("scribe", Scope::Fresh)
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
         scribe.reply_tokens_max = 100;
         let summarised = |mut role: RoleSpec| {
-            role.compaction.by = Some(Summariser { role: "scribe".into(), ask: "fold".into() });
+            role.compaction.summarizer = Some(Summarizer { role: "scribe".into(), ask: "fold".into() });
             role
         };
         let unknown = |mut role: RoleSpec, policy| {
-            role.unknown = policy;
+            role.unknown_outcome = policy;
             role
         };
-        let opened = || FragmentSpec::changing("opened", Layer::Task);
+        let opened = || FragmentSpec::changing("opened", ContextLayer::Task);
         let look = ToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
         let spec = FlowSpec::new("everything", "a role for every scope")
-            .graph(graph("track", Attached::Session))
-            .graph(graph("mood", Attached::Role))
-            .graph(graph("steps", Attached::Agent))
-            .role(role("fresh", Scope::Fresh))
-            .role(summarised(role("turn", Scope::turn()).opens_with(opened())))
-            .role(summarised(role("session", Scope::session())))
-            .role(role("phase", Scope::phase()).lives_by("track").opens_with(opened()))
-            .role(unknown(summarised(role("model", Scope::model())), UnknownPolicy::Ask))
-            .role(unknown(summarised(role("peer", Scope::peer()).opens_with(opened())), UnknownPolicy::Fail))
-            .role(role("review", Scope::peer_and_work()))
-            .role(summarised(role("host", Scope::phase().until(Until::Model)).lives_by("mood")))
-            .role(role("aged", Scope::session().aged(AGED_MS)))
-            .role(role("coder", Scope::phase().until(Until::Work)).lives_by("steps"))
-            .role(scribe)
-            .tool(ToolDef { spec: look, runs: Runs::Host, unknown: UnknownPolicy::Retry });
+            .with_graph(graph("track", PhaseOwnerKind::Session))
+            .with_graph(graph("mood", PhaseOwnerKind::Role))
+            .with_graph(graph("steps", PhaseOwnerKind::Agent))
+            .with_role(role("fresh", Scope::Fresh))
+            .with_role(summarised(role("turn", Scope::per_turn()).with_opening_fragment(opened())))
+            .with_role(summarised(role("session", Scope::per_session())))
+            .with_role(role("phase", Scope::per_phase()).with_phase_graph("track").with_opening_fragment(opened()))
+            .with_role(unknown(summarised(role("model", Scope::per_model())), UnknownOutcomePolicy::AskOperator))
+            .with_role(unknown(
+                summarised(role("peer", Scope::per_peer()).with_opening_fragment(opened())),
+                UnknownOutcomePolicy::Fail,
+            ))
+            .with_role(role("review", Scope::per_peer_and_work_item()))
+            .with_role(summarised(
+                role("host", Scope::per_phase().ended_by(ThreadBoundary::Model)).with_phase_graph("mood"),
+            ))
+            .with_role(role("aged", Scope::per_session().with_age_ms_max(AGED_MS)))
+            .with_role(role("coder", Scope::per_phase().ended_by(ThreadBoundary::WorkItem)).with_phase_graph("steps"))
+            .with_role(scribe)
+            .with_tool(ToolDeclaration {
+                spec: look,
+                runner: ToolRunner::Host,
+                unknown_outcome: UnknownOutcomePolicy::Retry,
+            });
         Self { spec }
     }
 
-    fn obey(&self, session: &Session, order: &Order) -> Option<Step> {
+    fn obey(&self, session: &Session, order: &Order) -> Option<FlowStep> {
         Some(match order {
             Order::Call { ask, size, .. } => {
-                let wish = CallWish { ask: ask.as_str().into(), ..wish(order)? };
-                Step::Call(wish.note(json!(size)))
+                let wish = CallRequest { ask: ask.as_str().into(), ..wish(order)? };
+                FlowStep::Call(wish.with_metadata(json!(size)))
             }
-            Order::Forget { .. } => Step::Forget { wish: wish(order)?, reason: "ordered".into() },
-            Order::Lease { agent, work } => {
-                Step::Lease { agent: AGENTS[*agent].into(), work: work.map(|work| format!("work-{work}").into()) }
-            }
+            Order::Forget { .. } => FlowStep::ResetThread { request: wish(order)?, reason: "ordered".into() },
+            Order::Lease { agent, work } => FlowStep::AssignWork {
+                agent: AGENTS[*agent].into(),
+                work: work.map(|work| format!("work-{work}").into()),
+            },
             Order::Go { graph, to } => {
-                let proposal = Proposal::new(PHASES[*to], Proposer::Engine);
-                Step::Propose { phase: key(*graph), proposal }
+                let proposal = PhaseProposal::new(PHASES[*to], Proposer::Engine);
+                FlowStep::ProposePhase { phase: key(*graph), proposal }
             }
             Order::Cancel { place } => {
-                let call = session.calls.keys().nth(place % session.calls.len().max(1))?;
-                Step::Cancel { call: *call, reason: "ordered".into() }
+                let call = session.open_calls.keys().nth(place % session.open_calls.len().max(1))?;
+                FlowStep::CancelCall { call: *call, reason: "ordered".into() }
             }
-            Order::Timer { after_ms } => Step::SetTimer { name: format!("after {after_ms}"), after_ms: *after_ms },
-            Order::Run => Step::RunTool { tool: "look".into(), arguments: json!({}), agent: None },
-            Order::End => Step::EndTurn(Outcome::Done),
+            Order::Timer { after_ms } => FlowStep::SetTimer { name: format!("after {after_ms}"), after_ms: *after_ms },
+            Order::Run => FlowStep::RunTool { tool: "look".into(), arguments: json!({}), agent: None },
+            Order::End => FlowStep::EndTurn(TurnResult::Done),
         })
     }
 
-    fn obey_all(&self, session: &Session, text: &str) -> Vec<Step> {
+    fn obey_all(&self, session: &Session, text: &str) -> Vec<FlowStep> {
         let orders = text.split_once(ORDERS).map_or("", |(_, orders)| orders);
         let orders: Vec<Order> = serde_json::from_str(orders).unwrap_or_default();
         orders.iter().filter_map(|order| self.obey(session, order)).collect()
@@ -142,20 +162,20 @@ impl Everything {
 }
 
 /// Who is meant. Only a coder is an individual; only those who keep memory for each peer talk with one.
-fn wish(order: &Order) -> Option<CallWish> {
+fn wish(order: &Order) -> Option<CallRequest> {
     let (role, agent, peer, model, sample) = match order {
         Order::Call { role, agent, peer, model, sample, .. } => (*role, *agent, *peer, *model, *sample),
         Order::Forget { role, agent, peer } => (*role, *agent, *peer, None, 0),
         _ => return None,
     };
-    let mut wish = CallWish::new(ROLES[role], "task");
+    let mut wish = CallRequest::new(ROLES[role], "task");
     match ROLES[role] {
-        "coder" => wish = wish.by(&AGENTS[agent].into()),
-        "peer" | "review" | "fresh" => wish = wish.with(&AGENTS[peer].into()),
+        "coder" => wish = wish.with_agent(&AGENTS[agent].into()),
+        "peer" | "review" | "fresh" => wish = wish.with_peer(&AGENTS[peer].into()),
         _ => {}
     }
     if let Some(model) = model {
-        wish = wish.on(&MODELS[model].into());
+        wish = wish.with_model(&MODELS[model].into());
     }
     wish.sample = sample;
     Some(wish)
@@ -163,9 +183,9 @@ fn wish(order: &Order) -> Option<CallWish> {
 
 fn is_idle(session: &Session, turn: TurnId) -> bool {
     let mine = |other: Option<TurnId>| other == Some(turn);
-    !session.calls.values().any(|open| mine(open.opened.turn))
-        && !session.rounds.values().any(|round| mine(round.turn))
-        && !session.deferred.values().any(|wait| mine(wait.turn))
+    !session.open_calls.values().any(|open| mine(open.opened.turn))
+        && !session.tool_rounds.values().any(|round| mine(round.turn))
+        && !session.deferred_calls.values().any(|wait| mine(wait.turn))
 }
 
 impl Flow for Everything {
@@ -175,57 +195,66 @@ impl Flow for Everything {
         &self.spec
     }
 
-    fn react(&self, view: &View<'_, ()>, event: &Recorded) -> Vec<Step> {
+    fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
         let mut steps = match &event.event {
             Event::TurnStarted { .. } => {
-                let turn = view.session.turn.as_ref().expect("it has begun");
-                let texts = turn.messages.iter().map(|waiting| view.text(waiting.text));
+                let turn = view.session.current_turn.as_ref().expect("it has begun");
+                let texts = turn.messages.iter().map(|waiting| view.read_text(waiting.text));
                 texts.flat_map(|text| self.obey_all(view.session, &text)).collect()
             }
-            Event::CallAnswered(answered) => self.obey_all(view.session, &view.text(answered.text)),
+            Event::CallAnswered(answered) => self.obey_all(view.session, &view.read_text(answered.text)),
             Event::TimerFired { .. } => {
-                vec![Step::Call(CallWish::new("session", "task").note(json!(3)))]
+                vec![FlowStep::Call(CallRequest::new("session", "task").with_metadata(json!(3)))]
             }
             _ => Vec::new(),
         };
         let ended = match &event.event {
             Event::CallAnswered(answered) => answered.tool_calls.is_empty(),
-            Event::CallFailed { next: Next::GiveUp, .. }
-            | Event::CallUnknown { next: Next::GiveUp, .. }
-            | Event::CallResolved { next: Next::GiveUp, .. }
+            Event::CallFailed { next: RetryDecision::GiveUp, .. }
+            | Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
+            | Event::CallResolved { next: RetryDecision::GiveUp, .. }
             | Event::CallCancelled { .. } => true,
             _ => false,
         };
-        let running = view.session.turn.as_ref().map(|turn| turn.id);
-        let mine = view.about.turn.filter(|turn| running == Some(*turn) && is_idle(view.session, *turn));
+        let running = view.session.current_turn.as_ref().map(|turn| turn.id);
+        let mine = view.subject.turn.filter(|turn| running == Some(*turn) && is_idle(view.session, *turn));
         if mine.is_some() && ended && steps.is_empty() {
-            steps.push(Step::EndTurn(Outcome::Done));
+            steps.push(FlowStep::EndTurn(TurnResult::Done));
         }
         steps
     }
 
-    fn fragment(&self, view: &View<'_, ()>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
-        let new = |text: String| Rendered::New { text, source: Source::State, why: "always".into() };
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, ()>,
+        asking: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        let new = |text: String| RenderedFragment::New { text, source: FragmentSource::State, why: "always".into() };
         match name.as_str() {
-            "instruction" => new(format!("be {}", asking.wish.role)),
+            "instruction" => new(format!("be {}", asking.call_request.role)),
             "opened" => new(format!("opened {}", marker(asking.call))),
             "task" => {
-                let size = asking.wish.note.as_u64().unwrap_or(1);
+                let size = asking.call_request.metadata.as_u64().unwrap_or(1);
                 new(format!("task {} {}", marker(asking.call), "word ".repeat(size as usize)))
             }
             "same" => new("the same as ever".into()),
-            "message" => match view.session.turn.as_ref().filter(|turn| Some(turn.id) == asking.turn) {
+            "message" => match view.session.current_turn.as_ref().filter(|turn| Some(turn.id) == asking.turn) {
                 Some(turn) => {
                     let last = turn.messages.last().expect("a turn answers messages");
-                    Rendered::Stored { text: last.text, source: Source::Message(last.message), why: "said".into() }
+                    RenderedFragment::Stored {
+                        text: last.text,
+                        source: FragmentSource::Message(last.message),
+                        why: "said".into(),
+                    }
                 }
-                None => Rendered::Out("beside the turns".into()),
+                None => RenderedFragment::Omitted("beside the turns".into()),
             },
             "folded" => {
-                let folded = asking.folding.map(|folding| folding.entries.as_slice()).unwrap_or_default();
+                let folded = asking.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
                 new(folded.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" / "))
             }
-            _ => match asking.folding.and_then(|folding| folding.summary.as_ref()) {
+            _ => match asking.compacted.and_then(|folding| folding.summary.as_ref()) {
                 Some(summary) => new(format!("so far: {summary}")),
                 None => new("some messages were left out".into()),
             },

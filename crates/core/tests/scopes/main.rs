@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use segue_core::decide::{Command, Input, Resolution};
-use segue_core::event::Busy;
+use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
+use segue_core::event::MidTurnPolicy;
 use segue_core::ids::CallId;
-use segue_core::prompt::{Failure, FailureKind, Prompt, Reply, ToolCall};
-use segue_testkit::Stage;
+use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
+use segue_testkit::SessionHarness;
 use serde_json::json;
 
 use flow::{AGENTS, Everything, GRAPHS, MODELS, ORDERS, Order, PHASES, ROLES, key, marker};
@@ -24,7 +24,7 @@ use telling::telling;
 /// What happens next in a random history. Places are counted modulo what is there.
 #[derive(Debug, Clone)]
 enum Op {
-    Say { orders: Vec<Order>, busy: Option<Busy> },
+    Say { orders: Vec<Order>, busy: Option<MidTurnPolicy> },
     Answer { place: usize, size: usize, wishes: usize, orders: Vec<Order> },
     Fail { place: usize, passing: bool },
     Stale { call: u32, attempt: u32 },
@@ -76,9 +76,9 @@ fn any_op() -> impl Strategy<Value = Op> {
     let few = || proptest::collection::vec(any_order(), 0..2);
     let busy = prop_oneof![
         6 => Just(None),
-        1 => Just(Some(Busy::Coalesce)),
-        1 => Just(Some(Busy::Reject)),
-        1 => Just(Some(Busy::Interrupt)),
+        1 => Just(Some(MidTurnPolicy::Coalesce)),
+        1 => Just(Some(MidTurnPolicy::Reject)),
+        1 => Just(Some(MidTurnPolicy::Interrupt)),
     ];
     let wishes = prop_oneof![3 => Just(0), 1 => 1..3usize];
     let roles = || 0..3usize;
@@ -104,7 +104,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 /// A history as it is played, with the second opinion kept up to date.
 struct Play {
-    stage: Stage,
+    stage: SessionHarness,
     /// The roles in it: three speak often, where ten would each say little.
     cast: [usize; 3],
     oracle: Oracle,
@@ -114,13 +114,13 @@ struct Play {
 
 impl Play {
     fn new(cast: [usize; 3]) -> Self {
-        let mut stage = Stage::open(Everything::new());
-        stage.window(1_024);
+        let mut stage = SessionHarness::open(Everything::new());
+        stage.set_window(1_024);
         Self { stage, cast, oracle: Oracle::default(), noted: 0, prompts: BTreeMap::new() }
     }
 
-    fn give(&mut self, input: Input) {
-        if self.stage.try_give(input).is_ok() {
+    fn give(&mut self, input: SessionInput) {
+        if self.stage.try_input(input).is_ok() {
             self.look();
         }
     }
@@ -135,9 +135,9 @@ impl Play {
         let opened: Vec<CallId> =
             self.oracle.expected.keys().copied().filter(|call| !self.prompts.contains_key(call)).collect();
         for call in &opened {
-            let is_open = self.stage.session().calls.contains_key(call);
+            let is_open = self.stage.session().open_calls.contains_key(call);
             // One that was closed at once was never sent; its prompt can be told all the same.
-            let prompt = if is_open { self.stage.prompt_of(*call) } else { self.stage.rebuilt(*call) };
+            let prompt = if is_open { self.stage.prompt_for_call(*call) } else { self.stage.rebuild_prompt(*call) };
             self.prompts.insert(*call, prompt);
         }
         for call in opened {
@@ -148,16 +148,17 @@ impl Play {
     fn play(&mut self, op: &Op) {
         let session = self.stage.session();
         let nth_call = |place: usize| {
-            let calls: Vec<(CallId, u32)> = session.calls.iter().map(|(call, open)| (*call, open.attempt)).collect();
+            let calls: Vec<(CallId, u32)> =
+                session.open_calls.iter().map(|(call, open)| (*call, open.attempt)).collect();
             calls.get(place % calls.len().max(1)).copied()
         };
         match op {
             Op::Say { orders, busy } => {
                 let orders = self.written(orders);
-                self.give(Input::Message {
+                self.give(SessionInput::Message {
                     text: format!("do{ORDERS}{orders}"),
-                    key: None,
-                    busy: *busy,
+                    idempotency_key: None,
+                    mid_turn_policy: *busy,
                     images: Vec::new(),
                 });
             }
@@ -169,48 +170,56 @@ impl Play {
             Op::Fail { place, passing } => {
                 if let Some((call, attempt)) = nth_call(*place) {
                     let kind = if *passing { FailureKind::Overload } else { FailureKind::Refused };
-                    self.give(Input::Failure { call, attempt, failure: Failure::new(kind, "as it happens") });
+                    self.give(SessionInput::CallFailure {
+                        call,
+                        attempt,
+                        failure: CallFailure::new(kind, "as it happens"),
+                    });
                 }
             }
             Op::Stale { call, attempt } => self.answer(CallId(*call), *attempt, 5, 0, &[]),
             Op::Tool { place, size, fine } => {
-                let runs: Vec<_> = session.tools.values().cloned().collect();
+                let runs: Vec<_> = session.open_tool_runs.values().cloned().collect();
                 if let Some(opened) = runs.get(place % runs.len().max(1)) {
-                    let born = opened.wish.as_ref().map_or_else(String::new, |(call, _)| marker(*call));
+                    let born = opened.requested_by.as_ref().map_or_else(String::new, |(call, _)| marker(*call));
                     let text = format!("result {born} {}", "word ".repeat(*size));
                     let result = if *fine { Ok(text) } else { Err(text) };
-                    self.give(Input::ToolResult { run: opened.run, result });
+                    self.give(SessionInput::ToolResult { run: opened.run, result });
                 }
             }
             Op::Wait { ms, tick } => {
-                self.stage.advance(*ms);
+                self.stage.advance_clock(*ms);
                 if *tick {
-                    self.give(Input::Tick);
+                    self.give(SessionInput::Tick);
                 }
             }
-            Op::Cast { role, model } => self.stage.cast(ROLES[self.cast[*role]], MODELS[*model]),
+            Op::Cast { role, model } => self.stage.assign_model(ROLES[self.cast[*role]], MODELS[*model]),
             Op::Forget { role, agent, peer } => {
                 let name = |place: &Option<usize>| place.map(|place| AGENTS[place].into());
                 let (agent, peer) = (name(agent), name(peer));
-                self.give(Input::Operator(Command::Forget { role: ROLES[self.cast[*role]].into(), agent, peer }));
+                self.give(SessionInput::Operator(OperatorCommand::Forget {
+                    role: ROLES[self.cast[*role]].into(),
+                    agent,
+                    peer,
+                }));
             }
             Op::Propose { graph, to } => {
                 let (phase, to) = (key(*graph), PHASES[*to].into());
-                self.give(Input::Operator(Command::Propose { phase, to, reason: None }));
+                self.give(SessionInput::Operator(OperatorCommand::Propose { phase, to, reason: None }));
             }
             Op::Resolve { retry } => {
-                let held = session.held().next().map(|(call, _)| *call);
+                let held = session.calls_awaiting_operator().next().map(|(call, _)| *call);
                 if let Some(call) = held {
-                    let how = if *retry { Resolution::Retry } else { Resolution::Fail };
-                    self.give(Input::Operator(Command::Resolve { call, how }));
+                    let how = if *retry { UnknownCallResolution::Retry } else { UnknownCallResolution::Fail };
+                    self.give(SessionInput::Operator(OperatorCommand::Resolve { call, resolution: how }));
                 }
             }
-            Op::Window { tokens } => self.stage.window(*tokens),
+            Op::Window { tokens } => self.stage.set_window(*tokens),
             Op::Crash => {
-                self.stage.crash();
+                self.stage.crash_and_recover();
                 self.look();
             }
-            Op::Cancel => self.give(Input::Operator(Command::Cancel)),
+            Op::Cancel => self.give(SessionInput::Operator(OperatorCommand::Cancel)),
             Op::Fork => {
                 self.stage.fork();
                 self.look();
@@ -231,36 +240,43 @@ impl Play {
 
     fn answer(&mut self, call: CallId, attempt: u32, size: usize, wishes: usize, orders: &[Order]) {
         // A summary is born in no role's scope: it bears no mark.
-        let is_summary = self.stage.session().calls.get(&call).is_some_and(|open| open.opened.compacts.is_some());
+        let is_summary =
+            self.stage.session().open_calls.get(&call).is_some_and(|open| open.opened.compacts_thread.is_some());
         let text = if is_summary { "they talked".to_owned() } else { answer(call, size) };
         let orders = self.written(orders);
         let tool_calls = (0..wishes).map(|n| ToolCall { id: n.to_string(), name: "look".into(), arguments: json!({}) });
-        let reply =
-            Reply { text: format!("{text}{ORDERS}{orders}"), tool_calls: tool_calls.collect(), ..Reply::default() };
-        self.give(Input::Answer { call, attempt, reply, cost_microusd: Some(1), ms: 1 });
+        let reply = ModelReply {
+            text: format!("{text}{ORDERS}{orders}"),
+            tool_calls: tool_calls.collect(),
+            ..ModelReply::default()
+        };
+        self.give(SessionInput::Answer { call, attempt, reply, cost_microusd: Some(1), duration_ms: 1 });
     }
 
     /// Answers everything, until nothing is owed any more.
     fn play_out(&mut self) {
         for _ in 0..1_000 {
             let session = self.stage.session();
-            let held = session.held().next().map(|(call, _)| *call);
-            let run = session.tools.keys().next().copied();
-            let call = session.calls.iter().map(|(call, open)| (*call, open.attempt)).next();
+            let held = session.calls_awaiting_operator().next().map(|(call, _)| *call);
+            let run = session.open_tool_runs.keys().next().copied();
+            let call = session.open_calls.iter().map(|(call, open)| (*call, open.attempt)).next();
             match (held, run, call) {
-                (Some(call), ..) => self.give(Input::Operator(Command::Resolve { call, how: Resolution::Retry })),
-                (_, Some(run), _) => self.give(Input::ToolResult { run, result: Ok("done".into()) }),
+                (Some(call), ..) => self.give(SessionInput::Operator(OperatorCommand::Resolve {
+                    call,
+                    resolution: UnknownCallResolution::Retry,
+                })),
+                (_, Some(run), _) => self.give(SessionInput::ToolResult { run, result: Ok("done".into()) }),
                 (_, _, Some((call, attempt))) => self.answer(call, attempt, 1, 0, &[]),
                 (None, None, None) if session.timers.is_empty() => break,
                 (None, None, None) => self.play(&Op::Wait { ms: 300, tick: true }),
             }
         }
-        assert!(self.stage.session().is_idle(), "every turn ends: {:?}", self.stage.session().turn);
+        assert!(self.stage.session().is_idle(), "every turn ends: {:?}", self.stage.session().current_turn);
     }
 
     /// What holds of the whole of it.
     fn check(&self) {
-        for (call, prompt) in self.stage.all_rebuilt() {
+        for (call, prompt) in self.stage.rebuild_all_prompts() {
             assert_eq!(Some(&prompt), self.prompts.get(&call), "{call} is rebuilt as it was sent");
         }
         self.oracle.check_digests(&self.prompts);

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::context::{Prefix, ThreadUse};
-use segue_core::event::{CallOpened, Event, PhaseKey, Recorded};
-use segue_core::ids::{CallId, Millis, ThreadId, TurnId};
-use segue_core::phase::state::How;
-use segue_core::prompt::{Message, Prompt, Speaker, ToolCall};
-use segue_testkit::{Stage, Words};
+use segue_core::context::{PrefixMatch, ThreadUse};
+use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent};
+use segue_core::ids::{CallId, ThreadId, TurnId, UnixMillis};
+use segue_core::phase::state::TransitionCause;
+use segue_core::prompt::{ChatRole, Prompt, PromptMessage, ToolCall};
+use segue_testkit::{SessionHarness, WordCounter};
 
 use crate::flow::{AGED_MS, key, marker};
 
@@ -23,7 +23,7 @@ struct Place {
     visit: Option<u32>,
     work: Option<String>,
     resets: u32,
-    at: Millis,
+    at: UnixMillis,
     /// The call at the root of its tool rounds.
     root: CallId,
 }
@@ -34,7 +34,7 @@ type Slot = (String, Option<String>, Option<String>, Option<(String, u16)>);
 /// One message, as far as a model is shown it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
-    speaker: Speaker,
+    speaker: ChatRole,
     text: String,
     tool_calls: Vec<ToolCall>,
     answers: Option<String>,
@@ -62,7 +62,7 @@ struct Round {
 #[derive(Debug, Default)]
 pub struct Oracle {
     leases: BTreeMap<String, String>,
-    visits: Vec<(PhaseKey, u32)>,
+    visits: Vec<(PhaseGraphKey, u32)>,
     resets: BTreeMap<Slot, u32>,
     places: BTreeMap<CallId, Place>,
     calls: BTreeMap<CallId, std::sync::Arc<CallOpened>>,
@@ -119,18 +119,18 @@ pub fn births(text: &str) -> BTreeSet<CallId> {
 
 impl Oracle {
     /// Takes note of an event.
-    pub fn note(&mut self, stage: &Stage, recorded: &Recorded) {
+    pub fn note(&mut self, stage: &SessionHarness, recorded: &RecordedEvent) {
         match &recorded.event {
-            Event::WorkLeased { agent, work } => {
+            Event::WorkItemAssigned { agent, work_item: work } => {
                 match work {
                     Some(work) => self.leases.insert(agent.to_string(), work.to_string()),
                     None => self.leases.remove(agent.as_str()),
                 };
             }
-            Event::PhaseEntered(entered) if entered.transition.how != How::SamePhase => {
-                match self.visits.iter_mut().find(|(phase, _)| *phase == entered.phase) {
+            Event::PhaseEntered(entered) if entered.transition.cause != TransitionCause::SamePhase => {
+                match self.visits.iter_mut().find(|(phase, _)| *phase == entered.graph_key) {
                     Some((_, visit)) => *visit += 1,
-                    None => self.visits.push((entered.phase.clone(), 2)),
+                    None => self.visits.push((entered.graph_key.clone(), 2)),
                 }
             }
             Event::ThreadReset { slot, .. } => {
@@ -147,9 +147,9 @@ impl Oracle {
                     if opened.ask == "pin" {
                         memory.pinned.insert(asked.clone());
                     }
-                    memory.said.push(said(Speaker::User, asked));
+                    memory.said.push(said(ChatRole::User, asked));
                 }
-                let mut answer = said(Speaker::Assistant, text(stage, answered.text));
+                let mut answer = said(ChatRole::Assistant, text(stage, answered.text));
                 answer.tool_calls.clone_from(&answered.tool_calls);
                 memory.said.push(answer);
                 if !answered.tool_calls.is_empty() {
@@ -157,20 +157,20 @@ impl Oracle {
                     self.rounds.insert(answered.call, Round { wishes, ..Round::default() });
                 }
             }
-            Event::ToolOpened(opened) => {
-                if let Some((call, _)) = &opened.wish {
+            Event::ToolRunOpened(opened) => {
+                if let Some((call, _)) = &opened.requested_by {
                     let round = self.rounds.get_mut(call).expect("its answer came before");
                     let place = round.runs.len();
                     round.runs.insert(opened.run.0, place);
                 }
             }
-            Event::ToolAnswered { run, text: result, .. } => self.result(run.0, text(stage, *result)),
+            Event::ToolRunEnded { run, text: result, .. } => self.result(run.0, text(stage, *result)),
             Event::ThreadCompacted(compacted) => self.compacted(stage, compacted),
             _ => {}
         }
     }
 
-    fn place(&self, opened: &CallOpened, at: Millis) -> Place {
+    fn place(&self, opened: &CallOpened, at: UnixMillis) -> Place {
         let agent = opened.agent.as_ref().map(ToString::to_string);
         let peer = opened.peer.as_ref().map(ToString::to_string);
         let role = opened.role.to_string();
@@ -182,8 +182,8 @@ impl Oracle {
             _ => None,
         };
         let visit =
-            |phase: &PhaseKey| self.visits.iter().find(|(known, _)| known == phase).map_or(1, |(_, visit)| *visit);
-        let root = match opened.follows {
+            |phase: &PhaseGraphKey| self.visits.iter().find(|(known, _)| known == phase).map_or(1, |(_, visit)| *visit);
+        let root = match opened.continues {
             Some(before) => self.places[&before].root,
             None => opened.call,
         };
@@ -203,13 +203,13 @@ impl Oracle {
         place
     }
 
-    fn opened(&mut self, stage: &Stage, opened: &std::sync::Arc<CallOpened>, at: Millis) {
+    fn opened(&mut self, stage: &SessionHarness, opened: &std::sync::Arc<CallOpened>, at: UnixMillis) {
         let call = opened.call;
         let place = self.place(opened, at);
         let slot = slot(&place);
         self.places.insert(call, place.clone());
         self.calls.insert(call, opened.clone());
-        let known = match opened.follows {
+        let known = match opened.continues {
             // A further round goes on where its root stood, whatever has changed since.
             Some(before) => Some(self.memory_of[&before]),
             None => {
@@ -220,7 +220,7 @@ impl Oracle {
         let memory = known.unwrap_or_else(|| {
             let system = opened.receipt.opening.iter().filter_map(|piece| piece.text);
             let system = system.map(|piece| text(stage, piece)).collect::<Vec<_>>().join("\n\n");
-            let thread = opened.receipt.thread.thread();
+            let thread = opened.receipt.thread.thread_id();
             assert!(self.memories.iter().all(|memory| memory.thread != thread), "{call} opens a thread of its own");
             self.memories.push(Memory {
                 thread,
@@ -237,15 +237,15 @@ impl Oracle {
             (ThreadUse::Opened { .. }, None) => {}
             (found, _) => panic!("{call} has {found:?} where {known:?} was expected"),
         }
-        if opened.follows.is_none() {
+        if opened.continues.is_none() {
             self.standing.insert(slot.clone(), memory);
         }
         self.memory_of.insert(call, memory);
         let place_of_memory = memory;
         let memory = &self.memories[memory];
         assert_eq!(opened.receipt.carried.entries as usize, memory.said.len(), "{call} says how much it carries");
-        let system = Some(said(Speaker::System, memory.system.clone())).filter(|said| !said.text.is_empty());
-        let asked = asked(stage, opened).map(|asked| said(Speaker::User, asked));
+        let system = Some(said(ChatRole::System, memory.system.clone())).filter(|said| !said.text.is_empty());
+        let asked = asked(stage, opened).map(|asked| said(ChatRole::User, asked));
         self.expected.insert(call, system.into_iter().chain(memory.said.iter().cloned()).chain(asked).collect());
         let last = match known {
             Some(memory) => self.last_in.get(&memory),
@@ -270,36 +270,36 @@ impl Oracle {
         let memory = &mut self.memories[self.memory_of[call]];
         for (place, result) in &round.results {
             let answers = Some(round.wishes[*place].clone());
-            memory.said.push(Said { answers, ..said(Speaker::Tool, result.clone()) });
+            memory.said.push(Said { answers, ..said(ChatRole::Tool, result.clone()) });
         }
     }
 
-    fn compacted(&mut self, stage: &Stage, compacted: &segue_core::event::ThreadCompacted) {
+    fn compacted(&mut self, stage: &SessionHarness, compacted: &segue_core::event::ThreadCompacted) {
         let memory = self.memories.iter_mut().find(|memory| memory.thread == compacted.thread).expect("it stands");
-        let kept: BTreeSet<usize> = compacted.kept.iter().map(|place| *place as usize).collect();
-        assert_eq!(kept.len() + compacted.folded as usize, memory.said.len(), "each is folded or kept");
+        let kept: BTreeSet<usize> = compacted.kept_indices.iter().map(|place| *place as usize).collect();
+        assert_eq!(kept.len() + compacted.folded_entries as usize, memory.said.len(), "each is folded or kept");
         let stood = std::mem::take(&mut memory.said);
         memory.compactions += 1;
         for (place, said) in stood.iter().enumerate() {
             assert!(kept.contains(&place) || !memory.pinned.contains(&said.text), "what is pinned stays");
-            let with_wish = stood[..place].iter().rposition(|earlier| earlier.speaker == Speaker::Assistant);
-            if let Some(wish) = with_wish.filter(|_| said.speaker == Speaker::Tool) {
+            let with_wish = stood[..place].iter().rposition(|earlier| earlier.speaker == ChatRole::Assistant);
+            if let Some(wish) = with_wish.filter(|_| said.speaker == ChatRole::Tool) {
                 assert_eq!(kept.contains(&place), kept.contains(&wish), "a result stays with its wish");
             }
         }
-        for words in &compacted.words {
+        for words in &compacted.user_texts {
             let words = text(stage, *words);
             assert!(stood.iter().any(|said| said.text.contains(&words)), "the kept words were said here: {words}");
         }
         let summary: Vec<String> = compacted.summary.iter().map(|part| text(stage, *part)).collect();
-        memory.said.push(said(Speaker::User, summary.join("\n\n")));
+        memory.said.push(said(ChatRole::User, summary.join("\n\n")));
         memory
             .said
             .extend(stood.into_iter().enumerate().filter(|(place, _)| kept.contains(place)).map(|(_, said)| said));
     }
 
     /// Checks what a call is sent, and what its receipt says about that.
-    pub fn check(&self, stage: &Stage, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
+    pub fn check(&self, stage: &SessionHarness, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
         let (prompt, opened) = (&prompts[&call], &self.calls[&call]);
         let shown: Vec<Said> = prompt.messages.iter().map(as_said).collect();
         assert_eq!(
@@ -313,7 +313,7 @@ impl Oracle {
         for said in &shown {
             for birth in births(&said.text) {
                 let then = place(&birth);
-                if let Some(thread) = opened.compacts {
+                if let Some(thread) = opened.compacts_thread {
                     let compacted = self.memories.iter().find(|memory| memory.thread == thread).expect("it stands");
                     assert_eq!(slot(then), slot(&compacted.opened), "{call} summarises one memory");
                     continue;
@@ -322,7 +322,7 @@ impl Oracle {
                 assert!(remembers(then, now), "{call} is shown words of {birth}, from outside its scope");
             }
         }
-        let own = opened.follows.is_some() || opened.ask == "same" || opened.compacts.is_some();
+        let own = opened.continues.is_some() || opened.ask == "same" || opened.compacts_thread.is_some();
         assert!(
             own || shown.last().is_some_and(|said| births(&said.text).contains(&call)),
             "{call} asks its own question"
@@ -330,22 +330,22 @@ impl Oracle {
         self.check_receipt(stage, opened, prompts);
     }
 
-    fn check_receipt(&self, stage: &Stage, opened: &CallOpened, prompts: &BTreeMap<CallId, Prompt>) {
+    fn check_receipt(&self, stage: &SessionHarness, opened: &CallOpened, prompts: &BTreeMap<CallId, Prompt>) {
         let (call, prompt) = (opened.call, &prompts[&opened.call]);
-        let tools = opened.tools.map_or(0, |tools| count(&stage.body(tools)));
+        let tools = opened.tools_body.map_or(0, |tools| count(&stage.stored_text(tools)));
         let tokens: u32 = prompt.messages.iter().map(message_tokens).sum();
         assert_eq!(opened.receipt.tokens, tokens + tools, "{call} counts what it is sent");
         let verdict = match self.before[&call] {
-            None => Prefix::First,
+            None => PrefixMatch::First,
             Some(before) => {
                 let stood = &prompts[&before];
                 let shortened = self.memory_of[&before] == self.memory_of[&call]
                     && self.compactions_before[&before] != self.compactions_before[&call];
                 // A compaction may by chance leave the same words where they stood; it is the cause all the same.
                 if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) && !shortened {
-                    Prefix::Extends(before)
+                    PrefixMatch::Extends(before)
                 } else {
-                    let Prefix::Broken { from, kept, by } = &opened.receipt.prefix else {
+                    let PrefixMatch::Broken { from, kept_tokens: kept, cause: by } = &opened.receipt.prefix else {
                         panic!("{call} does not extend {before}, and says {:?}", opened.receipt.prefix);
                     };
                     assert_eq!(*from, before);
@@ -369,32 +369,32 @@ impl Oracle {
     }
 }
 
-fn said(speaker: Speaker, text: String) -> Said {
+fn said(speaker: ChatRole, text: String) -> Said {
     Said { speaker, text, tool_calls: Vec::new(), answers: None }
 }
 
-fn as_said(message: &Message) -> Said {
-    let (tool_calls, answers) = (message.tool_calls.clone(), message.answers.clone());
-    Said { speaker: message.speaker, text: message.text(), tool_calls, answers }
+fn as_said(message: &PromptMessage) -> Said {
+    let (tool_calls, answers) = (message.tool_calls.clone(), message.tool_call_id.clone());
+    Said { speaker: message.chat_role, text: message.text(), tool_calls, answers }
 }
 
-fn text(stage: &Stage, text: segue_core::body::Text) -> String {
-    stage.body(text.body).to_string()
+fn text(stage: &SessionHarness, text: segue_core::body::TextRef) -> String {
+    stage.stored_text(text.body).to_string()
 }
 
 /// The question of a call, as one text.
-fn asked(stage: &Stage, opened: &CallOpened) -> Option<String> {
+fn asked(stage: &SessionHarness, opened: &CallOpened) -> Option<String> {
     let parts: Vec<String> =
         opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|piece| text(stage, piece)).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
 fn count(text: &str) -> u32 {
-    segue_core::context::Count::count(&Words, text)
+    segue_core::context::TokenCounter::count_tokens(&WordCounter, text)
 }
 
 /// Each part by our count, four for the frame, and for each wish a quarter of its arguments' bytes and eight.
-fn message_tokens(message: &Message) -> u32 {
+fn message_tokens(message: &PromptMessage) -> u32 {
     let parts: u32 = message.parts.iter().map(|part| count(part)).sum();
     let wishes: usize = message.tool_calls.iter().map(|wish| wish.arguments.to_string().len() / 4 + 8).sum();
     parts + 4 + u32::try_from(wishes).expect("short")

@@ -1,24 +1,31 @@
 //! What leads to a record: found before the record is deleted.
 
 use rusqlite::Connection;
-use segue_flows::assistant::domain::{Domain, Field, Kind, RecordType};
+use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
 
-use super::schema::{link_table, quoted, table};
+use super::schema::{link_table_name, quote_identifier, table_name};
 
 /// The records whose `field` leads to an id.
-pub(super) fn leading_to(
+pub(super) fn find_ids_linking_to(
     connection: &Connection,
-    domain: &Domain,
+    domain: &DomainSchema,
     kind: &RecordType,
-    field: &Field,
+    field: &RecordField,
     id: &str,
 ) -> rusqlite::Result<Vec<String>> {
     let sql = match field.kind {
-        Kind::Links => {
-            format!("SELECT from_id FROM {} WHERE to_id = ? ORDER BY rowid", quoted(&link_table(domain, kind, field)))
+        FieldKind::Links => {
+            format!(
+                "SELECT from_id FROM {} WHERE to_id = ? ORDER BY rowid",
+                quote_identifier(&link_table_name(domain, kind, field))
+            )
         }
         _ => {
-            format!("SELECT id FROM {} WHERE {} = ? ORDER BY rowid", quoted(&table(domain, kind)), quoted(&field.name))
+            format!(
+                "SELECT id FROM {} WHERE {} = ? ORDER BY rowid",
+                quote_identifier(&table_name(domain, kind)),
+                quote_identifier(&field.name)
+            )
         }
     };
     let mut statement = connection.prepare_cached(&sql)?;

@@ -3,178 +3,214 @@
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
-use segue_flows::assistant::domain::{Domain, Field, Filter, ID, Kind, Op, Query, RecordType};
-use segue_flows::assistant::tools::{Item, Reported, Told};
+use segue_flows::assistant::domain::{
+    DomainSchema, FieldKind, FilterOperator, ID_FIELD, RecordField, RecordFilter, RecordQuery, RecordType,
+};
+use segue_flows::assistant::tools::{DomainToolRequest, DomainToolResult, RecordKey};
 use serde_json::Value;
 
-use super::schema::{link_table, quoted, table};
-use super::stored::{self, Stored};
-use super::{Refusal, label};
+use super::record_store::{self, SqlValue};
+use super::schema::{link_table_name, quote_identifier, table_name};
+use super::{RecordsError, labels};
 use crate::limits::{GET_ROWS_MAX, READ_BYTES_MAX};
 
 /// Finds records.
-pub(super) fn read(connection: &Connection, domain: &Domain, told: &Told) -> Result<Reported, Refusal> {
-    let asked: Value = Value::Object(told.rest.clone());
+pub(super) fn find_records(
+    connection: &Connection,
+    domain: &DomainSchema,
+    request: &DomainToolRequest,
+) -> Result<DomainToolResult, RecordsError> {
+    let asked: Value = Value::Object(request.parameters.clone());
     // The flow has checked it, and whoever wrote the journal may have been another flow.
-    let query: Query = serde_json::from_value(asked).map_err(|why| Refusal::because(format!("no query: {why}")))?;
-    let kind = domain.expect_type(&query.kind).map_err(Refusal::because)?;
+    let query: RecordQuery =
+        serde_json::from_value(asked).map_err(|why| RecordsError::refused(format!("no query: {why}")))?;
+    let kind = domain.expect_type(&query.kind).map_err(RecordsError::refused)?;
     let mut conditions = Vec::new();
     let mut bound: Vec<Value> = Vec::new();
     for filter in &query.filters {
-        conditions.push(condition(domain, kind, filter, &mut bound)?);
+        conditions.push(filter_condition(domain, kind, filter, &mut bound)?);
     }
-    let name = quoted(&table(domain, kind));
+    let name = quote_identifier(&table_name(domain, kind));
     let filtered = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     let total: u64 = {
         let sql = format!("SELECT COUNT(*) FROM {name} AS t{filtered}");
         connection
-            .query_row(&sql, params_from_iter(bound.iter().map(Stored)), |row| row.get::<_, i64>(0))?
+            .query_row(&sql, params_from_iter(bound.iter().map(SqlValue)), |row| row.get::<_, i64>(0))?
             .cast_unsigned()
     };
-    let sql = format!("SELECT t.id FROM {name} AS t{filtered} ORDER BY {} LIMIT {}", order(kind, &query)?, query.limit);
+    let sql = format!(
+        "SELECT t.id FROM {name} AS t{filtered} ORDER BY {} LIMIT {}",
+        order_by_clause(kind, &query)?,
+        query.limit
+    );
     let mut statement = connection.prepare(&sql)?;
-    let ids: Vec<String> =
-        statement.query_map(params_from_iter(bound.iter().map(Stored)), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let fields: Vec<&Field> = match (query.full, kind.summary.is_empty()) {
+    let ids: Vec<String> = statement
+        .query_map(params_from_iter(bound.iter().map(SqlValue)), |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let fields: Vec<&RecordField> = match (query.full, kind.summary.is_empty()) {
         (false, false) => kind.summary_fields(),
         _ => kind.fields.iter().collect(),
     };
     let mut rows = Vec::new();
     let mut bytes = 0;
     for id in ids {
-        let Some(values) = stored::get(connection, domain, kind, &id)? else { continue };
-        let row = label::row(connection, domain, kind, &id, &values, &fields)?;
+        let Some(values) = record_store::load_record(connection, domain, kind, &id)? else { continue };
+        let row = labels::build_record_row(connection, domain, kind, &id, &values, &fields)?;
         bytes += serde_json::to_string(&row).map_or(0, |written| written.len());
         if bytes > READ_BYTES_MAX && !rows.is_empty() {
             break;
         }
         rows.push(row);
     }
-    Ok(Reported { rows, total: Some(total), ..Reported::default() })
+    Ok(DomainToolResult { rows, total: Some(total), ..DomainToolResult::default() })
 }
 
 /// Fetches records by their ids.
-pub(super) fn get(connection: &Connection, domain: &Domain, told: &Told) -> Result<Reported, Refusal> {
-    let items: Vec<Item> = told
-        .rest
+pub(super) fn fetch_records(
+    connection: &Connection,
+    domain: &DomainSchema,
+    request: &DomainToolRequest,
+) -> Result<DomainToolResult, RecordsError> {
+    let items: Vec<RecordKey> = request
+        .parameters
         .get("items")
         .and_then(|items| serde_json::from_value(items.clone()).ok())
-        .ok_or_else(|| Refusal::because("no records are named"))?;
-    let mut reported = Reported::default();
+        .ok_or_else(|| RecordsError::refused("no records are named"))?;
+    let mut reported = DomainToolResult::default();
     for item in items.into_iter().take(GET_ROWS_MAX) {
-        let kind = domain.expect_type(&item.kind).map_err(Refusal::because)?;
-        match stored::get(connection, domain, kind, &item.id)? {
+        let kind = domain.expect_type(&item.kind).map_err(RecordsError::refused)?;
+        match record_store::load_record(connection, domain, kind, &item.id)? {
             Some(values) => {
-                let fields: Vec<&Field> = kind.fields.iter().collect();
-                reported.rows.push(label::row(connection, domain, kind, &item.id, &values, &fields)?);
+                let fields: Vec<&RecordField> = kind.fields.iter().collect();
+                reported.rows.push(labels::build_record_row(connection, domain, kind, &item.id, &values, &fields)?);
             }
-            None => reported.gone.push(item),
+            None => reported.not_found.push(item),
         }
     }
     Ok(reported)
 }
 
-fn order(kind: &RecordType, query: &Query) -> Result<String, Refusal> {
+fn order_by_clause(kind: &RecordType, query: &RecordQuery) -> Result<String, RecordsError> {
     let Some(sort) = &query.sort else { return Ok("t.rowid".to_owned()) };
-    let field = kind.expect_field(&sort.field).map_err(Refusal::because)?;
-    let column = format!("t.{}", quoted(&field.name));
-    let column = if field.kind == Kind::Text { format!("segue_fold({column})") } else { column };
+    let field = kind.expect_field(&sort.field).map_err(RecordsError::refused)?;
+    let column = format!("t.{}", quote_identifier(&field.name));
+    let column = if field.kind == FieldKind::Text { format!("segue_fold({column})") } else { column };
     let direction = if sort.descending { "DESC" } else { "ASC" };
     Ok(format!("{column} {direction} NULLS LAST, t.rowid"))
 }
 
 /// One condition as SQL. What is missing in a record is not what one looks for, and is not what one leaves out.
-fn condition(domain: &Domain, kind: &RecordType, filter: &Filter, bound: &mut Vec<Value>) -> Result<String, Refusal> {
+fn filter_condition(
+    domain: &DomainSchema,
+    kind: &RecordType,
+    filter: &RecordFilter,
+    bound: &mut Vec<Value>,
+) -> Result<String, RecordsError> {
     let values: Vec<Value> = match &filter.value {
         Value::Array(values) => values.clone(),
         one => vec![one.clone()],
     };
-    if filter.field == ID {
-        return Ok(compare("t.id", filter.op, Plain, &values, bound));
+    if filter.field == ID_FIELD {
+        return Ok(comparison_condition("t.id", filter.op, Sensitive, &values, bound));
     }
-    let field = kind.expect_field(&filter.field).map_err(Refusal::because)?;
-    let column = format!("t.{}", quoted(&field.name));
+    let field = kind.expect_field(&filter.field).map_err(RecordsError::refused)?;
+    let column = format!("t.{}", quote_identifier(&field.name));
     Ok(match field.kind {
-        Kind::Text => compare(&column, filter.op, Folded, &values, bound),
-        Kind::List => {
+        FieldKind::Text => comparison_condition(&column, filter.op, Insensitive, &values, bound),
+        FieldKind::List => {
             let items = format!("json_each(segue_list({column}))");
-            among(&items, "value", filter.op, Folded, &values, bound)
+            list_condition(&items, "value", filter.op, Insensitive, &values, bound)
         }
-        Kind::Links => {
-            let table = quoted(&link_table(domain, kind, field));
+        FieldKind::Links => {
+            let table = quote_identifier(&link_table_name(domain, kind, field));
             let items = format!("(SELECT to_id FROM {table} WHERE from_id = t.id)");
-            among(&items, "to_id", filter.op, Plain, &values, bound)
+            list_condition(&items, "to_id", filter.op, Sensitive, &values, bound)
         }
-        Kind::Integer | Kind::Number | Kind::YesNo | Kind::Date | Kind::Link => {
-            compare(&column, filter.op, Plain, &values, bound)
+        FieldKind::Integer | FieldKind::Number | FieldKind::YesNo | FieldKind::Date | FieldKind::Link => {
+            comparison_condition(&column, filter.op, Sensitive, &values, bound)
         }
     })
 }
 
 /// How texts are compared.
 #[derive(Clone, Copy)]
-enum Case {
+enum CaseSensitivity {
     /// As they are.
-    Plain,
+    Sensitive,
     /// Whatever the case of their letters.
-    Folded,
+    Insensitive,
 }
-use Case::{Folded, Plain};
+use CaseSensitivity::{Insensitive, Sensitive};
 
-impl Case {
-    fn of(self, sql: &str) -> String {
+impl CaseSensitivity {
+    fn fold_expression(self, sql: &str) -> String {
         match self {
-            Plain => sql.to_owned(),
-            Folded => format!("segue_fold({sql})"),
+            Sensitive => sql.to_owned(),
+            Insensitive => format!("segue_fold({sql})"),
         }
     }
 }
 
-fn compare(column: &str, op: Op, case: Case, values: &[Value], bound: &mut Vec<Value>) -> String {
+fn comparison_condition(
+    column: &str,
+    op: FilterOperator,
+    case: CaseSensitivity,
+    values: &[Value],
+    bound: &mut Vec<Value>,
+) -> String {
     let is_null = values.first().is_none_or(Value::is_null);
-    let left = case.of(column);
+    let left = case.fold_expression(column);
     let one = |sign: &str, bound: &mut Vec<Value>| {
         bound.extend(values.first().cloned());
-        format!("{left} {sign} {}", case.of("?"))
+        format!("{left} {sign} {}", case.fold_expression("?"))
     };
     match op {
-        Op::Is if is_null => format!("{column} IS NULL"),
-        Op::IsNot if is_null => format!("{column} IS NOT NULL"),
-        Op::Is => one("=", bound),
-        Op::IsNot => format!("({column} IS NULL OR {})", one("<>", bound)),
-        Op::Less => one("<", bound),
-        Op::AtMost => one("<=", bound),
-        Op::More => one(">", bound),
-        Op::AtLeast => one(">=", bound),
-        Op::In => format!("{left} IN ({})", several(case, values, bound)),
-        Op::NotIn if values.is_empty() => "1".to_owned(),
-        Op::NotIn => format!("({column} IS NULL OR {left} NOT IN ({}))", several(case, values, bound)),
-        Op::Contains => {
+        FilterOperator::Equal if is_null => format!("{column} IS NULL"),
+        FilterOperator::NotEqual if is_null => format!("{column} IS NOT NULL"),
+        FilterOperator::Equal => one("=", bound),
+        FilterOperator::NotEqual => format!("({column} IS NULL OR {})", one("<>", bound)),
+        FilterOperator::LessThan => one("<", bound),
+        FilterOperator::LessOrEqual => one("<=", bound),
+        FilterOperator::GreaterThan => one(">", bound),
+        FilterOperator::GreaterOrEqual => one(">=", bound),
+        FilterOperator::In => format!("{left} IN ({})", bind_placeholders(case, values, bound)),
+        FilterOperator::NotIn if values.is_empty() => "1".to_owned(),
+        FilterOperator::NotIn => {
+            format!("({column} IS NULL OR {left} NOT IN ({}))", bind_placeholders(case, values, bound))
+        }
+        FilterOperator::Contains => {
             bound.extend(values.first().cloned());
-            format!("instr({left}, {}) > 0", case.of("?"))
+            format!("instr({left}, {}) > 0", case.fold_expression("?"))
         }
     }
 }
 
 /// A condition on the items of a list: that one of them fits, or none.
-fn among(items: &str, item: &str, op: Op, case: Case, values: &[Value], bound: &mut Vec<Value>) -> String {
+fn list_condition(
+    items: &str,
+    item: &str,
+    op: FilterOperator,
+    case: CaseSensitivity,
+    values: &[Value],
+    bound: &mut Vec<Value>,
+) -> String {
     let (exists, op) = match op {
-        Op::NotIn => ("NOT EXISTS", Op::In),
-        Op::IsNot => ("NOT EXISTS", Op::Is),
+        FilterOperator::NotIn => ("NOT EXISTS", FilterOperator::In),
+        FilterOperator::NotEqual => ("NOT EXISTS", FilterOperator::Equal),
         // A part of an item's text will do; a record is itself or another.
-        Op::Contains if matches!(case, Plain) => ("EXISTS", Op::Is),
+        FilterOperator::Contains if matches!(case, Sensitive) => ("EXISTS", FilterOperator::Equal),
         op => ("EXISTS", op),
     };
-    format!("{exists} (SELECT 1 FROM {items} WHERE {})", compare(item, op, case, values, bound))
+    format!("{exists} (SELECT 1 FROM {items} WHERE {})", comparison_condition(item, op, case, values, bound))
 }
 
-fn several(case: Case, values: &[Value], bound: &mut Vec<Value>) -> String {
+fn bind_placeholders(case: CaseSensitivity, values: &[Value], bound: &mut Vec<Value>) -> String {
     bound.extend(values.iter().cloned());
-    vec![case.of("?"); values.len()].join(", ")
+    vec![case.fold_expression("?"); values.len()].join(", ")
 }
 
 /// A text whatever the case of its letters; everything else as it is.
-pub(super) fn fold(value: ValueRef<'_>) -> rusqlite::Result<Option<String>> {
+pub(super) fn sql_fold_case(value: ValueRef<'_>) -> rusqlite::Result<Option<String>> {
     Ok(match value {
         ValueRef::Null => None,
         ValueRef::Text(text) => Some(String::from_utf8_lossy(text).to_lowercase()),
@@ -185,9 +221,9 @@ pub(super) fn fold(value: ValueRef<'_>) -> rusqlite::Result<Option<String>> {
 }
 
 /// The list that a column holds, as JSON.
-pub(super) fn list(value: ValueRef<'_>) -> rusqlite::Result<String> {
+pub(super) fn sql_list_json(value: ValueRef<'_>) -> rusqlite::Result<String> {
     Ok(match value {
-        ValueRef::Text(text) => stored::as_list(&String::from_utf8_lossy(text)).to_string(),
+        ValueRef::Text(text) => record_store::parse_text_list(&String::from_utf8_lossy(text)).to_string(),
         _ => "[]".to_owned(),
     })
 }

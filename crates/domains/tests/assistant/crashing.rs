@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use segue_core::event::{Event, Outcome};
-use segue_domains::Records;
-use segue_engine::tools::{Tool, ToolRequest, Tools};
-use segue_engine::{Engine, Message, Opening, Setup};
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::tools::RECORDS;
-use segue_models::{Models, Scripted};
+use segue_core::event::{Event, TurnResult};
+use segue_domains::SqliteRecordsTool;
+use segue_engine::tools::{Tool, ToolRegistry, ToolRequest};
+use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::tools::RECORDS_TOOL;
+use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
 use super::kitchen::events;
 
 /// A host that does what it is told and then never says so.
 struct Mute {
-    inner: Records,
+    inner: SqliteRecordsTool,
     /// Which write is not answered.
     writes: AtomicU32,
     done: tokio::sync::mpsc::UnboundedSender<()>,
@@ -38,29 +38,35 @@ impl Tool for Mute {
 }
 
 async fn start(store: Arc<MemoryStore>, tool: Arc<dyn Tool>) -> Engine {
-    let model: Scripted = include_str!("four_turns.toml").parse().expect("a sound script");
-    let setup = Setup::new(store, segue_flows::all(), Models::only(Arc::new(model)), "scripted");
-    let tools = Tools::default().with(RECORDS, tool);
-    Engine::start(Setup { tools, ..setup }).await.expect("the engine starts")
+    let model: ScriptedModel = include_str!("four_turns.toml").parse().expect("a sound script");
+    let setup = EngineConfig::new(
+        store,
+        segue_flows::built_in_flows(),
+        ModelRegistry::from_single_model(Arc::new(model)),
+        "scripted",
+    );
+    let tools = ToolRegistry::default().with_tool(RECORDS_TOOL, tool);
+    Engine::start(EngineConfig { tools, ..setup }).await.expect("the engine starts")
 }
 
 #[tokio::test]
 async fn a_write_whose_end_was_not_heard_is_not_done_twice() {
     let folder = tempfile::tempdir().expect("a folder");
-    let records = Records::in_file(&folder.path().join("records.db"), Domains::new(Domain::shipped()));
+    let records =
+        SqliteRecordsTool::in_file(&folder.path().join("records.db"), DomainCatalog::new(DomainSchema::built_in()));
     let disk = MemoryDisk::new();
     let (done, mut written) = tokio::sync::mpsc::unbounded_channel();
     let mute = Mute { inner: records.clone(), writes: AtomicU32::new(0), done };
     let store = Arc::new(MemoryStore::open(&disk));
     let one = start(store.clone(), Arc::new(mute)).await;
-    let session = one.open(&"assistant".into(), Opening::default()).await.expect("it opens");
+    let session = one.open_session(&"assistant".into(), SessionOptions::default()).await.expect("it opens");
     for said in ["help me plan meals", "3 days, dinners only", "no cod this week"] {
-        one.ask(&session, Message::from(said)).await.expect("it is answered");
+        one.send_and_wait(&session, UserMessage::from(said)).await.expect("it is answered");
     }
-    one.send(&session, Message::from("let's go with the chicken and pasta ones")).await.expect("accepted");
+    one.send_message(&session, UserMessage::from("let's go with the chicken and pasta ones")).await.expect("accepted");
     written.recv().await.expect("it was written");
     let count = || {
-        records.look(|connection| {
+        records.with_connection(|connection| {
             connection.query_row("SELECT COUNT(*) FROM kitchen_meal", [], |row| row.get::<_, i64>(0))
         })
     };
@@ -70,15 +76,15 @@ async fn a_write_whose_end_was_not_heard_is_not_done_twice() {
     let mut listener = two.subscribe(&session, segue_core::ids::Seq(0)).await.expect("it exists");
     let mut ended = 0;
     while ended < 4 {
-        if let segue_engine::Update::Event(event) = listener.next().await.expect("it can be read")
+        if let segue_engine::SessionUpdate::Event(event) = listener.next_update().await.expect("it can be read")
             && let Event::TurnEnded { outcome, .. } = event.event
         {
-            assert_eq!(outcome, Outcome::Done);
+            assert_eq!(outcome, TurnResult::Done);
             ended += 1;
         }
     }
     assert_eq!(count().expect("readable"), 2, "the same two");
     let runs = events(&two, &session).await;
-    let answered = runs.iter().filter(|event| matches!(event, Event::ToolAnswered { .. })).count();
+    let answered = runs.iter().filter(|event| matches!(event, Event::ToolRunEnded { .. })).count();
     assert_eq!(answered, 3, "two reads and one write");
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::event::Outcome;
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::spec::spec;
-use segue_models::Scripted;
+use segue_core::event::TurnResult;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::spec::assistant_flow_spec;
+use segue_models::ScriptedModel;
 use serde_json::Value;
 
 use super::kitchen::Kitchen;
@@ -24,7 +24,7 @@ const WISHES: [&str; 4] = [
 
 /// The most tokens a node may be shown in one ask, by its recipe: all its fragments with a budget at their budgets.
 fn budget(role: &str) -> u32 {
-    let spec = spec(&Domains::new(Domain::shipped()));
+    let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
     let recipe = &spec.roles[role].recipe;
     let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
         // What is always the same needs no budget of its own; no instruction of ours is longer than this.
@@ -37,13 +37,13 @@ fn budget(role: &str) -> u32 {
 #[tokio::test]
 async fn forty_turns_stay_within_budget_and_their_growth_is_flat() {
     let folder = tempfile::tempdir().expect("a folder");
-    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
     let mut tokens: BTreeMap<String, Vec<(u32, u32)>> = BTreeMap::new();
     for turn in 1..=TURNS {
         let wish = WISHES[(turn as usize - 1) % WISHES.len()];
         let report = kitchen.say(&format!("{wish} (this is message {turn})")).await;
-        assert_eq!(report.outcome, Outcome::Done, "turn {turn}");
+        assert_eq!(report.outcome, TurnResult::Done, "turn {turn}");
         for call in kitchen.calls(turn).await.iter().filter(|call| call.ask == *"go" || call.role == *"summarize") {
             tokens.entry(call.role.to_string()).or_default().push((turn, call.receipt.tokens));
         }
@@ -62,7 +62,7 @@ async fn forty_turns_stay_within_budget_and_their_growth_is_flat() {
     }
     assert_eq!(tokens.len(), 5);
     // The state stays small too: what is remembered is bounded, not what was said.
-    let (rules, state) = kitchen.engine.state(&kitchen.session).await.expect("readable");
-    let bytes = rules.save(&state.flow).expect("it is data").to_string().len();
+    let (rules, state) = kitchen.engine.load_session(&kitchen.session).await.expect("readable");
+    let bytes = rules.serialize_state(&state.flow).expect("it is data").to_string().len();
     assert!(bytes < 120_000, "{bytes}");
 }

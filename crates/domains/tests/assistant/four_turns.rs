@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use segue_core::context::{Piece, Prefix};
-use segue_core::decide::Command;
-use segue_core::event::Outcome;
-use segue_flows::assistant::tools::Told;
-use segue_models::Scripted;
+use segue_core::context::{FragmentReceipt, PrefixMatch};
+use segue_core::decide::OperatorCommand;
+use segue_core::event::TurnResult;
+use segue_flows::assistant::tools::DomainToolRequest;
+use segue_models::ScriptedModel;
 use segue_models::scripted::Scenario;
 use serde_json::Value;
 
@@ -18,18 +18,18 @@ const SCRIPT: &str = include_str!("four_turns.toml");
 async fn played() -> (Kitchen, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let scenario: Scenario = SCRIPT.parse().expect("a sound scenario");
-    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
-    for (turn, say) in (1..).zip(&scenario.says) {
+    for (turn, say) in (1..).zip(&scenario.user_messages) {
         let report = kitchen.say(&say.text).await;
-        assert_eq!(report.outcome, Outcome::Done, "{}", say.text);
-        assert_eq!(Some(report.said.join("\n")), say.expect.reply, "{}", say.text);
+        assert_eq!(report.outcome, TurnResult::Done, "{}", say.text);
+        assert_eq!(Some(report.replies.join("\n")), say.expect.reply, "{}", say.text);
         assert_eq!(u32::try_from(kitchen.calls(turn).await.len()).ok(), say.expect.calls, "{}", say.text);
     }
     (kitchen, folder)
 }
 
-fn piece<'p>(pieces: &'p [Piece], name: &str) -> &'p Piece {
+fn piece<'p>(pieces: &'p [FragmentReceipt], name: &str) -> &'p FragmentReceipt {
     pieces.iter().find(|piece| piece.name == *name).unwrap_or_else(|| panic!("no fragment `{name}`"))
 }
 
@@ -47,8 +47,9 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
     assert_eq!(roles(&calls), ["understand", "think", "act", "act", "act", "act", "act", "reply"]);
     let agents: Vec<_> = calls.iter().filter_map(|call| call.agent.as_ref().map(ToString::to_string)).collect();
     assert_eq!(agents[..2], ["step-1", "step-2"], "both were asked before either had answered");
-    let read: Vec<Told> = kitchen.runs(2).await.iter().filter_map(|run| Told::of(&run.arguments)).collect();
-    assert_eq!(read.iter().map(|told| told.op.word()).collect::<Vec<_>>(), ["read", "read"]);
+    let read: Vec<DomainToolRequest> =
+        kitchen.runs(2).await.iter().filter_map(|run| DomainToolRequest::parse(&run.arguments)).collect();
+    assert_eq!(read.iter().map(|told| told.operation.as_str()).collect::<Vec<_>>(), ["read", "read"]);
     let analysis = calls.iter().find(|call| call.agent.as_ref().is_some_and(|agent| *agent == *"step-3"));
     let sent = kitchen.sent(analysis.expect("it was made").call).await;
     assert!(
@@ -79,8 +80,13 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
     assert!(reply.contains("Lentil Soup") && !reply.contains("recipe_"), "names, no references: {reply}");
 
     // Turn 4 writes the two chosen meals, and they are in the table.
-    let wrote: Vec<Told> = kitchen.runs(4).await.iter().filter_map(|run| Told::of(&run.arguments)).collect();
-    assert_eq!(wrote.iter().map(|told| told.op.word()).collect::<Vec<_>>(), ["create"], "the records were at hand");
+    let wrote: Vec<DomainToolRequest> =
+        kitchen.runs(4).await.iter().filter_map(|run| DomainToolRequest::parse(&run.arguments)).collect();
+    assert_eq!(
+        wrote.iter().map(|told| told.operation.as_str()).collect::<Vec<_>>(),
+        ["create"],
+        "the records were at hand"
+    );
     let meal = |day: &str, dish: &str| (day.to_owned(), dish.to_owned());
     assert_eq!(kitchen.meals(), [meal("2026-01-15", "Lemon Herb Chicken"), meal("2026-01-16", "Garlic Pasta")]);
     let reply =
@@ -100,10 +106,12 @@ async fn a23_every_call_has_a_receipt_that_says_what_was_shown_and_why() {
     assert_eq!((pending.text, pending.why.as_str()), (None, "nothing waits for an answer"));
     assert_eq!(piece(&receipt.ask, "reasoning").why, "2 turns in full");
     // The standing part is the same in every turn, so a vendor can keep it.
-    let Prefix::Broken { kept, by, .. } = &receipt.prefix else { panic!("another turn, another thread") };
-    assert_eq!(by.as_str(), "entities");
+    let PrefixMatch::Broken { kept_tokens, cause, .. } = &receipt.prefix else {
+        panic!("another turn, another thread")
+    };
+    assert_eq!(cause.as_str(), "entities");
     let opening: u32 = receipt.opening.iter().filter_map(|piece| piece.text).map(|text| text.tokens).sum();
-    assert!(*kept >= opening && opening > 800, "kept {kept} of {opening}");
+    assert!(*kept_tokens >= opening && opening > 800, "kept {kept_tokens} of {opening}");
     for turn in 1..=4 {
         for call in kitchen.calls(turn).await {
             assert!(call.receipt.ask.iter().chain(&call.receipt.opening).all(|piece| !piece.why.is_empty()));
@@ -131,14 +139,14 @@ async fn a27_no_real_id_is_in_the_exact_bytes_of_any_prompt() {
 #[tokio::test]
 async fn what_was_written_can_be_taken_back_by_hand() {
     let (kitchen, _folder) = played().await;
-    let undo = || Command::Flow { command: "undo".to_owned(), arguments: Value::Null };
-    kitchen.engine.command(&kitchen.session, undo()).await.expect("it is permitted");
-    kitchen.engine.wake(&kitchen.session).await.expect("it lives");
-    while !kitchen.engine.state(&kitchen.session).await.expect("readable").1.session.is_idle() {
+    let undo = || OperatorCommand::Flow { command: "undo".to_owned(), arguments: Value::Null };
+    kitchen.engine.apply_command(&kitchen.session, undo()).await.expect("it is permitted");
+    kitchen.engine.wake_session(&kitchen.session).await.expect("it lives");
+    while !kitchen.engine.load_session(&kitchen.session).await.expect("readable").1.session.is_idle() {
         tokio::task::yield_now().await;
     }
     assert_eq!(kitchen.meals(), []);
-    let refused = kitchen.engine.command(&kitchen.session, undo()).await.expect_err("there is nothing left");
+    let refused = kitchen.engine.apply_command(&kitchen.session, undo()).await.expect_err("there is nothing left");
     assert_eq!(
         (refused.code(), refused.to_string().as_str()),
         ("command", "nothing was written in this session that could be taken back")

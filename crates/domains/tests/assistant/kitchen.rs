@@ -3,35 +3,35 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use segue_core::event::{CallOpened, Event, ToolOpened};
+use segue_core::event::{CallOpened, Event, ToolRunOpened};
 use segue_core::ids::{CallId, Seq, SessionId};
-use segue_domains::Records;
-use segue_engine::tools::Tools;
-use segue_engine::{Engine, Message, Opening, Setup, TurnReport};
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::tools::RECORDS;
-use segue_models::{Model, Models};
+use segue_domains::SqliteRecordsTool;
+use segue_engine::tools::ToolRegistry;
+use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::tools::RECORDS_TOOL;
+use segue_models::{LanguageModel, ModelRegistry};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::Value;
 
 pub struct Kitchen {
     pub engine: Engine,
-    pub records: Records,
+    pub records: SqliteRecordsTool,
     pub session: SessionId,
 }
 
 impl Kitchen {
     /// Opens a session over these tables.
-    pub async fn open(model: Arc<dyn Model>, file: &Path, settings: Value) -> Self {
+    pub async fn open(model: Arc<dyn LanguageModel>, file: &Path, settings: Value) -> Self {
         let (engine, records) = engine(&MemoryDisk::new(), model, file).await;
-        let opening = Opening { settings, ..Opening::default() };
-        let session = engine.open(&"assistant".into(), opening).await.expect("a session opens");
+        let opening = SessionOptions { settings, ..SessionOptions::default() };
+        let session = engine.open_session(&"assistant".into(), opening).await.expect("a session opens");
         Self { engine, records, session }
     }
 
     pub async fn say(&self, text: &str) -> TurnReport {
-        self.engine.ask(&self.session, Message::from(text)).await.expect("it is answered")
+        self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("it is answered")
     }
 
     pub async fn events(&self) -> Vec<Event> {
@@ -48,9 +48,9 @@ impl Kitchen {
     }
 
     /// The tool runs of a turn.
-    pub async fn runs(&self, turn: u32) -> Vec<ToolOpened> {
+    pub async fn runs(&self, turn: u32) -> Vec<ToolRunOpened> {
         let runs = self.events().await.into_iter().filter_map(|event| match event {
-            Event::ToolOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some(opened),
+            Event::ToolRunOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some(opened),
             _ => None,
         });
         runs.collect()
@@ -58,7 +58,7 @@ impl Kitchen {
 
     /// The exact bytes of a call, rebuilt from the journal.
     pub async fn sent(&self, call: CallId) -> String {
-        let prompt = self.engine.prompt(&self.session, call).await.expect("it was made");
+        let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it was made");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
@@ -66,7 +66,9 @@ impl Kitchen {
     pub fn meals(&self) -> Vec<(String, String)> {
         let sql = "SELECT m.date, r.name FROM kitchen_meal m JOIN kitchen_recipe r ON r.id = m.recipe ORDER BY m.date";
         self.records
-            .look(|connection| connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+            .with_connection(|connection| {
+                connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+            })
             .expect("the tables can be read")
     }
 
@@ -75,25 +77,26 @@ impl Kitchen {
         let sql =
             "SELECT id FROM kitchen_recipe UNION SELECT id FROM kitchen_meal UNION SELECT id FROM kitchen_inventory";
         self.records
-            .look(|connection| connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect())
+            .with_connection(|connection| connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect())
             .expect("the tables can be read")
     }
 }
 
-pub async fn engine(disk: &MemoryDisk, model: Arc<dyn Model>, file: &Path) -> (Engine, Records) {
-    let domains = Domains::new(Domain::shipped());
-    let records = Records::in_file(file, domains);
+pub async fn engine(disk: &MemoryDisk, model: Arc<dyn LanguageModel>, file: &Path) -> (Engine, SqliteRecordsTool) {
+    let domains = DomainCatalog::new(DomainSchema::built_in());
+    let records = SqliteRecordsTool::in_file(file, domains);
     let store = Arc::new(MemoryStore::open(disk));
-    let setup = Setup::new(store, segue_flows::all(), Models::only(model), "scripted");
-    let tools = Tools::default().with(RECORDS, Arc::new(records.clone()));
-    (Engine::start(Setup { tools, ..setup }).await.expect("the engine starts"), records)
+    let setup =
+        EngineConfig::new(store, segue_flows::built_in_flows(), ModelRegistry::from_single_model(model), "scripted");
+    let tools = ToolRegistry::default().with_tool(RECORDS_TOOL, Arc::new(records.clone()));
+    (Engine::start(EngineConfig { tools, ..setup }).await.expect("the engine starts"), records)
 }
 
 pub async fn events(engine: &Engine, session: &SessionId) -> Vec<Event> {
     let mut all: Vec<Event> = Vec::new();
     let mut after = Seq(0);
     loop {
-        let page = engine.events(session, after, 500).await.expect("it can be read");
+        let page = engine.read_events(session, after, 500).await.expect("it can be read");
         let Some(last) = page.last() else { return all };
         after = last.seq;
         all.extend(page.into_iter().map(|recorded| recorded.event));

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, Outcome};
-use segue_models::Rehearsal;
+use segue_core::event::{Event, TurnResult};
+use segue_models::RehearsalModel;
 use serde_json::{Value, json};
 
 use super::kitchen::Kitchen;
 
 async fn rehearsed(settings: Value, messages: &[&str]) -> (Kitchen, Vec<String>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
-    let model = Arc::new(Rehearsal::instant());
+    let model = Arc::new(RehearsalModel::instant());
     let kitchen = Kitchen::open(model, &folder.path().join("records.db"), settings).await;
     let mut replies = Vec::new();
     for message in messages {
         let report = kitchen.say(message).await;
-        assert_eq!(report.outcome, Outcome::Done, "{message}");
-        let said = report.said.join("\n");
+        assert_eq!(report.outcome, TurnResult::Done, "{message}");
+        let said = report.replies.join("\n");
         assert!(said.contains("(rehearsal)"), "{message}: {said}");
         replies.push(said);
     }
-    let broken: Vec<_> = kitchen.events().await.into_iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == "broken" || kind == "tool_failed" || kind == "not_planned")).collect();
+    let broken: Vec<_> = kitchen.events().await.into_iter().filter(|event| matches!(event, Event::FlowFactRecorded { kind, .. } if kind == "broken" || kind == "tool_failed" || kind == "not_planned")).collect();
     assert!(broken.is_empty(), "{broken:?}");
     (kitchen, replies, folder)
 }
@@ -57,11 +57,11 @@ async fn a_reading_list_needs_nothing_of_the_kitchen() {
     let sql = "SELECT n.text, b.title FROM reading_note n JOIN reading_book b ON b.id = n.book ORDER BY n.rowid DESC";
     let note: (String, String) = kitchen
         .records
-        .look(|connection| connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))))
+        .with_connection(|connection| connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))))
         .expect("it is there");
     assert_eq!(note, (messages[2].to_owned(), "The Dispossessed".to_owned()), "{}", replies[2]);
-    let (rules, state) = kitchen.engine.state(&kitchen.session).await.expect("readable");
-    let exhibits = kitchen.engine.exhibits(&kitchen.session, &*rules, &state).await.expect("on show");
+    let (rules, state) = kitchen.engine.load_session(&kitchen.session).await.expect("readable");
+    let exhibits = kitchen.engine.artifacts(&kitchen.session, &*rules, &state).await.expect("on show");
     let names: Vec<&str> = exhibits.iter().map(|exhibit| exhibit.name.as_str()).collect();
     assert_eq!(names, ["entities", "reasoning", "writes"]);
 }

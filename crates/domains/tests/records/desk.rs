@@ -1,16 +1,16 @@
 //! A host held in the hand.
 
-use segue_core::event::ToolOpened;
-use segue_core::ids::{Millis, ToolRunId};
-use segue_domains::Records;
+use segue_core::event::ToolRunOpened;
+use segue_core::ids::{ToolRunId, UnixMillis};
+use segue_domains::SqliteRecordsTool;
 use segue_engine::tools::{Tool, ToolRequest};
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::tools::Reported;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::tools::DomainToolResult;
 use serde_json::{Value, json};
 
 pub struct Desk {
-    pub host: Records,
+    pub host: SqliteRecordsTool,
     pub session: &'static str,
     pub since: u64,
     pub settings: Value,
@@ -46,43 +46,43 @@ fields = [
 ]
 "#;
 
-pub fn domains() -> Domains {
-    let things = Domain::parse(THINGS).expect("sound");
-    Domains::new(Domain::shipped().into_iter().chain([things]))
+pub fn domains() -> DomainCatalog {
+    let things = DomainSchema::parse(THINGS).expect("sound");
+    DomainCatalog::new(DomainSchema::built_in().into_iter().chain([things]))
 }
 
 impl Desk {
-    pub fn over(host: Records) -> Self {
+    pub fn over(host: SqliteRecordsTool) -> Self {
         Self { host, session: "s", since: 1, settings: json!({"domain": "things"}), runs: 0 }
     }
 
     pub fn new() -> Self {
-        Self::over(Records::in_memory(domains()))
+        Self::over(SqliteRecordsTool::in_memory(domains()))
     }
 
     /// Runs this once more, as the run it was.
-    pub fn repeat(&self, run: u32, arguments: &Value) -> Result<Reported, String> {
-        let opened = ToolOpened {
+    pub fn repeat(&self, run: u32, arguments: &Value) -> Result<DomainToolResult, String> {
+        let opened = ToolRunOpened {
             run: ToolRunId(run),
             turn: None,
             tool: "records".into(),
             arguments: arguments.clone(),
-            wish: None,
+            requested_by: None,
             agent: None,
             phase: None,
         };
         let request = ToolRequest {
             session: self.session.into(),
-            since: Millis(self.since),
+            session_opened_at: UnixMillis(self.since),
             settings: self.settings.clone(),
             opened,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let text = runtime.block_on(self.host.run(request))?;
-        Ok(Reported::read(&text).unwrap_or_else(|| panic!("a result: {text}")))
+        Ok(DomainToolResult::parse(&text).unwrap_or_else(|| panic!("a result: {text}")))
     }
 
-    pub fn run(&mut self, arguments: &Value) -> Result<Reported, String> {
+    pub fn run(&mut self, arguments: &Value) -> Result<DomainToolResult, String> {
         self.runs += 1;
         self.repeat(self.runs, arguments)
     }
@@ -91,15 +91,15 @@ impl Desk {
         self.runs
     }
 
-    pub fn ok(&mut self, op: &str, rest: Value) -> Reported {
+    pub fn ok(&mut self, op: &str, rest: Value) -> DomainToolResult {
         let reported = self.run(&told(op, rest.clone())).expect("it is served");
-        assert_eq!(reported.refused, None, "{op} {rest}");
+        assert_eq!(reported.refusal, None, "{op} {rest}");
         reported
     }
 
     pub fn refused(&mut self, op: &str, rest: Value) -> String {
         let reported = self.run(&told(op, rest.clone())).expect("it is served");
-        reported.refused.unwrap_or_else(|| panic!("{op} {rest} was not refused"))
+        reported.refusal.unwrap_or_else(|| panic!("{op} {rest} was not refused"))
     }
 
     /// Makes a box and gives its id.

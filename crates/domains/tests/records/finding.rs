@@ -68,7 +68,7 @@ fn links_are_found_by_what_they_lead_to() {
     assert_eq!(desk.names(by("id", "not_in", json!([first]))), ["second", "third"]);
     let rows = desk.ok("get", json!({"items": [{"type": "box", "id": third}, {"type": "box", "id": "nowhere"}]}));
     assert_eq!(rows.rows[0].fields["near"][1], json!({"id": second, "label": "second"}));
-    assert_eq!(rows.gone.len(), 1);
+    assert_eq!(rows.not_found.len(), 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A run that comes again is recognised, and one that was cut off is settled.
 
-use segue_domains::Records;
+use segue_domains::SqliteRecordsTool;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, domains, told};
@@ -37,10 +37,10 @@ fn a_run_that_is_repeated_writes_once_and_says_the_same() {
 fn a_repetition_after_a_restart_is_recognised_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    let mut one = Desk::over(Records::in_file(&path, domains()));
+    let mut one = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
     let first = one.run(&create()).expect("served");
     drop(one);
-    let mut two = Desk::over(Records::in_file(&path, domains()));
+    let mut two = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
     assert_eq!(two.repeat(1, &create()).expect("served"), first);
     assert_eq!(two.names(json!([])), ["first"]);
 }
@@ -63,9 +63,9 @@ fn a_run_that_is_settled_is_told_or_never_happens() {
     let done = desk.run(&create()).expect("served");
     assert_eq!(desk.run(&settle(1, &create())).expect("served"), done, "it had happened");
     let never = desk.run(&settle(40, &create())).expect("served");
-    assert!(never.never);
+    assert!(never.never_executed);
     let late = desk.repeat(40, &create()).expect("served");
-    assert!(late.never && late.rows.is_empty(), "and it comes too late now");
+    assert!(late.never_executed && late.rows.is_empty(), "and it comes too late now");
     assert_eq!(desk.names(json!([])), ["first"]);
 }
 
@@ -78,7 +78,7 @@ fn two_programs_share_a_file() {
         .map(|session| {
             let path = path.clone();
             std::thread::spawn(move || {
-                let mut desk = Desk::over(Records::in_file(&path, domains()));
+                let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
                 desk.session = session;
                 for _ in 0..20 {
                     desk.make(json!({"name": session}));
@@ -87,6 +87,6 @@ fn two_programs_share_a_file() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("it wrote"));
-    let mut desk = Desk::over(Records::in_file(&path, domains()));
+    let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
     assert_eq!(desk.names(json!([])).len(), 40);
 }

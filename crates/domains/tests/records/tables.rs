@@ -1,9 +1,9 @@
 //! Tables of a person's own: made from the declaration, open to other programs, and never made anew.
 
 use rusqlite::Connection;
-use segue_domains::Records;
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
+use segue_domains::SqliteRecordsTool;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
 use serde_json::json;
 
 use super::desk::{Desk, THINGS, domains};
@@ -12,8 +12,10 @@ use super::desk::{Desk, THINGS, domains};
 fn samples_are_there_once_and_stay_away_once_they_are_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    let kitchen =
-        |path: &std::path::Path| Desk { settings: json!({}), ..Desk::over(Records::in_file(path, domains())) };
+    let kitchen = |path: &std::path::Path| Desk {
+        settings: json!({}),
+        ..Desk::over(SqliteRecordsTool::in_file(path, domains()))
+    };
     let mut desk = kitchen(&path);
     let asked = json!({"domain": "kitchen", "op": "read", "for": "call", "type": "recipe", "limit": 100, "full": true});
     let rows = desk.run(&asked).expect("served").rows;
@@ -21,7 +23,7 @@ fn samples_are_there_once_and_stay_away_once_they_are_deleted() {
     assert_eq!(rows[0].label, "Lemon Herb Chicken");
     let delete = json!({"domain": "kitchen", "op": "delete", "for": "call", "step_type": "write",
         "items": [{"type": "recipe", "id": rows[0].id}]});
-    assert_eq!(desk.run(&delete).expect("served").refused, None);
+    assert_eq!(desk.run(&delete).expect("served").refusal, None);
     drop(desk);
     assert_eq!(kitchen(&path).run(&asked).expect("served").rows.len(), 7);
     let read = json!({"domain": "kitchen", "op": "read", "for": "call", "type": "inventory", "limit": 100});
@@ -34,7 +36,7 @@ fn samples_are_there_once_and_stay_away_once_they_are_deleted() {
 fn other_programs_may_read_and_write_the_tables() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    let mut desk = Desk::over(Records::in_file(&path, domains()));
+    let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
     desk.make(json!({"name": "ours", "tags": ["x"], "open": true}));
     let other = Connection::open(&path).expect("it is a database");
     let row = other.query_row("SELECT name, tags, open FROM things_box", [], |row| {
@@ -53,10 +55,10 @@ fn other_programs_may_read_and_write_the_tables() {
 fn a_field_that_comes_later_becomes_a_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    Desk::over(Records::in_file(&path, domains())).make(json!({"name": "old"}));
+    Desk::over(SqliteRecordsTool::in_file(&path, domains())).make(json!({"name": "old"}));
     let longer = THINGS.replacen("fields = [", "fields = [\n  { name = \"colour\", kind = \"text\" },", 1);
-    let domains = Domains::new([Domain::parse(&longer).expect("sound")]);
-    let mut desk = Desk::over(Records::in_file(&path, domains));
+    let domains = DomainCatalog::new([DomainSchema::parse(&longer).expect("sound")]);
+    let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains));
     desk.session = "later";
     desk.make(json!({"name": "new", "colour": "red"}));
     assert_eq!(desk.names(json!([{"field": "colour", "op": "=", "value": null}])), ["old"]);
@@ -67,17 +69,22 @@ fn a_table_that_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
     Connection::open(&path).expect("made").execute_batch("CREATE TABLE things_box (name TEXT)").expect("made");
-    let why = Desk::over(Records::in_file(&path, domains())).refused("read", json!({"type": "box", "limit": 1}));
+    let why =
+        Desk::over(SqliteRecordsTool::in_file(&path, domains())).refused("read", json!({"type": "box", "limit": 1}));
     assert_eq!(why, "the table `things_box` is there and has no column `id`");
     let named_alike =
         "name = \"things_box\"\n[[type]]\nname = \"lid\"\nlabel = \"n\"\nfields = [{ name = \"n\", kind = \"text\" }]";
     let path = folder.path().join("other.db");
     let alike = THINGS.replace("name = \"key\"", "name = \"box_lid\"");
-    let both = Domains::new([Domain::parse(&alike).expect("sound"), Domain::parse(named_alike).expect("sound")]);
-    Desk::over(Records::in_file(&path, both.clone())).make(json!({"name": "x"}));
-    let mut desk = Desk { settings: json!({"domain": "things_box"}), ..Desk::over(Records::in_file(&path, both)) };
+    let both = DomainCatalog::new([
+        DomainSchema::parse(&alike).expect("sound"),
+        DomainSchema::parse(named_alike).expect("sound"),
+    ]);
+    Desk::over(SqliteRecordsTool::in_file(&path, both.clone())).make(json!({"name": "x"}));
+    let mut desk =
+        Desk { settings: json!({"domain": "things_box"}), ..Desk::over(SqliteRecordsTool::in_file(&path, both)) };
     let refused = desk.run(&json!({"domain": "things_box", "op": "read", "for": "call", "type": "lid", "limit": 1}));
-    let why = refused.expect("served").refused.expect("refused");
+    let why = refused.expect("served").refusal.expect("refused");
     assert!(why.contains("belongs to the domain `things`"), "{why}");
 }
 
@@ -86,8 +93,8 @@ fn a_file_that_is_no_database_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
     std::fs::write(&path, "not a database, and long enough to be looked at as one").expect("written");
-    let host = Records::in_file(&path, domains());
-    assert!(host.check().is_err_and(|why| why.to_string().contains("records.db")));
-    assert!(Records::in_file(&folder.path().join("no/such/folder.db"), domains()).check().is_err());
-    assert!(Records::in_memory(domains()).check().is_ok());
+    let host = SqliteRecordsTool::in_file(&path, domains());
+    assert!(host.check_database().is_err_and(|why| why.to_string().contains("records.db")));
+    assert!(SqliteRecordsTool::in_file(&folder.path().join("no/such/folder.db"), domains()).check_database().is_err());
+    assert!(SqliteRecordsTool::in_memory(domains()).check_database().is_ok());
 }

@@ -1,12 +1,12 @@
 //! Taking writes back: from what was reported, and never over what was changed since.
 
 use proptest::prelude::*;
-use segue_flows::assistant::tools::Reported;
+use segue_flows::assistant::tools::DomainToolResult;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, told};
 
-fn undo(desk: &mut Desk, of: &Reported) -> Reported {
+fn undo(desk: &mut Desk, of: &DomainToolResult) -> DomainToolResult {
     let mut asked = told("undo", json!({"of": 1, "changes": of.changes}));
     asked["for"] = json!("undo");
     asked.as_object_mut().expect("an object").remove("step_type");
@@ -15,7 +15,7 @@ fn undo(desk: &mut Desk, of: &Reported) -> Reported {
 
 fn everything(desk: &Desk) -> Vec<String> {
     desk.host
-        .look(|connection| {
+        .with_connection(|connection| {
             let mut rows = Vec::new();
             for table in ["things_box", "things_key", "things_box__near"] {
                 let mut statement = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2"))?;
@@ -51,10 +51,10 @@ fn every_kind_of_write_can_be_taken_back() {
         let written = desk.ok(op, rest.clone());
         assert_ne!(everything(&desk), before, "{op} {rest}");
         let undone = undo(&mut desk, &written);
-        assert_eq!(undone.refused, None, "{op} {rest}");
+        assert_eq!(undone.refusal, None, "{op} {rest}");
         assert_eq!(everything(&desk), before, "{op} {rest}");
         let redone = undo(&mut desk, &undone);
-        assert_eq!(redone.refused, None, "what was taken back can be brought back: {op} {rest}");
+        assert_eq!(redone.refusal, None, "what was taken back can be brought back: {op} {rest}");
         undo(&mut desk, &redone);
         assert_eq!(everything(&desk), before);
     }
@@ -66,13 +66,13 @@ fn what_was_changed_since_is_not_overwritten() {
     let made = desk.ok("create", json!({"type": "box", "records": [{"name": "first"}]}));
     let id = made.rows[0].id.clone();
     desk.ok("update", json!({"updates": [{"type": "box", "id": id, "set": {"size": 9}}]}));
-    let why = undo(&mut desk, &made).refused.expect("refused");
+    let why = undo(&mut desk, &made).refusal.expect("refused");
     assert_eq!(why, "box “first” was changed since");
     assert_eq!(desk.names(json!([])), ["first"]);
     let key = desk.ok("create", json!({"type": "key", "records": [{"opens": id}]}));
     let deleted = desk.ok("delete", json!({"items": [{"type": "key", "id": key.rows[0].id}]}));
     desk.ok("delete", json!({"items": [{"type": "box", "id": id}]}));
-    let why = undo(&mut desk, &deleted).refused.expect("refused");
+    let why = undo(&mut desk, &deleted).refusal.expect("refused");
     assert_eq!(why, "`opens` leads to a record that is not there any more");
 }
 
@@ -87,7 +87,7 @@ proptest! {
         let mut desk = Desk::new();
         let mut ids: Vec<String> = (0..3).map(|n| desk.make(json!({"name": format!("b{n}")}))).collect();
         let before = everything(&desk);
-        let mut done: Vec<Reported> = Vec::new();
+        let mut done: Vec<DomainToolResult> = Vec::new();
         for (deed, one, other, word) in deeds {
             let (one, other) = (ids[one % ids.len()].clone(), ids[other % ids.len()].clone());
             let (op, rest): (&str, Value) = match deed {
@@ -99,14 +99,14 @@ proptest! {
                 _ => ("create", json!({"type": "key", "records": [{"opens": one, "note": word}]})),
             };
             let reported = desk.run(&told(op, rest)).expect("served");
-            if reported.refused.is_none() {
+            if reported.refusal.is_none() {
                 ids.extend(reported.rows.iter().filter(|row| row.kind == "box").map(|row| row.id.clone()));
                 done.push(reported);
             }
         }
         for written in done.iter().rev() {
             let undone = undo(&mut desk, written);
-            prop_assert_eq!(undone.refused, None);
+            prop_assert_eq!(undone.refusal, None);
         }
         prop_assert_eq!(everything(&desk), before);
     }

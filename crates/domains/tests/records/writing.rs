@@ -25,7 +25,7 @@ fn a_write_outside_a_step_that_was_planned_as_one_is_refused() {
     for kind in [json!("read"), json!("analyze"), json!("generate"), Value::Null] {
         let mut asked = told("create", json!({"type": "box", "records": [{"name": "first"}]}));
         asked["step_type"] = kind.clone();
-        let refused = desk.run(&asked).expect("served").refused;
+        let refused = desk.run(&asked).expect("served").refusal;
         assert!(refused.is_some_and(|why| why.contains("planned as a write")), "{kind}");
     }
     assert_eq!(desk.names(json!([])), [""; 0]);
@@ -109,7 +109,7 @@ fn a_request_that_is_not_understood_is_an_error_and_not_a_panic() {
             json!({"type": "box"}),
             json!({"type": "box", "records": 1, "items": {}, "changes": [1], "updates": [1]}),
         ] {
-            assert!(desk.run(&told(op, rest.clone())).is_ok_and(|reported| reported.refused.is_some()), "{op} {rest}");
+            assert!(desk.run(&told(op, rest.clone())).is_ok_and(|reported| reported.refusal.is_some()), "{op} {rest}");
         }
     }
 }

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use segue_core::event::ToolOpened;
-use segue_core::ids::{Millis, ToolRunId};
-use segue_domains::Remote;
-use segue_domains::limits::{REMOTE_TEXT_BYTES_MAX, RESULT_BYTES_MAX};
+use segue_core::event::ToolRunOpened;
+use segue_core::ids::{ToolRunId, UnixMillis};
+use segue_domains::McpServersTool;
+use segue_domains::limits::{MCP_TEXT_BYTES_MAX, RESULT_BYTES_MAX};
 use segue_engine::tools::{Tool, ToolRequest};
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::tools::{REMOTE, Reported};
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::tools::{DomainToolResult, MCP_TOOL};
 use serde_json::{Value, json};
 
 use super::notes::{self, NOOR, Notes, OAK};
@@ -20,7 +20,7 @@ const KEY: &str = env!("CARGO_PKG_NAME");
 const KEY_ENV: &str = "CARGO_PKG_NAME";
 
 /// A domain of notes whose server is reached like this.
-pub fn domain(reached: &str, tools: &str) -> Domains {
+pub fn domain(reached: &str, tools: &str) -> DomainCatalog {
     let text = format!(
         r#"
         name = "notes"
@@ -34,7 +34,7 @@ pub fn domain(reached: &str, tools: &str) -> Domains {
         {tools}
         "#
     );
-    Domains::new([Domain::parse(&text).expect("sound")])
+    DomainCatalog::new([DomainSchema::parse(&text).expect("sound")])
 }
 
 pub const TOOLS: &str = r#"tools = [
@@ -49,16 +49,16 @@ pub fn started(folder: &Path) -> String {
 }
 
 pub fn request(arguments: Value) -> ToolRequest {
-    let opened = ToolOpened {
+    let opened = ToolRunOpened {
         run: ToolRunId(1),
         turn: None,
-        tool: REMOTE.into(),
+        tool: MCP_TOOL.into(),
         arguments,
-        wish: None,
+        requested_by: None,
         agent: None,
         phase: None,
     };
-    ToolRequest { session: "s".into(), since: Millis(1), settings: json!({"domain": "notes"}), opened }
+    ToolRequest { session: "s".into(), session_opened_at: UnixMillis(1), settings: json!({"domain": "notes"}), opened }
 }
 
 pub fn told(op: &str, rest: Value) -> Value {
@@ -69,19 +69,19 @@ pub fn told(op: &str, rest: Value) -> Value {
     told
 }
 
-pub async fn run(host: &Remote, arguments: Value) -> Result<Reported, String> {
+pub async fn run(host: &McpServersTool, arguments: Value) -> Result<DomainToolResult, String> {
     host.run(request(arguments)).await.map(|text| {
         assert!(text.len() < RESULT_BYTES_MAX, "the engine would cut it");
-        Reported::read(&text).expect("a result")
+        DomainToolResult::parse(&text).expect("a result")
     })
 }
 
 /// Calls a tool in a step of a type.
-async fn call(host: &Remote, step: &str, tool: &str, arguments: Value) -> Result<Reported, String> {
+async fn call(host: &McpServersTool, step: &str, tool: &str, arguments: Value) -> Result<DomainToolResult, String> {
     run(host, told("call", json!({"step_type": step, "tool": tool, "arguments": arguments}))).await
 }
 
-async fn described(host: &Remote) -> Vec<(String, Option<bool>)> {
+async fn described(host: &McpServersTool) -> Vec<(String, Option<bool>)> {
     let tools = run(host, told("describe", json!({}))).await.expect("described").tools;
     tools.iter().map(|tool| (tool["name"].as_str().unwrap_or_default().to_owned(), tool["writes"].as_bool())).collect()
 }
@@ -94,7 +94,7 @@ async fn a_server_is_reached_as_a_process_and_over_http_alike() {
             "process" => started(folder.path()),
             _ => format!("url = {:?}\nkey_env = {KEY_ENV:?}", notes::over_http(folder.path(), KEY).await),
         };
-        let host = Remote::new(domain(&reached, TOOLS));
+        let host = McpServersTool::new(domain(&reached, TOOLS));
         let known = described(&host).await;
         assert_eq!(known.len(), 9, "{way}: from both pages");
         assert_eq!(
@@ -105,8 +105,8 @@ async fn a_server_is_reached_as_a_process_and_over_http_alike() {
         let labels: Vec<&str> = listed.rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!((labels, listed.rows[0].id.as_str()), (vec!["Buy oak", "Call Noor"], OAK), "{way}");
         let finished = call(&host, "write", "finish_note", json!({"note": OAK})).await.expect("called");
-        assert!(finished.said.is_some_and(|said| said.starts_with("finished")), "{way}");
-        let refused = call(&host, "write", "finish_note", json!({"note": NOOR})).await.expect("called").refused;
+        assert!(finished.text.is_some_and(|said| said.starts_with("finished")), "{way}");
+        let refused = call(&host, "write", "finish_note", json!({"note": NOOR})).await.expect("called").refusal;
         assert_eq!(refused.as_deref(), Some("that one is done already"), "{way}");
     }
 }
@@ -114,45 +114,45 @@ async fn a_server_is_reached_as_a_process_and_over_http_alike() {
 #[tokio::test]
 async fn what_changes_something_is_called_only_where_that_was_planned() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (Remote::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
     for step in ["read", "analyze", "generate"] {
         // One that says it writes, and one that says nothing.
         for tool in ["finish_note", "wipe"] {
-            let refused = call(&host, step, tool, json!({"note": OAK})).await.expect("served").refused;
+            let refused = call(&host, step, tool, json!({"note": OAK})).await.expect("served").refusal;
             assert!(refused.is_some_and(|why| why.contains("not planned as a write")), "{step} {tool}");
         }
     }
     assert_eq!((server.done("finish_note"), server.done("wipe")), (0, 0));
-    assert!(call(&host, "write", "wipe", json!({})).await.expect("served").refused.is_none());
-    let refused = call(&host, "write", "drop_all", json!({})).await.expect("served").refused;
+    assert!(call(&host, "write", "wipe", json!({})).await.expect("served").refusal.is_none());
+    let refused = call(&host, "write", "drop_all", json!({})).await.expect("served").refusal;
     assert_eq!(refused.as_deref(), Some("the domain names no tool `drop_all`"));
-    assert!(run(&host, told("read", json!({}))).await.expect("served").refused.is_some());
+    assert!(run(&host, told("read", json!({}))).await.expect("served").refusal.is_some());
     // The one who declares a tool has the last word on what it does.
     let said = "tools = [{ name = \"wipe\", writes = false }, { name = \"list_notes\", writes = true }]";
-    let host = Remote::new(domain(&started(folder.path()), said));
-    assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refused.is_none());
-    assert!(call(&host, "read", "list_notes", json!({})).await.expect("served").refused.is_some());
+    let host = McpServersTool::new(domain(&started(folder.path()), said));
+    assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refusal.is_none());
+    assert!(call(&host, "read", "list_notes", json!({})).await.expect("served").refusal.is_some());
 }
 
 #[tokio::test]
 async fn all_tools_are_allowed_where_none_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = Remote::new(domain(&started(folder.path()), ""));
+    let host = McpServersTool::new(domain(&started(folder.path()), ""));
     assert_eq!(described(&host).await.len(), 9);
     let listed = call(&host, "read", "list_notes", json!({})).await.expect("called");
     assert!(
-        listed.rows.is_empty() && listed.said.is_some_and(|said| said.contains("Buy oak")),
+        listed.rows.is_empty() && listed.text.is_some_and(|said| said.contains("Buy oak")),
         "nobody said what they are"
     );
-    assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refused.is_some());
-    let refused = call(&host, "read", "drop_all", json!({})).await.expect("served").refused;
+    assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refusal.is_some());
+    let refused = call(&host, "read", "drop_all", json!({})).await.expect("served").refusal;
     assert_eq!(refused.as_deref(), Some("the server has no tool `drop_all`"));
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_waited_for_as_long_as_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = Remote::new(domain(&format!("{}\ntimeout_s = 1", started(folder.path())), TOOLS));
+    let host = McpServersTool::new(domain(&format!("{}\ntimeout_s = 1", started(folder.path())), TOOLS));
     let why = call(&host, "read", "ponder", json!({})).await.expect_err("it never answers");
     assert_eq!(why, "the server did not answer within 1 s");
     assert!(call(&host, "read", "list_notes", json!({})).await.is_ok(), "it can still be asked for other things");
@@ -161,9 +161,9 @@ async fn a_server_that_does_not_answer_is_waited_for_as_long_as_is_said() {
 #[tokio::test]
 async fn a_server_that_dies_is_started_again_and_only_reads_are_asked_for_twice() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (Remote::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
     let peeked = call(&host, "read", "peek", json!({})).await.expect("the second time it lives");
-    assert_eq!((peeked.said.as_deref(), server.done("peek")), (Some("there it is"), 2));
+    assert_eq!((peeked.text.as_deref(), server.done("peek")), (Some("there it is"), 2));
     let why = call(&host, "write", "stamp", json!({})).await.expect_err("it died");
     assert!(why.starts_with("the server went away"), "{why}");
     assert_eq!(server.done("stamp"), 1, "a write is not repeated");
@@ -173,21 +173,21 @@ async fn a_server_that_dies_is_started_again_and_only_reads_are_asked_for_twice(
 #[tokio::test]
 async fn much_is_cut_to_what_can_be_passed_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = Remote::new(domain(&started(folder.path()), TOOLS));
-    let said = call(&host, "read", "recite", json!({})).await.expect("called").said.expect("words");
-    assert!(said.len() <= REMOTE_TEXT_BYTES_MAX + 3 && said.ends_with('…'), "{}", said.len());
+    let host = McpServersTool::new(domain(&started(folder.path()), TOOLS));
+    let said = call(&host, "read", "recite", json!({})).await.expect("called").text.expect("words");
+    assert!(said.len() <= MCP_TEXT_BYTES_MAX + 3 && said.ends_with('…'), "{}", said.len());
 }
 
 #[tokio::test]
 async fn a_server_that_changes_its_tools_is_taken_at_its_word() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (Remote::new(domain(&started(folder.path()), "")), Notes::new(folder.path()));
+    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), "")), Notes::new(folder.path()));
     described(&host).await;
     let lists = server.done("tools asked");
     call(&host, "read", "list_notes", json!({})).await.expect("called");
     assert_eq!(server.done("tools asked"), lists, "what is known is not asked again");
     call(&host, "read", "swap", json!({})).await.expect("called");
-    let refused = call(&host, "write", "wipe", json!({})).await.expect("served").refused;
+    let refused = call(&host, "write", "wipe", json!({})).await.expect("served").refusal;
     assert!(refused.is_some_and(|why| why.contains("no tool")), "whoever finds it out first says so");
     let names: Vec<String> = described(&host).await.into_iter().map(|(name, _)| name).collect();
     assert!(names.contains(&"tidy".to_owned()) && !names.contains(&"wipe".to_owned()), "{names:?}");
@@ -196,28 +196,28 @@ async fn a_server_that_changes_its_tools_is_taken_at_its_word() {
 #[tokio::test]
 async fn a_server_that_counts_its_records_is_given_numbers() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = Remote::new(domain(&started(folder.path()), TOOLS));
-    let said = call(&host, "read", "pick", json!({"note": "7"})).await.expect("called").said;
+    let host = McpServersTool::new(domain(&started(folder.path()), TOOLS));
+    let said = call(&host, "read", "pick", json!({"note": "7"})).await.expect("called").text;
     assert_eq!(said.as_deref(), Some("picked 7"));
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_be_had_is_an_error_that_names_it_and_no_secret() {
-    let host = Remote::new(domain("command = [\"/no/such/program\"]", ""));
+    let host = McpServersTool::new(domain("command = [\"/no/such/program\"]", ""));
     let why = run(&host, told("describe", json!({}))).await.expect_err("it is not there");
     assert!(why.contains("the server `/no/such/program` cannot be started"), "{why}");
-    let host = Remote::new(domain("command = [\"false\"]", ""));
+    let host = McpServersTool::new(domain("command = [\"false\"]", ""));
     let why = run(&host, told("describe", json!({}))).await.expect_err("it says nothing");
     assert!(why.contains("the server `false` cannot be started"), "{why}");
     let folder = tempfile::tempdir().expect("a folder");
     let url = notes::over_http(folder.path(), "another key").await;
-    let host = Remote::new(domain(&format!("url = {url:?}\nkey_env = {KEY_ENV:?}"), ""));
+    let host = McpServersTool::new(domain(&format!("url = {url:?}\nkey_env = {KEY_ENV:?}"), ""));
     let why = run(&host, told("describe", json!({}))).await.expect_err("it is not let in");
     assert!(why.starts_with(&format!("the server {url} cannot be reached: ")) && !why.contains(KEY), "{why}");
-    let host = Remote::new(domain(&format!("url = {url:?}\nkey_env = \"NO_SUCH_VARIABLE_OF_NOTES\""), ""));
+    let host = McpServersTool::new(domain(&format!("url = {url:?}\nkey_env = \"NO_SUCH_VARIABLE_OF_NOTES\""), ""));
     let why = run(&host, told("describe", json!({}))).await.expect_err("there is no key");
     assert!(why.ends_with("the variable `NO_SUCH_VARIABLE_OF_NOTES` that holds its key is not set"), "{why}");
-    let host = Remote::new(domain("url = \"http://127.0.0.1:9/mcp\"", ""));
+    let host = McpServersTool::new(domain("url = \"http://127.0.0.1:9/mcp\"", ""));
     let why = run(&host, told("describe", json!({}))).await.expect_err("nobody is there");
     assert!(why.starts_with("the server http://127.0.0.1:9/mcp cannot be reached"), "{why}");
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use segue_domains::Remote;
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
+use segue_domains::McpServersTool;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
 use serde_json::json;
 
 use super::calling::{run, told};
@@ -12,7 +12,7 @@ use super::calling::{run, told};
 /// A server of a few lines that knows nothing but what it must.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/server.sh");
 
-fn notes(style: &str, log: &Path) -> Domains {
+fn notes(style: &str, log: &Path) -> DomainCatalog {
     let text = format!(
         r#"
         name = "notes"
@@ -29,7 +29,7 @@ fn notes(style: &str, log: &Path) -> Domains {
         "#,
         log.display()
     );
-    Domains::new([Domain::parse(&text).expect("sound")])
+    DomainCatalog::new([DomainSchema::parse(&text).expect("sound")])
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_server_is_understood_in_both_styles_of_the_protocol() {
     for style in ["initialize", "discover"] {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
-        let host = Remote::new(notes(style, &log));
+        let host = McpServersTool::new(notes(style, &log));
         let described = run(&host, told("describe", json!({}))).await.expect("it is described");
         let names: Vec<&str> = described.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert_eq!(names, ["list_notes", "finish_note"], "{style}: what the domain does not name is not there");

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, Outcome};
+use segue_core::event::{Event, TurnResult};
 use segue_core::ids::{Seq, SessionId};
-use segue_domains::Remote;
-use segue_engine::tools::Tools;
-use segue_engine::{Engine, Message, Opening, Setup};
-use segue_flows::assistant::settings::Domains;
-use segue_flows::assistant::tools::REMOTE;
-use segue_models::{Models, Scripted};
+use segue_domains::McpServersTool;
+use segue_engine::tools::ToolRegistry;
+use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_flows::assistant::tools::MCP_TOOL;
+use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::json;
 
@@ -22,25 +22,30 @@ role = "understand"
 json = '{"expressed": "wants the oak done", "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null}'
 "#;
 
-async fn open(domains: Domains, script: &str) -> (Engine, SessionId) {
-    let model: Scripted = format!("{HEARD}{script}").parse().expect("a sound script");
+async fn open(domains: DomainCatalog, script: &str) -> (Engine, SessionId) {
+    let model: ScriptedModel = format!("{HEARD}{script}").parse().expect("a sound script");
     let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
-    let setup = Setup::new(store, segue_flows::with(domains.clone()), Models::only(Arc::new(model)), "scripted");
-    let tools = Tools::default().with(REMOTE, Arc::new(Remote::new(domains)));
-    let engine = Engine::start(Setup { tools, ..setup }).await.expect("it starts");
-    let opening = Opening { settings: json!({"domain": "notes"}), ..Opening::default() };
-    let session = engine.open(&"assistant".into(), opening).await.expect("opened");
+    let setup = EngineConfig::new(
+        store,
+        segue_flows::flows_with_domains(domains.clone()),
+        ModelRegistry::from_single_model(Arc::new(model)),
+        "scripted",
+    );
+    let tools = ToolRegistry::default().with_tool(MCP_TOOL, Arc::new(McpServersTool::new(domains)));
+    let engine = Engine::start(EngineConfig { tools, ..setup }).await.expect("it starts");
+    let opening = SessionOptions { settings: json!({"domain": "notes"}), ..SessionOptions::default() };
+    let session = engine.open_session(&"assistant".into(), opening).await.expect("opened");
     (engine, session)
 }
 
 /// Everything that a role was shown, or all of them.
 async fn shown(engine: &Engine, session: &SessionId, role: Option<&str>) -> String {
     let mut shown = String::new();
-    for recorded in engine.events(session, Seq(0), 500).await.expect("readable") {
+    for recorded in engine.read_events(session, Seq(0), 500).await.expect("readable") {
         if let Event::CallOpened(opened) = &recorded.event
             && role.is_none_or(|role| opened.role == *role)
         {
-            let prompt = engine.prompt(session, opened.call).await.expect("it was made");
+            let prompt = engine.rebuild_prompt(session, opened.call).await.expect("it was made");
             shown.extend(prompt.messages.iter().map(|message| message.text()));
         }
     }
@@ -95,8 +100,8 @@ async fn a_conversation_over_a_servers_tools_shows_references_and_no_ids() {
     let (engine, session) =
         open(domain(&started(folder.path()), TOOLS), &finishing("note", &["note_1", "note_2"], "note_1")).await;
     for said in ["finish the oak", "and again"] {
-        let report = engine.ask(&session, Message::from(said)).await.expect("answered");
-        assert_eq!((report.outcome, report.said), (Outcome::Done, vec!["The oak is done.".to_owned()]));
+        let report = engine.send_and_wait(&session, UserMessage::from(said)).await.expect("answered");
+        assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["The oak is done.".to_owned()]));
     }
     assert_eq!(Notes::new(folder.path()).done(&format!("finish_note {{\"note\":\"{OAK}\"}}")), 2, "it is told the id");
     let all = shown(&engine, &session, None).await;
@@ -109,9 +114,10 @@ async fn a_conversation_over_a_servers_tools_shows_references_and_no_ids() {
     assert!(think.contains("- list_notes: lists notes\n") && think.contains("- finish_note: finishes a note (changes"));
     let reply = shown(&engine, &session, Some("reply")).await;
     assert!(reply.contains("finish_note was done"), "{reply}");
-    let events = engine.events(&session, Seq(0), 500).await.expect("readable");
-    let described =
-        events.iter().filter(|event| matches!(&event.event, Event::Fact { kind, .. } if kind == "described"));
+    let events = engine.read_events(&session, Seq(0), 500).await.expect("readable");
+    let described = events
+        .iter()
+        .filter(|event| matches!(&event.event, Event::FlowFactRecorded { kind, .. } if kind == "described"));
     assert_eq!(described.count(), 1, "what has not changed is not noted again");
 }
 
@@ -136,8 +142,8 @@ text = "I do not know whether it is stamped."
 async fn a_write_whose_server_died_is_not_repeated_and_nobody_claims_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (engine, session) = open(domain(&started(folder.path()), TOOLS), STAMP).await;
-    let report = engine.ask(&session, Message::from("stamp it")).await.expect("answered");
-    assert_eq!(report.outcome, Outcome::Done);
+    let report = engine.send_and_wait(&session, UserMessage::from("stamp it")).await.expect("answered");
+    assert_eq!(report.outcome, TurnResult::Done);
     assert_eq!(Notes::new(folder.path()).done("stamp"), 1);
     let reply = shown(&engine, &session, Some("reply")).await;
     assert!(reply.contains("stamp it: failed. it is not known whether this was done: the server went away"), "{reply}");
@@ -148,10 +154,10 @@ async fn a_write_whose_server_died_is_not_repeated_and_nobody_claims_it() {
 async fn a_server_of_which_nothing_is_declared_can_be_talked_to_as_well() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = format!("name = \"notes\"\n[server]\n{}", started(folder.path()));
-    let domains = Domains::new([segue_flows::assistant::domain::Domain::parse(&text).expect("sound")]);
+    let domains = DomainCatalog::new([segue_flows::assistant::domain::DomainSchema::parse(&text).expect("sound")]);
     let (engine, session) = open(domains, &finishing("notes", &["item_1"], "item_1")).await;
-    let report = engine.ask(&session, Message::from("finish the oak")).await.expect("answered");
-    assert_eq!(report.outcome, Outcome::Done);
+    let report = engine.send_and_wait(&session, UserMessage::from("finish the oak")).await.expect("answered");
+    assert_eq!(report.outcome, TurnResult::Done);
     let all = shown(&engine, &session, None).await;
     assert!(!all.contains("5f0e8a12"), "{all}");
     assert!(all.contains("item_1") && all.contains("item_3"), "{all}");

@@ -1,8 +1,8 @@
 //! The five checkpoints of the flow's source. The evidence is what receipts say each call was shown.
 
-use segue_core::context::{Prefix, Source, ThreadUse};
+use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
 use segue_core::ids::HandoverId;
-use segue_core::scope::{Opening, Part};
+use segue_core::scope::{ThreadChange, ThreadOpenReason};
 use serde_json::Value;
 
 use crate::play::{Play, TO_THE_PLAN, layout};
@@ -14,7 +14,7 @@ async fn s27_checkpoint_1_the_mapper_has_no_memory_of_turn_1_in_turn_2() {
     let mappers = play.calls("mapper").await;
     assert_eq!(mappers.len(), 2, "one a turn");
     for mapper in &mappers {
-        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: Opening::Fresh, .. }));
+        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!((mapper.receipt.carried.entries, layout(mapper).as_str()), (0, "instruction | sources"));
     }
     let sent = play.sent(mappers[1].call).await;
@@ -30,8 +30,8 @@ async fn s27_checkpoint_2_the_starter_persists_into_turn_2_and_hands_over() {
     play.say_all(&TO_THE_PLAN[..2]).await;
     let concierge = play.calls("concierge").await;
     let [first, second] = concierge.as_slice() else { panic!("one call a turn") };
-    assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread()));
-    assert_eq!(second.receipt.prefix, Prefix::Extends(first.call));
+    assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()));
+    assert_eq!(second.receipt.prefix, PrefixMatch::Extends(first.call));
     let exchange = play.exchange(second.call).await;
     assert_eq!(exchange, ["rent or buy?", "Rent, unless you stay for long.", "I stay five years"]);
     assert_eq!(play.handovers().await, ["intent Emitted"]);
@@ -47,12 +47,12 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     let (explorer, again) = (&concierge[2], &concierge[3]);
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
-        ThreadUse::Opened { why: Opening::Changed(parts), .. } => assert_eq!(parts, &[Part::Phase]),
+        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ThreadChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     assert_eq!(layout(explorer), "identity never part handover | message");
     let handover = explorer.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is shown");
-    assert_eq!(handover.source, Some(Source::Handover(HandoverId(1))));
+    assert_eq!(handover.source, Some(FragmentSource::Handover(HandoverId(1))));
     let sent = play.sent(explorer.call).await;
     assert!(sent.contains("a home that lasts") && sent.contains("- five years"), "{sent}");
     // What the handover has fields for is told in it, and no more of what was said.
@@ -61,7 +61,7 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     }
     assert!(!sent.contains("Then buy."), "that is a transcript's: {sent}");
     assert_eq!(play.exchange(explorer.call).await, ["where to?"]);
-    assert_eq!(again.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread()));
+    assert_eq!(again.receipt.thread, ThreadUse::Continued(explorer.receipt.thread.thread_id()));
     assert_eq!(play.exchange(again.call).await, ["where to?", "Go on.", "why there?"]);
 }
 
@@ -70,12 +70,12 @@ async fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_p
     let play = Play::begin("", Value::Null).await;
     play.say_all(&TO_THE_PLAN[..2]).await;
     let report = play.say(TO_THE_PLAN[2]).await;
-    assert_eq!(report.said, ["Good. I will work it out.", "Here is the plan."]);
+    assert_eq!(report.replies, ["Good. I will work it out.", "Here is the plan."]);
     assert_eq!(report.phase, "executor");
     let (experts, mappers) = (play.calls("expert").await, play.calls("mapper").await);
     assert_eq!((experts.len(), mappers.len()), (6, 2));
     for (first, second) in experts.iter().zip(&experts[3..]) {
-        assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread()), "its thread lasts");
+        assert_eq!(second.receipt.thread, ThreadUse::Continued(first.receipt.thread.thread_id()), "its thread lasts");
         assert_eq!(layout(second), "| task");
     }
     assert_eq!(mappers[1].receipt.carried.entries, 0);
@@ -84,8 +84,8 @@ async fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_p
     let executor = &play.calls("concierge").await[3];
     assert_eq!(layout(executor), "identity never part capabilities handover brief | message");
     let source = |name: &str| executor.receipt.opening.iter().find(|piece| piece.name == *name)?.source.clone();
-    assert_eq!(source("handover"), Some(Source::Handover(HandoverId(2))));
-    assert_eq!(source("brief"), Some(Source::Call(mappers[1].call)));
+    assert_eq!(source("handover"), Some(FragmentSource::Handover(HandoverId(2))));
+    assert_eq!(source("brief"), Some(FragmentSource::Call(mappers[1].call)));
     let sent = play.sent(executor.call).await;
     for wanted in ["buy a flat by May", "see the bank first", "give me a plan"] {
         assert!(sent.contains(wanted), "{wanted}: {sent}");
@@ -98,14 +98,14 @@ async fn s27_checkpoint_5_step_help_runs_the_round_and_reaches_the_same_executor
     let play = Play::begin("", Value::Null).await;
     play.say_all(&TO_THE_PLAN).await;
     let stuck = play.say("I am stuck at the bank").await;
-    assert_eq!((stuck.said.as_slice(), stuck.phase.as_str()), (&["Let me see.".to_owned()][..], "executor"));
+    assert_eq!((stuck.replies.as_slice(), stuck.phase.as_str()), (&["Let me see.".to_owned()][..], "executor"));
     play.say_all(&["what now?", "thanks"]).await;
     let (concierge, mappers) = (play.calls("concierge").await, play.calls("mapper").await);
     let (plan, helped, after) = (&concierge[3], &concierge[5], &concierge[6]);
-    assert_eq!(helped.receipt.thread, ThreadUse::Continued(plan.receipt.thread.thread()), "not reset");
+    assert_eq!(helped.receipt.thread, ThreadUse::Continued(plan.receipt.thread.thread_id()), "not reset");
     assert_eq!(layout(helped), "| findings message");
     let findings = helped.receipt.ask.iter().find(|piece| piece.name == *"findings").expect("it is shown");
-    assert_eq!(findings.source, Some(Source::Call(mappers[2].call)));
+    assert_eq!(findings.source, Some(FragmentSource::Call(mappers[2].call)));
     assert_eq!(layout(after), "| message", "it is told once");
     let task = play.sent(play.calls("expert").await[6].call).await;
     for wanted in ["See the bank", "the bank says no", "You were a loan officer."] {

@@ -2,30 +2,37 @@
 
 use std::sync::Arc;
 
-use segue_core::event::{Event, Outcome};
-use segue_core::flow::exhibit::{Exhibit, Form};
+use segue_core::event::{Event, TurnResult};
+use segue_core::flow::artifact::{Artifact, ArtifactContent};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, Message, Opening, Setup, Subscription, Update};
-use segue_models::{Model, Models, Rehearsal, Scripted};
+use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, Subscription, UserMessage};
+use segue_models::{LanguageModel, ModelRegistry, RehearsalModel, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
-async fn engine(model: Arc<dyn Model>, name: &str) -> Engine {
+async fn engine(model: Arc<dyn LanguageModel>, name: &str) -> Engine {
     let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
-    Engine::start(Setup::new(store, segue_flows::all(), Models::only(model), name)).await.expect("the engine starts")
+    Engine::start(EngineConfig::new(
+        store,
+        segue_flows::built_in_flows(),
+        ModelRegistry::from_single_model(model),
+        name,
+    ))
+    .await
+    .expect("the engine starts")
 }
 
 async fn open(engine: &Engine, settings: serde_json::Value) -> SessionId {
-    let opening = Opening { settings, ..Opening::default() };
-    engine.open(&"concierge".into(), opening).await.expect("a session opens")
+    let opening = SessionOptions { settings, ..SessionOptions::default() };
+    engine.open_session(&"concierge".into(), opening).await.expect("a session opens")
 }
 
 /// Everything a session has to tell up to the end of that many turns, and the words that were streamed.
 async fn told(mut listener: Subscription, turns: usize) -> (Vec<Event>, String) {
     let (mut events, mut words, mut ended) = (Vec::new(), String::new(), 0);
     while ended < turns {
-        match listener.next().await.expect("it can be read") {
-            Update::Words { text, .. } => words.push_str(&text),
-            Update::Event(event) => {
+        match listener.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { text, .. } => words.push_str(&text),
+            SessionUpdate::Event(event) => {
                 ended += usize::from(matches!(event.event, Event::TurnEnded { .. }));
                 events.push(event.event);
             }
@@ -43,12 +50,12 @@ fn phases(events: &[Event]) -> Vec<String> {
 }
 
 fn count(events: &[Event], wanted: &str) -> usize {
-    events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == wanted)).count()
+    events.iter().filter(|event| matches!(event, Event::FlowFactRecorded { kind, .. } if kind == wanted)).count()
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_rehearsal_model_plays_a_whole_conversation() {
-    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let engine = engine(Arc::new(RehearsalModel::instant()), "rehearsal").await;
     let session = open(&engine, serde_json::Value::Null).await;
     let messages = [
         "Should I open a small bakery?",
@@ -64,10 +71,10 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
         "And what about a second shop?",
     ];
     for message in messages {
-        let report = engine.ask(&session, Message::from(message)).await.expect("it is answered");
-        assert_eq!(report.outcome, Outcome::Done, "{message}");
-        assert!(!report.said.is_empty(), "{message}");
-        for said in report.said {
+        let report = engine.send_and_wait(&session, UserMessage::from(message)).await.expect("it is answered");
+        assert_eq!(report.outcome, TurnResult::Done, "{message}");
+        assert!(!report.replies.is_empty(), "{message}");
+        for said in report.replies {
             assert!(said.contains("(rehearsal)") && !said.contains("<<<"), "{message}: {said}");
         }
     }
@@ -77,12 +84,14 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
     assert_eq!((count(&events, "step_done"), count(&events, "workflow_closed")), (3, 1));
     assert_eq!((count(&events, "map"), count(&events, "no_map")), (3, 0), "the question, the plan and the help");
     for unwanted in ["leak", "complaints", "refused"] {
-        let found: Vec<_> =
-            events.iter().filter(|event| matches!(event, Event::Fact { kind, .. } if kind == unwanted)).collect();
+        let found: Vec<_> = events
+            .iter()
+            .filter(|event| matches!(event, Event::FlowFactRecorded { kind, .. } if kind == unwanted))
+            .collect();
         assert!(found.is_empty(), "{found:?}");
     }
     let how = events.iter().filter_map(|event| match event {
-        Event::HandoverMade(made) => Some(format!("{} {:?}", made.kind, made.how)),
+        Event::HandoverCreated(made) => Some(format!("{} {:?}", made.kind, made.provenance)),
         _ => None,
     });
     assert_eq!(how.collect::<Vec<_>>(), ["intent Emitted", "execution Emitted", "outcome Built"]);
@@ -90,18 +99,18 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
 
 #[tokio::test(start_paused = true)]
 async fn the_plan_and_the_maps_are_on_show_at_any_time() {
-    let engine = engine(Arc::new(Rehearsal::instant()), "rehearsal").await;
+    let engine = engine(Arc::new(RehearsalModel::instant()), "rehearsal").await;
     let session = open(&engine, serde_json::Value::Null).await;
     let mut places = vec![Seq(1)];
     let messages = ["Should I open a bakery?", "I have a free year.", "I will do it, give me a plan."];
     for message in messages.into_iter().chain(["It is done.", "Let us take the third one."]) {
-        engine.ask(&session, Message::from(message)).await.expect("it is answered");
-        places.push(engine.state(&session).await.expect("readable").1.session.seq);
+        engine.send_and_wait(&session, UserMessage::from(message)).await.expect("it is answered");
+        places.push(engine.load_session(&session).await.expect("readable").1.session.last_seq);
     }
     let mut shown = Vec::new();
     for place in places {
-        let (rules, state) = engine.state_at(&session, place).await.expect("readable");
-        let exhibits = engine.exhibits(&session, &*rules, &state).await.expect("readable");
+        let (rules, state) = engine.load_session_at(&session, place).await.expect("readable");
+        let exhibits = engine.artifacts(&session, &*rules, &state).await.expect("readable");
         shown.push(exhibits.iter().map(describe).collect::<Vec<_>>().join("; "));
     }
     assert_eq!(shown[0], "");
@@ -112,17 +121,17 @@ async fn the_plan_and_the_maps_are_on_show_at_any_time() {
     assert!(shown[5].starts_with("workflow: [Complete, Pending, Active]; map: "), "{shown:?}");
 }
 
-fn describe(exhibit: &Exhibit) -> String {
+fn describe(exhibit: &Artifact) -> String {
     let name = &exhibit.name;
-    match &exhibit.form {
-        Form::Checklist { items, .. } => {
+    match &exhibit.content {
+        ArtifactContent::Checklist { items, .. } => {
             format!("{name}: {:?}", items.iter().map(|item| item.status).collect::<Vec<_>>())
         }
-        Form::Graph { nodes, measures, .. } => {
+        ArtifactContent::Graph { nodes, metrics: measures, .. } => {
             assert!(!nodes.is_empty() && measures.iter().any(|measure| measure.name == "shape"));
             format!("{name}: {} nodes", nodes.len())
         }
-        Form::Table { .. } | Form::Notes { .. } => panic!("nothing of the kind"),
+        ArtifactContent::Table { .. } | ArtifactContent::Notes { .. } => panic!("nothing of the kind"),
     }
 }
 
@@ -149,11 +158,11 @@ chunk_delay_ms = 10
 
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_privately_is_not_streamed_and_neither_is_a_block() {
-    let model: Scripted = SCRIPT.parse().expect("a sound script");
+    let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let engine = engine(Arc::new(model), "scripted").await;
     let session = open(&engine, serde_json::json!({"handover_by_turn": 1})).await;
     let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    engine.send(&session, Message::from("rent or buy?")).await.expect("accepted");
+    engine.send_message(&session, UserMessage::from("rent or buy?")).await.expect("accepted");
     let (events, words) = told(listener, 1).await;
     assert_eq!(words.trim_end(), "Loud.");
     assert_eq!(phases(&events), ["explorer"], "and yet it was heard by the flow");

@@ -1,6 +1,6 @@
 //! The process dies, and another goes on. Nothing that was answered is asked again.
 
-use segue_core::event::{Event, Outcome};
+use segue_core::event::{Event, TurnResult};
 use serde_json::{Value, json};
 
 use crate::play::{Play, TO_THE_PLAN};
@@ -13,7 +13,7 @@ fn opened(role: &'static str) -> impl Fn(&Event) -> bool {
 async fn tries(play: &Play, role: &str) -> Vec<usize> {
     let events = play.events().await;
     let unknown = |call| {
-        events.iter().filter(|event| matches!(event, Event::CallUnknown { call: of, .. } if *of == call)).count()
+        events.iter().filter(|event| matches!(event, Event::CallOutcomeUnknown { call: of, .. } if *of == call)).count()
     };
     play.calls(role).await.iter().map(|opened| 1 + unknown(opened.call)).collect()
 }
@@ -76,5 +76,5 @@ async fn the_process_dies_and_an_answer_that_was_waited_for_is_still_timed() {
         Event::TurnEnded { outcome, .. } => Some(outcome),
         _ => None,
     });
-    assert_eq!(ended, Some(Outcome::Done));
+    assert_eq!(ended, Some(TurnResult::Done));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue_core::event::{Event, Outcome};
+use segue_core::event::{Event, TurnResult};
 use segue_core::ids::CallId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ async fn late(play: &Play) -> Vec<(CallId, String)> {
         _ => None,
     });
     let (calls, bodies): (Vec<CallId>, Vec<_>) = found.unzip();
-    let texts = play.engine.texts(&play.session, &bodies).await.expect("they are kept");
+    let texts = play.engine.read_texts(&play.session, &bodies).await.expect("they are kept");
     calls.into_iter().zip(texts.iter().map(ToString::to_string)).collect()
 }
 
@@ -38,9 +38,9 @@ async fn an_experts_answer_that_comes_after_the_turn_is_recorded_and_counts_for_
     let play = Play::begin(SNAIL, two_of_three()).await;
     let started = Instant::now();
     let report = play.say(TO_THE_PLAN[0]).await;
-    assert_eq!((report.outcome, report.spent.answered, report.spent.late), (Outcome::Done, 4, 0));
+    assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnResult::Done, 4, 0));
     assert!(started.elapsed() < Duration::from_millis(200), "nobody waits for the third");
-    assert_eq!(play.engine.at_work(), 0, "and the session rests");
+    assert_eq!(play.engine.active_session_count(), 0, "and the session rests");
     let cancelled = play.events().await.into_iter().find_map(|event| match event {
         Event::CallCancelled { call, .. } => Some(call),
         _ => None,
@@ -50,11 +50,18 @@ async fn an_experts_answer_that_comes_after_the_turn_is_recorded_and_counts_for_
 
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(late(&play).await, [(snail, "Buy at once.".to_owned())]);
-    let (_, state) = play.engine.state(&play.session).await.expect("it can be read");
+    let (_, state) = play.engine.load_session(&play.session).await.expect("it can be read");
     let ledger = &state.session.ledger;
-    assert_eq!((ledger.total.answered, ledger.total.late), (4, 1), "it was billed");
-    assert_eq!((ledger.models["snail"].late, ledger.turn.late), (1, 1), "on the account of its turn");
-    assert!(ledger.total.output > report.spent.output && ledger.total.input > report.spent.input);
+    assert_eq!((ledger.total.answered_calls, ledger.total.late_answers), (4, 1), "it was billed");
+    assert_eq!(
+        (ledger.by_model["snail"].late_answers, ledger.current_turn.late_answers),
+        (1, 1),
+        "on the account of its turn"
+    );
+    assert!(
+        ledger.total.output_tokens > report.spent.output_tokens
+            && ledger.total.input_tokens > report.spent.input_tokens
+    );
 
     // The next time everyone is asked, it is an answer to nothing, and nobody remembers it.
     play.say_all(&TO_THE_PLAN[1..]).await;
@@ -76,7 +83,7 @@ async fn it_is_recorded_while_the_next_turn_runs() {
     play.say(TO_THE_PLAN[0]).await;
     let report = play.say(TO_THE_PLAN[1]).await;
     assert_eq!(
-        (report.said, report.spent.late),
+        (report.replies, report.spent.late_answers),
         (vec!["Then buy.".to_owned()], 0),
         "the turn has nothing to do with it"
     );
@@ -85,15 +92,15 @@ async fn it_is_recorded_while_the_next_turn_runs() {
     let came = place(&|event| matches!(event, Event::CallAnsweredLate { .. }));
     assert!(place(&|event| matches!(event, Event::TurnStarted { turn, .. } if turn.0 == 2)) < came);
     assert!(came < place(&|event| matches!(event, Event::TurnEnded { turn, .. } if turn.0 == 2)));
-    let (_, state) = play.engine.state(&play.session).await.expect("it can be read");
-    assert_eq!((state.session.ledger.total.late, state.session.ledger.turn.late), (1, 0));
+    let (_, state) = play.engine.load_session(&play.session).await.expect("it can be read");
+    assert_eq!((state.session.ledger.total.late_answers, state.session.ledger.current_turn.late_answers), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_whose_time_is_over_is_recorded_too() {
     let settings = json!({"experts": ["ant", "bee", {"model": "snail", "timeout_ms": 50}]});
     let play = Play::begin(SNAIL, settings).await;
-    assert_eq!(play.say(TO_THE_PLAN[0]).await.outcome, Outcome::Done);
+    assert_eq!(play.say(TO_THE_PLAN[0]).await.outcome, TurnResult::Done);
     assert_eq!(play.facts("overdue").await.len(), 1);
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(late(&play).await.len(), 1);

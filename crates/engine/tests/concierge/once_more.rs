@@ -1,8 +1,8 @@
 //! One past step once more, set beside the first; the conversation does not move.
 
-use segue_core::decide::Change;
+use segue_core::decide::RecomputeOptions;
 use segue_core::ids::CallId;
-use segue_engine::Recomputed;
+use segue_engine::RecomputeResult;
 use serde_json::{Value, json};
 
 use crate::play::{Play, TO_THE_PLAN};
@@ -24,8 +24,8 @@ system_contains = "They want to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 
-async fn again(play: &Play, call: CallId, change: Change) -> Recomputed {
-    play.engine.recompute(&play.session, call, &change).await.expect("it is made once more")
+async fn again(play: &Play, call: CallId, change: RecomputeOptions) -> RecomputeResult {
+    play.engine.recompute_call(&play.session, call, &change).await.expect("it is made once more")
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,36 +33,49 @@ async fn s32_another_mapper_another_stance_and_another_concierge_stand_beside_th
     let play = Play::begin(OTHERS, Value::Null).await;
     play.say_all(&TO_THE_PLAN).await;
     let (mapper, starter) = (play.calls("mapper").await[0].clone(), play.calls("concierge").await[0].clone());
-    let (_, before) = play.engine.state(&play.session).await.expect("it can be read");
+    let (_, before) = play.engine.load_session(&play.session).await.expect("it can be read");
     let (heard, handovers) = (play.heard().await, play.handovers().await);
 
-    let map = again(&play, mapper.call, Change { model: Some("owl".into()), ..Change::default() }).await;
-    let (then, now) = (map.then.answer.expect("it was answered"), map.now.answer.expect("it is answered"));
+    let map =
+        again(&play, mapper.call, RecomputeOptions { model: Some("owl".into()), ..RecomputeOptions::default() }).await;
+    let (then, now) = (map.original.answer.expect("it was answered"), map.rerun.answer.expect("it is answered"));
     assert!(then.text.contains("rent first") && now.text.contains("wait"));
-    let (then, now) = (then.gist.expect("a map is told"), now.gist.expect("a map is told"));
+    let (then, now) = (then.answer_summary.expect("a map is told"), now.answer_summary.expect("a map is told"));
     assert!(then.starts_with("shape: contested") && now.starts_with("shape: settled"), "{then}\n{now}");
-    assert_eq!(play.sent(map.now.call).await, play.sent(mapper.call).await, "from the same inputs, to the byte");
+    assert_eq!(play.sent(map.rerun.call).await, play.sent(mapper.call).await, "from the same inputs, to the byte");
 
-    let stance =
-        again(&play, starter.call, Change { settings: json!({"stance": "challenge"}), ..Change::default() }).await;
-    assert_eq!(stance.then.answer.expect("it was answered").text, "Rent, unless you stay for long.");
-    assert!(stance.now.answer.expect("it is answered").text.starts_with("Why buy at all?"));
-    assert_eq!(stance.changed, ["guidance"]);
+    let stance = again(
+        &play,
+        starter.call,
+        RecomputeOptions { settings: json!({"stance": "challenge"}), ..RecomputeOptions::default() },
+    )
+    .await;
+    assert_eq!(stance.original.answer.expect("it was answered").text, "Rent, unless you stay for long.");
+    assert!(stance.rerun.answer.expect("it is answered").text.starts_with("Why buy at all?"));
+    assert_eq!(stance.changed_fragments, ["guidance"]);
     let made = play.calls("concierge").await.pop().expect("it was made");
     assert_eq!(
-        made.recomputes.as_ref().map(|it| (it.call, it.changed.clone())),
+        made.recomputation.as_ref().map(|it| (it.call, it.changed_fragments.clone())),
         Some((starter.call, vec!["guidance".into()]))
     );
 
-    let voice = again(&play, starter.call, Change { model: Some("dog".into()), ..Change::default() }).await;
-    assert_eq!((voice.then.model.as_str(), voice.now.model.as_str()), ("scripted", "dog"));
-    assert_eq!(voice.now.answer.expect("it is answered").text, "Buy, I say.");
+    let voice =
+        again(&play, starter.call, RecomputeOptions { model: Some("dog".into()), ..RecomputeOptions::default() }).await;
+    assert_eq!((voice.original.model.as_str(), voice.rerun.model.as_str()), ("scripted", "dog"));
+    assert_eq!(voice.rerun.answer.expect("it is answered").text, "Buy, I say.");
 
-    let (_, after) = play.engine.state(&play.session).await.expect("it can be read");
-    assert_eq!((&after.session.threads, &after.session.phases), (&before.session.threads, &before.session.phases));
+    let (_, after) = play.engine.load_session(&play.session).await.expect("it can be read");
+    assert_eq!(
+        (&after.session.threads, &after.session.phase_graphs),
+        (&before.session.threads, &before.session.phase_graphs)
+    );
     assert_eq!((play.heard().await, play.handovers().await), (heard, handovers), "nobody heard of it");
     assert_eq!(play.facts("map").await.len(), 2);
-    assert_eq!(play.say("go on").await.said, ["Ask the second bank."], "and the conversation goes on where it stood");
+    assert_eq!(
+        play.say("go on").await.replies,
+        ["Ask the second bank."],
+        "and the conversation goes on where it stood"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,17 +84,21 @@ async fn s32_what_cannot_be_made_once_more_is_refused_and_costs_nothing() {
     play.say("rent or buy?").await;
     let mapper = play.calls("mapper").await[0].call;
     let before = play.events().await.len();
-    let refused = async |call: CallId, change: Change| {
-        let error = play.engine.recompute(&play.session, call, &change).await.expect_err("it is refused");
+    let refused = async |call: CallId, change: RecomputeOptions| {
+        let error = play.engine.recompute_call(&play.session, call, &change).await.expect_err("it is refused");
         (error.code(), error.to_string())
     };
-    assert_eq!(refused(CallId(99), Change::default()).await.0, "no-such-call");
-    let (code, why) = refused(mapper, Change { settings: json!({"stanze": "decide"}), ..Change::default() }).await;
+    assert_eq!(refused(CallId(99), RecomputeOptions::default()).await.0, "no-such-call");
+    let (code, why) =
+        refused(mapper, RecomputeOptions { settings: json!({"stanze": "decide"}), ..RecomputeOptions::default() })
+            .await;
     assert!(code == "bad-settings" && why.contains("`stanze` is unknown"), "{why}");
     assert_eq!(play.events().await.len(), before);
     play.say("I stay five years").await;
     let second = play.calls("concierge").await[1].call;
-    let (code, why) = refused(second, Change { settings: json!({"stance": "decide"}), ..Change::default() }).await;
+    let (code, why) =
+        refused(second, RecomputeOptions { settings: json!({"stance": "decide"}), ..RecomputeOptions::default() })
+            .await;
     assert_eq!(
         (code, why.as_str()),
         (

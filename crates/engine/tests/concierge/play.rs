@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::context::Piece;
+use segue_core::context::FragmentReceipt;
 use segue_core::event::{CallOpened, Event};
-use segue_core::ids::{CallId, Millis, Seq, SessionId};
-use segue_core::prompt::Speaker;
-use segue_engine::chance::Chance;
-use segue_engine::clock::RuntimeClock;
-use segue_engine::{Engine, Message, Opening, Setup, TurnReport};
-use segue_models::{Models, Scripted};
+use segue_core::ids::{CallId, Seq, SessionId, UnixMillis};
+use segue_core::prompt::ChatRole;
+use segue_engine::clock::TokioClock;
+use segue_engine::random::RandomSource;
+use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
+use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::Value;
 
@@ -27,11 +27,16 @@ pub struct Play {
 }
 
 async fn engine(disk: &MemoryDisk, special: &str) -> Engine {
-    let model: Scripted = format!("{special}\n{USUAL}").parse().expect("a sound script");
+    let model: ScriptedModel = format!("{special}\n{USUAL}").parse().expect("a sound script");
     let store = Arc::new(MemoryStore::open(disk));
-    let base = Setup::new(store, segue_flows::all(), Models::only(Arc::new(model)), "scripted");
-    let clock = Arc::new(RuntimeClock::starting(Millis(1_000_000)));
-    let setup = Setup { clock, chance: Chance::seeded(7), ..base };
+    let base = EngineConfig::new(
+        store,
+        segue_flows::built_in_flows(),
+        ModelRegistry::from_single_model(Arc::new(model)),
+        "scripted",
+    );
+    let clock = Arc::new(TokioClock::starting_at(UnixMillis(1_000_000)));
+    let setup = EngineConfig { clock, random: RandomSource::from_seed(7), ..base };
     Engine::start(setup).await.expect("the engine starts")
 }
 
@@ -40,8 +45,8 @@ impl Play {
     pub async fn begin(special: &str, settings: Value) -> Self {
         let disk = MemoryDisk::new();
         let engine = engine(&disk, special).await;
-        let opening = Opening { session: Some("s".into()), settings, ..Opening::default() };
-        let session = engine.open(&"concierge".into(), opening).await.expect("a session opens");
+        let opening = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
+        let session = engine.open_session(&"concierge".into(), opening).await.expect("a session opens");
         Self { disk, engine, session }
     }
 
@@ -54,7 +59,7 @@ impl Play {
 
     /// Says something and waits for the end of the turn.
     pub async fn say(&self, text: &str) -> TurnReport {
-        self.engine.ask(&self.session, Message::from(text)).await.expect("the turn ends")
+        self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("the turn ends")
     }
 
     /// Says all of this, one after the other.
@@ -66,7 +71,7 @@ impl Play {
 
     /// Says something and waits until this has happened.
     pub async fn say_until(&self, text: &str, happened: impl Fn(&Event) -> bool) {
-        self.engine.send(&self.session, Message::from(text)).await.expect("accepted");
+        self.engine.send_message(&self.session, UserMessage::from(text)).await.expect("accepted");
         for _ in 0..10_000 {
             if self.events().await.iter().any(&happened) {
                 return;
@@ -79,7 +84,7 @@ impl Play {
     /// Waits until nothing is owed.
     pub async fn rests(&self) {
         for _ in 0..100_000 {
-            if self.engine.state(&self.session).await.expect("it can be read").1.session.is_idle() {
+            if self.engine.load_session(&self.session).await.expect("it can be read").1.session.is_idle() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -88,7 +93,7 @@ impl Play {
     }
 
     pub async fn events(&self) -> Vec<Event> {
-        let events = self.engine.events(&self.session, Seq(0), usize::MAX).await.expect("it can be read");
+        let events = self.engine.read_events(&self.session, Seq(0), usize::MAX).await.expect("it can be read");
         events.into_iter().map(|recorded| recorded.event).collect()
     }
 
@@ -112,20 +117,20 @@ impl Play {
 
     /// Everything a call was sent, rebuilt from the journal.
     pub async fn sent(&self, call: CallId) -> String {
-        let prompt = self.engine.prompt(&self.session, call).await.expect("it can be rebuilt");
+        let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
     /// What a call was sent beside its standing instruction, message by message.
     pub async fn exchange(&self, call: CallId) -> Vec<String> {
-        let prompt = self.engine.prompt(&self.session, call).await.expect("it can be rebuilt");
-        let spoken = prompt.messages.iter().filter(|message| message.speaker != Speaker::System);
+        let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it can be rebuilt");
+        let spoken = prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System);
         spoken.map(|message| message.text()).collect()
     }
 
     pub async fn facts(&self, wanted: &str) -> Vec<Value> {
         let facts = self.events().await.into_iter().filter_map(|event| match event {
-            Event::Fact { kind, value } if kind == wanted => Some(value),
+            Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value),
             _ => None,
         });
         facts.collect()
@@ -137,24 +142,24 @@ impl Play {
         let bodies: Vec<_> = events
             .iter()
             .filter_map(|event| match event {
-                Event::Said(said) => Some(said.text.body),
+                Event::ReplySent(said) => Some(said.text.body),
                 _ => None,
             })
             .collect();
-        let texts = self.engine.texts(&self.session, &bodies).await.expect("they are kept");
+        let texts = self.engine.read_texts(&self.session, &bodies).await.expect("they are kept");
         texts.iter().map(ToString::to_string).collect()
     }
 
     /// Where the concierge stands.
     pub async fn phase(&self) -> String {
-        let (_, state) = self.engine.state(&self.session).await.expect("it can be read");
-        state.session.phase_label()
+        let (_, state) = self.engine.load_session(&self.session).await.expect("it can be read");
+        state.session.phases_label()
     }
 
     /// The handovers that were made: what kind, and how each came about.
     pub async fn handovers(&self) -> Vec<String> {
         let made = self.events().await.into_iter().filter_map(|event| match event {
-            Event::HandoverMade(made) => Some(format!("{} {:?}", made.kind, made.how)),
+            Event::HandoverCreated(made) => Some(format!("{} {:?}", made.kind, made.provenance)),
             _ => None,
         });
         made.collect()
@@ -163,7 +168,7 @@ impl Play {
 
 /// The names of the fragments a call was shown, the opening before the bar.
 pub fn layout(opened: &CallOpened) -> String {
-    let names = |pieces: &[Piece]| {
+    let names = |pieces: &[FragmentReceipt]| {
         let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
         shown.collect::<Vec<_>>().join(" ")
     };

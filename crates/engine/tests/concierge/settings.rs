@@ -3,24 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_engine::{Engine, Opening, Setup};
-use segue_models::{Models, Rehearsal};
-use segue_store::Query;
+use segue_engine::{Engine, EngineConfig, SessionOptions};
+use segue_models::{ModelRegistry, RehearsalModel};
+use segue_store::SessionQuery;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::{Value, json};
 
 async fn engine(settings: Value) -> Engine {
     let store = Arc::new(MemoryStore::open(&MemoryDisk::new()));
-    let model = Arc::new(Rehearsal::instant());
-    let models = Models::new().with("ant", model.clone()).with("bee", model.clone()).with("owl", model);
-    let base = Setup::new(store, segue_flows::all(), models, "ant");
+    let model = Arc::new(RehearsalModel::instant());
+    let models =
+        ModelRegistry::new().with_model("ant", model.clone()).with_model("bee", model.clone()).with_model("owl", model);
+    let base = EngineConfig::new(store, segue_flows::built_in_flows(), models, "ant");
     let settings = BTreeMap::from([("concierge".into(), settings)]);
-    Engine::start(Setup { settings, ..base }).await.expect("the engine starts")
+    Engine::start(EngineConfig { default_settings: settings, ..base }).await.expect("the engine starts")
 }
 
 async fn open(engine: &Engine, settings: Value) -> Result<Value, segue_engine::Error> {
-    let session = engine.open(&"concierge".into(), Opening { settings, ..Opening::default() }).await?;
-    Ok(engine.state(&session).await.expect("it can be read").1.session.settings.as_ref().clone())
+    let session =
+        engine.open_session(&"concierge".into(), SessionOptions { settings, ..SessionOptions::default() }).await?;
+    Ok(engine.load_session(&session).await.expect("it can be read").1.session.settings.as_ref().clone())
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,16 +50,16 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
     );
     let model = refused(json!({"experts": ["ant", {"model": "cat"}]})).await;
     assert!(model.contains("`experts[2].model`") && model.contains("cat") && model.contains("ant"), "{model}");
-    assert_eq!(engine.list(&Query::newest(9)).await.expect("it can be read").rows.len(), 0);
+    assert_eq!(engine.list_sessions(&SessionQuery::newest(9)).await.expect("it can be read").entries.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn models_that_are_named_are_asked() {
     let engine =
         engine(json!({"experts": ["bee", {"model": "ant", "samples": 2}], "mapper": "owl", "concierge": "bee"})).await;
-    let session = engine.open(&"concierge".into(), Opening::default()).await.expect("it fits");
-    engine.ask(&session, "rent or buy?".into()).await.expect("it is answered");
-    let events = engine.events(&session, segue_core::ids::Seq(0), 1_000).await.expect("it can be read");
+    let session = engine.open_session(&"concierge".into(), SessionOptions::default()).await.expect("it fits");
+    engine.send_and_wait(&session, "rent or buy?".into()).await.expect("it is answered");
+    let events = engine.read_events(&session, segue_core::ids::Seq(0), 1_000).await.expect("it can be read");
     let asked: Vec<String> = events
         .iter()
         .filter_map(|recorded| match &recorded.event {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use segue_core::decide::Command;
-use segue_core::event::{Event, Outcome};
-use segue_core::flow::Retries;
-use segue_core::prompt::{Failure, FailureKind};
-use segue_engine::{Engine, Setup};
-use segue_models::{ChunkStream, Description, Kind, Model, Models, Request};
+use segue_core::decide::OperatorCommand;
+use segue_core::event::{Event, TurnResult};
+use segue_core::flow::RetryPolicy;
+use segue_core::prompt::{CallFailure, FailureKind};
+use segue_engine::{Engine, EngineConfig};
+use segue_models::{LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, ReplyChunkStream};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
 use crate::lab::{ask, chat, chat_of, engine, engine_of, events, open, outcomes, pass, setup, speaker, turn};
@@ -19,11 +19,14 @@ async fn cancelling_a_turn_drops_the_models_stream() {
     let asked = ask(&engine, &session, "hello");
     let call = calls.next().await;
     call.say("well");
-    engine.command(&session, Command::Cancel).await.expect("it is stopped");
+    engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
     call.dropped().await;
-    assert_eq!(asked.await.expect("it lives").expect("it has ended").outcome, Outcome::Cancelled);
-    assert_eq!(engine.command(&session, Command::Cancel).await.expect_err("nothing runs").code(), "nothing-runs");
-    assert_eq!(turn(&engine, &mut calls, &session, "again", "yes").await.said, ["yes"]);
+    assert_eq!(asked.await.expect("it lives").expect("it has ended").outcome, TurnResult::Cancelled);
+    assert_eq!(
+        engine.apply_command(&session, OperatorCommand::Cancel).await.expect_err("nothing runs").code(),
+        "nothing-runs"
+    );
+    assert_eq!(turn(&engine, &mut calls, &session, "again", "yes").await.replies, ["yes"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,13 +44,13 @@ async fn a_call_that_is_not_answered_in_time_is_dropped_and_tried_again() {
     assert_eq!(again.facts.attempt, 2);
     again.answer("yes");
     let report = asked.await.expect("it lives").expect("it is answered");
-    assert_eq!((report.said, report.spent.failed), (vec!["yes".to_owned()], 1));
+    assert_eq!((report.replies, report.spent.failed_attempts), (vec!["yes".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_passing_failure_is_tried_again_after_waits_that_double() {
     let mut role = speaker();
-    role.retries = Retries { attempts_max: 4, backoff_ms: 1_000, backoff_ms_max: 3_000 };
+    role.retry_policy = RetryPolicy { attempts_max: 4, backoff_ms: 1_000, backoff_ms_max: 3_000 };
     let (engine, mut calls) = engine_of(&MemoryDisk::new(), chat_of(role)).await;
     let session = open(&engine).await;
     let asked = ask(&engine, &session, "hello");
@@ -62,7 +65,7 @@ async fn a_passing_failure_is_tried_again_after_waits_that_double() {
         call.fail(FailureKind::Overload);
     }
     let report = asked.await.expect("it lives").expect("it has ended");
-    assert_eq!(report.outcome, Outcome::Failed { reason: "overloaded: as the test wants".to_owned() });
+    assert_eq!(report.outcome, TurnResult::Failed { reason: "overloaded: as the test wants".to_owned() });
     calls.none().await;
 }
 
@@ -74,7 +77,7 @@ async fn a_vendor_that_says_when_to_come_back_is_not_asked_before() {
     let call = calls.next().await;
     let first = call.at;
     let retry_after_ms = Some(7_000);
-    call.fail_with(Failure { retry_after_ms, ..Failure::new(FailureKind::RateLimit, "later") });
+    call.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
     let again = calls.next().await;
     assert_eq!(again.at - first, Duration::from_secs(7));
     again.answer("yes");
@@ -86,9 +89,9 @@ async fn a_lasting_failure_is_not_tried_again() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
     let asked = ask(&engine, &session, "hello");
-    calls.next().await.fail(FailureKind::BadKey);
+    calls.next().await.fail(FailureKind::InvalidApiKey);
     let report = asked.await.expect("it lives").expect("it has ended");
-    assert!(matches!(report.outcome, Outcome::Failed { .. }));
+    assert!(matches!(report.outcome, TurnResult::Failed { .. }));
     calls.none().await;
 }
 
@@ -96,26 +99,26 @@ async fn a_lasting_failure_is_not_tried_again() {
 async fn a_wait_between_tries_ends_with_the_turn() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     let retry_after_ms = Some(60_000);
-    calls.next().await.fail_with(Failure { retry_after_ms, ..Failure::new(FailureKind::RateLimit, "later") });
+    calls.next().await.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
     pass(100).await;
-    engine.command(&session, Command::Cancel).await.expect("it is stopped");
+    engine.apply_command(&session, OperatorCommand::Cancel).await.expect("it is stopped");
     calls.none().await;
-    assert_eq!(outcomes(&engine, &session).await, [Outcome::Cancelled]);
+    assert_eq!(outcomes(&engine, &session).await, [TurnResult::Cancelled]);
 }
 
 #[derive(Debug)]
 struct Breaks;
 
-impl Model for Breaks {
-    fn stream(&self, _request: Request) -> ChunkStream {
+impl LanguageModel for Breaks {
+    fn stream(&self, _request: ModelRequest) -> ReplyChunkStream {
         // No hook is told of it, so the test is quiet.
         std::panic::resume_unwind(Box::new("the adapter breaks down"))
     }
 
-    fn describe(&self) -> Description {
-        Description { kind: Kind::Vendor, label: "breaks".to_owned(), window_tokens: 100_000 }
+    fn describe(&self) -> ModelDescription {
+        ModelDescription { kind: ModelSource::Vendor, label: "breaks".to_owned(), window_tokens: 100_000 }
     }
 }
 
@@ -123,12 +126,15 @@ impl Model for Breaks {
 async fn an_adapter_that_breaks_down_fails_its_call_and_nothing_else() {
     let disk = MemoryDisk::new();
     let (base, _calls) = setup(MemoryStore::open(&disk), chat());
-    let models = std::sync::Arc::new(Models::only(std::sync::Arc::new(Breaks)));
-    let engine = Engine::start(Setup { models, ..base }).await.expect("it starts");
+    let models = std::sync::Arc::new(ModelRegistry::from_single_model(std::sync::Arc::new(Breaks)));
+    let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
     let session = open(&engine).await;
     for _ in 0..2 {
-        let report = engine.ask(&session, "hello".into()).await.expect("it has ended");
-        assert!(matches!(&report.outcome, Outcome::Failed { reason } if reason.contains("broke down")), "{report:?}");
+        let report = engine.send_and_wait(&session, "hello".into()).await.expect("it has ended");
+        assert!(
+            matches!(&report.outcome, TurnResult::Failed { reason } if reason.contains("broke down")),
+            "{report:?}"
+        );
     }
 }
 
@@ -136,7 +142,7 @@ async fn an_adapter_that_breaks_down_fails_its_call_and_nothing_else() {
 async fn every_try_is_in_the_journal_before_the_next_begins() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     calls.next().await.fail(FailureKind::Network);
     let again = calls.next().await;
     let failed = events(&engine, &session).await.into_iter().filter(|event| matches!(event, Event::CallFailed { .. }));

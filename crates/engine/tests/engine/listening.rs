@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use segue_core::decide::Command;
+use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_core::ids::Seq;
 use segue_core::prompt::FailureKind;
 use segue_engine::limits::{READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
-use segue_engine::{Engine, Subscription, Update};
+use segue_engine::{Engine, SessionUpdate, Subscription};
 use segue_store::memory::MemoryDisk;
 
 use crate::lab::{Flaky, chat, engine, open, pass, setup, turn};
@@ -16,9 +16,9 @@ use crate::lab::{Flaky, chat, engine, open, pass, setup, turn};
 async fn hear_until(listener: &mut Subscription, after: Seq, last: fn(&Event) -> bool) -> String {
     let (mut words, mut seen) = (String::new(), after);
     loop {
-        match listener.next().await.expect("it can be read") {
-            Update::Words { text, .. } => words.push_str(&text),
-            Update::Event(event) => {
+        match listener.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { text, .. } => words.push_str(&text),
+            SessionUpdate::Event(event) => {
                 assert_eq!(event.seq, seen.next(), "events come without gap and repetition");
                 seen = event.seq;
                 if last(&event.event) {
@@ -37,14 +37,14 @@ fn is_end(event: &Event) -> bool {
 async fn one_that_joins_in_mid_sentence_hears_the_sentence_whole() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
     call.say("once upon ");
     pass(10).await;
     let mut late = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     call.answer("a time");
     assert_eq!(hear_until(&mut late, Seq(0), is_end).await, "once upon a time");
-    assert!(late.seen() > Seq(0));
+    assert!(late.last_seq() > Seq(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn one_that_reads_too_slowly_for_the_buffer_misses_nothing() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
     let mut slow = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
     let pieces = UPDATES_BUFFERED_MAX + 500;
     for _ in 0..pieces {
@@ -73,16 +73,16 @@ async fn one_that_reads_too_slowly_for_the_buffer_misses_nothing() {
     pass(10).await;
     let mut words = 0;
     while words < pieces {
-        match slow.next().await.expect("it can be read") {
-            Update::Words { text, at, .. } => {
-                assert_eq!(at, words);
+        match slow.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { text, offset, .. } => {
+                assert_eq!(offset, words);
                 words += text.len();
             }
-            Update::Event(event) => assert_eq!(event.seq, slow.seen()),
+            SessionUpdate::Event(event) => assert_eq!(event.seq, slow.last_seq()),
         }
     }
     call.answer("!");
-    let after = slow.seen();
+    let after = slow.last_seq();
     assert_eq!(hear_until(&mut slow, after, is_end).await, "!");
 }
 
@@ -94,7 +94,10 @@ async fn one_that_missed_many_pages_reads_each_of_them_once() {
     let session = open(&engine).await;
     let events = 2 * READ_EVENTS_MAX + 100;
     for number in 0..events {
-        engine.command(&session, Command::Rename { title: format!("title {number}") }).await.expect("renamed");
+        engine
+            .apply_command(&session, OperatorCommand::Rename { title: format!("title {number}") })
+            .await
+            .expect("renamed");
     }
     let mut listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     let before = trouble.reads.load(Ordering::Relaxed);
@@ -109,17 +112,17 @@ async fn the_words_of_another_try_start_over() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
     let mut listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
     call.say("I th");
     call.fail(FailureKind::Network);
     calls.next().await.answer("yes");
     let mut heard = Vec::new();
     loop {
-        match listener.next().await.expect("it can be read") {
-            Update::Words { attempt, at, text, .. } => heard.push((attempt, at, text.to_string())),
-            Update::Event(event) if is_end(&event.event) => break,
-            Update::Event(_) => {}
+        match listener.next_update().await.expect("it can be read") {
+            SessionUpdate::TextDelta { attempt, offset, text, .. } => heard.push((attempt, offset, text.to_string())),
+            SessionUpdate::Event(event) if is_end(&event.event) => break,
+            SessionUpdate::Event(_) => {}
         }
     }
     assert_eq!(heard, [(1, 0, "I th".to_owned()), (2, 0, "yes".to_owned())]);
@@ -142,7 +145,7 @@ async fn one_that_gives_up_waiting_loses_nothing() {
     let session = open(&engine).await;
     let mut listener = engine.subscribe(&session, Seq(1)).await.expect("it exists");
     for _ in 0..3 {
-        let waiting = tokio::time::timeout(std::time::Duration::from_millis(700), listener.next()).await;
+        let waiting = tokio::time::timeout(std::time::Duration::from_millis(700), listener.next_update()).await;
         assert!(waiting.is_err(), "nothing happens");
     }
     turn(&engine, &mut calls, &session, "hello", "yes").await;
@@ -156,6 +159,6 @@ async fn there_is_nothing_to_hear_of_a_session_that_is_not_there() {
     assert_eq!(error.code(), "no-such-session");
     let session = open(&engine).await;
     let mut listener = engine.subscribe(&session, Seq(1)).await.expect("it exists");
-    engine.delete(&session).await.expect("it is deleted");
-    assert_eq!(listener.next().await.expect_err("it is gone").code(), "no-such-session");
+    engine.delete_session(&session).await.expect("it is deleted");
+    assert_eq!(listener.next_update().await.expect_err("it is gone").code(), "no-such-session");
 }

@@ -1,21 +1,21 @@
 //! The same message again.
 
-use segue_core::decide::Command;
-use segue_core::event::Outcome;
+use segue_core::decide::OperatorCommand;
+use segue_core::event::TurnResult;
 use segue_core::ids::SessionId;
 use segue_core::prompt::FailureKind;
-use segue_engine::{Engine, Error, Message, TurnReport};
+use segue_engine::{Engine, Error, TurnReport, UserMessage};
 use segue_store::memory::MemoryDisk;
 
 use crate::lab::{Asked, Calls, cooling, engine, engine_of, open, pass, state, turn};
 
-fn keyed(text: &str) -> Message {
-    Message { key: Some("k".into()), ..Message::from(text) }
+fn keyed(text: &str) -> UserMessage {
+    UserMessage { idempotency_key: Some("k".into()), ..UserMessage::from(text) }
 }
 
 fn ask(engine: &Engine, session: &SessionId) -> tokio::task::JoinHandle<Result<TurnReport, Error>> {
     let (engine, session) = (engine.clone(), session.clone());
-    tokio::spawn(async move { engine.ask(&session, keyed("hello")).await })
+    tokio::spawn(async move { engine.send_and_wait(&session, keyed("hello")).await })
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,9 +26,9 @@ async fn a_message_sent_again_is_the_same_message_and_its_answer_the_same_answer
     calls.next().await.answer("yes");
     let first = first.await.expect("it lives").expect("it is answered");
     turn(&engine, &mut calls, &session, "something else", "no").await;
-    let again = engine.ask(&session, keyed("hello, as I said")).await.expect("it was answered");
+    let again = engine.send_and_wait(&session, keyed("hello, as I said")).await.expect("it was answered");
     assert_eq!(again, first);
-    assert_eq!(engine.send(&session, keyed("hello")).await.expect("known").0, 1);
+    assert_eq!(engine.send_message(&session, keyed("hello")).await.expect("known").0, 1);
     calls.none().await;
 }
 
@@ -36,14 +36,14 @@ async fn a_message_sent_again_is_the_same_message_and_its_answer_the_same_answer
 async fn one_who_asks_again_in_the_middle_of_the_turn_gets_its_report() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, keyed("hello")).await.expect("accepted");
+    engine.send_message(&session, keyed("hello")).await.expect("accepted");
     let call = calls.next().await;
     let (one, two) = (ask(&engine, &session), ask(&engine, &session));
     pass(10).await;
     call.answer("yes");
     let (one, two) = (one.await.expect("it lives"), two.await.expect("it lives"));
-    assert_eq!(one.expect("it is answered").said, ["yes"]);
-    assert_eq!(two.expect("it is answered").said, ["yes"]);
+    assert_eq!(one.expect("it is answered").replies, ["yes"]);
+    assert_eq!(two.expect("it is answered").replies, ["yes"]);
     calls.none().await;
 }
 
@@ -62,16 +62,16 @@ async fn one_who_asks_again_after_a_restart_gets_the_report_of_the_turn_that_goe
     pass(10).await;
     call.answer("yes");
     let report = again.await.expect("it lives").expect("it is answered");
-    assert_eq!((report.turn.0, report.said, report.spent.unknown), (1, vec!["yes".to_owned()], 1));
+    assert_eq!((report.turn.0, report.replies, report.spent.unknown_attempts), (1, vec!["yes".to_owned()], 1));
 }
 
 /// The turn of the message failed, and is tried again.
 async fn tried_again(engine: &Engine, calls: &mut Calls, session: &SessionId) -> Asked {
     let first = ask(engine, session);
-    calls.next().await.fail(FailureKind::BadKey);
+    calls.next().await.fail(FailureKind::InvalidApiKey);
     let first = first.await.expect("it lives").expect("it has ended");
-    assert!(matches!(first.outcome, Outcome::Failed { .. }), "{first:?}");
-    engine.command(session, Command::Retry).await.expect("it is tried again");
+    assert!(matches!(first.outcome, TurnResult::Failed { .. }), "{first:?}");
+    engine.apply_command(session, OperatorCommand::Retry).await.expect("it is tried again");
     calls.next().await
 }
 
@@ -81,8 +81,8 @@ async fn one_who_asks_again_when_the_turn_was_tried_again_gets_the_last_report()
     let session = open(&engine).await;
     tried_again(&engine, &mut calls, &session).await.answer("yes");
     pass(10).await;
-    let report = engine.ask(&session, keyed("hello")).await.expect("it was answered");
-    assert_eq!((report.turn.0, report.outcome, report.said), (2, Outcome::Done, vec!["yes".to_owned()]));
+    let report = engine.send_and_wait(&session, keyed("hello")).await.expect("it was answered");
+    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnResult::Done, vec!["yes".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,18 +98,18 @@ async fn one_who_asks_again_while_another_process_takes_up_the_second_try_gets_i
     pass(10).await;
     call.answer("yes");
     let report = again.await.expect("it lives").expect("it is answered");
-    assert_eq!((report.turn.0, report.outcome, report.said), (2, Outcome::Done, vec!["yes".to_owned()]));
+    assert_eq!((report.turn.0, report.outcome, report.replies), (2, TurnResult::Done, vec!["yes".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_who_asks_again_about_a_message_that_got_no_turn_is_told_why() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, "first".into()).await.expect("accepted");
+    engine.send_message(&session, "first".into()).await.expect("accepted");
     let _call = calls.next().await;
-    engine.send(&session, keyed("hello")).await.expect("it waits");
-    engine.command(&session, Command::Close).await.expect("it closes");
-    assert_eq!(engine.ask(&session, keyed("hello")).await.expect_err("it gets no turn").code(), "closed");
+    engine.send_message(&session, keyed("hello")).await.expect("it waits");
+    engine.apply_command(&session, OperatorCommand::Close).await.expect("it closes");
+    assert_eq!(engine.send_and_wait(&session, keyed("hello")).await.expect_err("it gets no turn").code(), "closed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,8 +121,9 @@ async fn one_who_asks_again_at_the_moment_a_phase_runs_out_is_answered() {
     first.await.expect("it lives").expect("it is answered");
     // After the deadline, and before anybody has looked.
     pass(10_150).await;
-    assert_eq!(state(&engine, &session).await.session.phase_label(), "hot");
-    let again = tokio::time::timeout(std::time::Duration::from_millis(100), engine.ask(&session, keyed("hello")));
-    assert_eq!(again.await.expect("at once").expect("it was answered").said, ["yes"]);
-    assert_eq!(state(&engine, &session).await.session.phase_label(), "cold");
+    assert_eq!(state(&engine, &session).await.session.phases_label(), "hot");
+    let again =
+        tokio::time::timeout(std::time::Duration::from_millis(100), engine.send_and_wait(&session, keyed("hello")));
+    assert_eq!(again.await.expect("at once").expect("it was answered").replies, ["yes"]);
+    assert_eq!(state(&engine, &session).await.session.phases_label(), "cold");
 }

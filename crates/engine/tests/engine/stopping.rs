@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use segue_core::event::Event;
 use segue_engine::Error;
-use segue_store::memory::{Fault, MemoryDisk};
+use segue_store::memory::{AppendFault, MemoryDisk};
 
 use crate::lab::{ask, engine, events, open, pass, turn};
 
@@ -16,11 +16,11 @@ async fn deleting_a_session_stops_its_call_and_erases_every_word() {
     turn(&engine, &mut calls, &session, "a secret", "I keep it").await;
     let waits = ask(&engine, &session, "another");
     let call = calls.next().await;
-    engine.delete(&session).await.expect("it is deleted");
+    engine.delete_session(&session).await.expect("it is deleted");
     call.dropped().await;
     assert!(matches!(waits.await.expect("it lives"), Err(Error::Stopped(_))));
-    assert!(!disk.contains("secret") && !disk.contains("another"), "nothing of it is left");
-    assert_eq!(engine.send(&session, "hello".into()).await.expect_err("it is gone").code(), "no-such-session");
+    assert!(!disk.contains_text("secret") && !disk.contains_text("another"), "nothing of it is left");
+    assert_eq!(engine.send_message(&session, "hello".into()).await.expect_err("it is gone").code(), "no-such-session");
     let again = open(&engine).await;
     assert_eq!(turn(&engine, &mut calls, &again, "hello", "yes").await.turn.0, 1);
 }
@@ -30,13 +30,13 @@ async fn a_full_disk_does_not_keep_a_session_from_being_deleted() {
     let disk = MemoryDisk::new();
     let (engine, mut calls) = engine(&disk).await;
     let session = open(&engine).await;
-    engine.send(&session, "a secret".into()).await.expect("accepted");
+    engine.send_message(&session, "a secret".into()).await.expect("accepted");
     let call = calls.next().await;
-    (0..1_000).for_each(|_| disk.inject(Fault::Full));
+    (0..1_000).for_each(|_| disk.inject_fault(AppendFault::DiskFull));
     call.answer("which is not written");
     pass(100).await;
-    engine.delete(&session).await.expect("it is deleted");
-    assert!(!disk.contains("secret"));
+    engine.delete_session(&session).await.expect("it is deleted");
+    assert!(!disk.contains_text("secret"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,8 @@ async fn shutting_down_leaves_a_running_turn_to_recovery() {
     let (two, mut calls) = engine(&disk).await;
     let again = calls.next().await;
     assert_eq!(again.facts.attempt, 2);
-    let unknown = events(&two, &session).await.into_iter().filter(|event| matches!(event, Event::CallUnknown { .. }));
+    let unknown =
+        events(&two, &session).await.into_iter().filter(|event| matches!(event, Event::CallOutcomeUnknown { .. }));
     assert_eq!(unknown.count(), 1, "it may have been billed, and the journal says so");
     again.answer("yes");
 }
@@ -68,10 +69,10 @@ async fn shutting_down_waits_a_little_for_a_turn_that_is_about_to_end() {
     let started = tokio::time::Instant::now();
     let shutdown = tokio::spawn(async move { stopping.shutdown().await });
     pass(1_000).await;
-    let refused = engine.send(&session, "one more".into()).await.expect_err("it is stopping");
+    let refused = engine.send_message(&session, "one more".into()).await.expect_err("it is stopping");
     assert!(matches!(refused, Error::ShuttingDown));
     call.answer("yes");
-    assert_eq!(waits.await.expect("it lives").expect("it is answered").said, ["yes"]);
+    assert_eq!(waits.await.expect("it lives").expect("it is answered").replies, ["yes"]);
     shutdown.await.expect("it ends");
     assert!(started.elapsed() < Duration::from_secs(2));
 }
@@ -80,7 +81,7 @@ async fn shutting_down_waits_a_little_for_a_turn_that_is_about_to_end() {
 async fn an_engine_that_has_shut_down_has_no_task_left() {
     let (engine, mut calls) = engine(&MemoryDisk::new()).await;
     let session = open(&engine).await;
-    engine.send(&session, "hello".into()).await.expect("accepted");
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
     let _call = calls.next().await;
     engine.shutdown().await;
     pass(1_000).await;

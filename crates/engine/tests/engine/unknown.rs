@@ -1,8 +1,8 @@
 //! Calls that were in flight when the process died.
 
-use segue_core::decide::{Command, Resolution};
-use segue_core::event::{Event, Outcome};
-use segue_core::flow::UnknownPolicy;
+use segue_core::decide::{OperatorCommand, UnknownCallResolution};
+use segue_core::event::{Event, TurnResult};
+use segue_core::flow::UnknownOutcomePolicy;
 use segue_core::ids::{CallId, SessionId};
 use segue_engine::Engine;
 use segue_store::memory::MemoryDisk;
@@ -10,16 +10,16 @@ use segue_store::memory::MemoryDisk;
 use crate::lab::{Calls, chat_of, engine_of, events, open, outcomes, pass, speaker, state};
 
 /// A session whose only call was in flight when the process died, on an engine that took it up.
-async fn recovered(policy: UnknownPolicy) -> (Engine, Calls, SessionId) {
+async fn recovered(policy: UnknownOutcomePolicy) -> (Engine, Calls, SessionId) {
     let disk = MemoryDisk::new();
     let flow = || {
         let mut role = speaker();
-        role.unknown = policy;
+        role.unknown_outcome = policy;
         chat_of(role)
     };
     let (one, mut calls) = engine_of(&disk, flow()).await;
     let session = open(&one).await;
-    one.send(&session, "hello".into()).await.expect("accepted");
+    one.send_message(&session, "hello".into()).await.expect("accepted");
     let _call = calls.next().await;
     one.shutdown().await;
     let (two, calls) = engine_of(&disk, flow()).await;
@@ -29,41 +29,45 @@ async fn recovered(policy: UnknownPolicy) -> (Engine, Calls, SessionId) {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_may_be_made_again_is_made_again_and_the_journal_says_so() {
-    let (engine, mut calls, session) = recovered(UnknownPolicy::Retry).await;
+    let (engine, mut calls, session) = recovered(UnknownOutcomePolicy::Retry).await;
     let again = calls.next().await;
     assert_eq!(again.facts.attempt, 2);
     again.answer("yes");
     pass(10).await;
     let unknown = events(&engine, &session).await.into_iter();
-    let unknown = unknown.filter(|event| matches!(event, Event::CallUnknown { attempt: 1, .. })).count();
-    assert_eq!((unknown, state(&engine, &session).await.session.ledger.total.unknown), (1, 1));
+    let unknown = unknown.filter(|event| matches!(event, Event::CallOutcomeUnknown { attempt: 1, .. })).count();
+    assert_eq!((unknown, state(&engine, &session).await.session.ledger.total.unknown_attempts), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_a_persons_to_decide_waits_for_the_person() {
-    for (how, outcome) in [(Resolution::Retry, Outcome::Done), (Resolution::Fail, failed())] {
-        let (engine, mut calls, session) = recovered(UnknownPolicy::Ask).await;
+    for (how, outcome) in [(UnknownCallResolution::Retry, TurnResult::Done), (UnknownCallResolution::Fail, failed())] {
+        let (engine, mut calls, session) = recovered(UnknownOutcomePolicy::AskOperator).await;
         calls.none().await;
-        let held: Vec<CallId> = state(&engine, &session).await.session.held().map(|(call, _)| *call).collect();
+        let held: Vec<CallId> =
+            state(&engine, &session).await.session.calls_awaiting_operator().map(|(call, _)| *call).collect();
         assert_eq!(held, [CallId(1)]);
-        engine.command(&session, Command::Resolve { call: CallId(1), how }).await.expect("it is decided");
-        if how == Resolution::Retry {
+        engine
+            .apply_command(&session, OperatorCommand::Resolve { call: CallId(1), resolution: how })
+            .await
+            .expect("it is decided");
+        if how == UnknownCallResolution::Retry {
             calls.next().await.answer("yes");
         }
         pass(10).await;
         assert_eq!(outcomes(&engine, &session).await, [outcome]);
-        let again = engine.command(&session, Command::Resolve { call: CallId(1), how }).await;
+        let again = engine.apply_command(&session, OperatorCommand::Resolve { call: CallId(1), resolution: how }).await;
         assert_eq!(again.expect_err("it was decided").code(), "not-held");
     }
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed { reason: "its end is not known".to_owned() }
+fn failed() -> TurnResult {
+    TurnResult::Failed { reason: "its end is not known".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_may_not_be_made_again_has_failed() {
-    let (engine, mut calls, session) = recovered(UnknownPolicy::Fail).await;
+    let (engine, mut calls, session) = recovered(UnknownOutcomePolicy::Fail).await;
     calls.none().await;
     assert_eq!(outcomes(&engine, &session).await, [failed()]);
 }
@@ -73,9 +77,9 @@ async fn a_try_that_was_still_to_come_had_not_begun() {
     let disk = MemoryDisk::new();
     let (one, mut calls) = engine_of(&disk, chat_of(speaker())).await;
     let session = open(&one).await;
-    one.send(&session, "hello".into()).await.expect("accepted");
-    let failure = segue_core::prompt::Failure::new(segue_core::prompt::FailureKind::RateLimit, "later");
-    calls.next().await.fail_with(segue_core::prompt::Failure { retry_after_ms: Some(60_000), ..failure });
+    one.send_message(&session, "hello".into()).await.expect("accepted");
+    let failure = segue_core::prompt::CallFailure::new(segue_core::prompt::FailureKind::RateLimit, "later");
+    calls.next().await.fail_with(segue_core::prompt::CallFailure { retry_after_ms: Some(60_000), ..failure });
     pass(1_000).await;
     one.shutdown().await;
     let (two, mut calls) = engine_of(&disk, chat_of(speaker())).await;
@@ -83,5 +87,5 @@ async fn a_try_that_was_still_to_come_had_not_begun() {
     assert_eq!(again.facts.attempt, 2);
     again.answer("yes");
     pass(10).await;
-    assert_eq!(state(&two, &session).await.session.ledger.total.unknown, 0);
+    assert_eq!(state(&two, &session).await.session.ledger.total.unknown_attempts, 0);
 }

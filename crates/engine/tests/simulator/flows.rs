@@ -2,110 +2,123 @@
 
 use std::sync::Arc;
 
-use segue_core::context::Rendered;
-use segue_core::event::{CallOpened, PhaseKey, Recorded};
-use segue_core::flow::exhibit::Exhibit;
-use segue_core::flow::{Asking, FlowSpec, FlowState, Retries, Rules, Sight, Step, Telling, UnknownPolicy};
+use segue_core::context::RenderedFragment;
+use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
+use segue_core::flow::artifact::Artifact;
+use segue_core::flow::{
+    DynFlow, DynFlowContext, FactDisplay, FlowSpec, FlowState, FlowStep, FragmentRequest, RetryPolicy,
+    UnknownOutcomePolicy,
+};
 use segue_core::ids::FragmentName;
-use segue_core::phase::guard::Verdict;
+use segue_core::phase::guard::ConditionVerdict;
 use segue_core::prompt::Prompt;
-use segue_testkit::miniatures::{Concierge, Nodes, Project, Team};
+use segue_testkit::sample_flows::{MiniConcierge, MiniNodes, MiniProject, MiniTeam};
 use serde_json::Value;
 
-use crate::dice::Dice;
+use crate::seeded_random::SeededRandom;
 
 /// The names of the flows.
 pub const FLOWS: [&str; 6] = ["chat", "concierge", "mini-concierge", "mini-nodes", "mini-project", "mini-team"];
 
 /// A flow whose roles have other limits and policies than it was written with.
-pub struct Tuned {
-    inner: Arc<dyn Rules>,
+pub struct TunedFlow {
+    inner: Arc<dyn DynFlow>,
     spec: FlowSpec,
 }
 
 /// The flow of that name, tuned.
-pub fn tuned(name: &str, mut dice: Dice) -> Arc<dyn Rules> {
-    let inner: Arc<dyn Rules> = match name {
-        "chat" => Arc::new(segue_flows::chat::Chat::new()),
-        "concierge" => Arc::new(segue_flows::concierge::Concierge::new()),
-        "mini-concierge" => Arc::new(Concierge::new()),
-        "mini-nodes" => Arc::new(Nodes::new()),
-        "mini-project" => Arc::new(Project::new()),
-        _ => Arc::new(Team::new()),
+pub fn tuned_flow(name: &str, mut dice: SeededRandom) -> Arc<dyn DynFlow> {
+    let inner: Arc<dyn DynFlow> = match name {
+        "chat" => Arc::new(segue_flows::chat::ChatFlow::new()),
+        "concierge" => Arc::new(segue_flows::concierge::ConciergeFlow::new()),
+        "mini-concierge" => Arc::new(MiniConcierge::new()),
+        "mini-nodes" => Arc::new(MiniNodes::new()),
+        "mini-project" => Arc::new(MiniProject::new()),
+        _ => Arc::new(MiniTeam::new()),
     };
     let mut spec = inner.spec().clone();
     for role in spec.roles.values_mut() {
         role.timeout_ms = dice.between(500, 8_000);
-        role.unknown = *dice.pick(&[
-            UnknownPolicy::Retry,
-            UnknownPolicy::Retry,
-            UnknownPolicy::Retry,
-            UnknownPolicy::Ask,
-            UnknownPolicy::Fail,
+        role.unknown_outcome = *dice.pick(&[
+            UnknownOutcomePolicy::Retry,
+            UnknownOutcomePolicy::Retry,
+            UnknownOutcomePolicy::Retry,
+            UnknownOutcomePolicy::AskOperator,
+            UnknownOutcomePolicy::Fail,
         ]);
         let attempts_max = u32::try_from(dice.between(1, 4)).expect("small");
-        role.retries = Retries { attempts_max, backoff_ms: dice.between(10, 600), backoff_ms_max: 2_000 };
+        role.retry_policy = RetryPolicy { attempts_max, backoff_ms: dice.between(10, 600), backoff_ms_max: 2_000 };
     }
     for tool in spec.tools.values_mut() {
-        tool.unknown = *dice.pick(&[UnknownPolicy::Retry, UnknownPolicy::Fail]);
+        tool.unknown_outcome = *dice.pick(&[UnknownOutcomePolicy::Retry, UnknownOutcomePolicy::Fail]);
     }
-    Arc::new(Tuned { inner, spec })
+    Arc::new(TunedFlow { inner, spec })
 }
 
-impl Rules for Tuned {
+impl DynFlow for TunedFlow {
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn unfit(&self, settings: &Value) -> Vec<String> {
-        self.inner.unfit(settings)
+    fn validate_settings(&self, settings: &Value) -> Vec<String> {
+        self.inner.validate_settings(settings)
     }
 
-    fn fresh(&self) -> FlowState {
-        self.inner.fresh()
+    fn initial_state(&self) -> FlowState {
+        self.inner.initial_state()
     }
 
-    fn apply(&self, state: &mut FlowState, event: &Recorded) {
+    fn apply(&self, state: &mut FlowState, event: &RecordedEvent) {
         self.inner.apply(state, event);
     }
 
-    fn react(&self, sight: Sight<'_>, event: &Recorded) -> Vec<Step> {
+    fn react(&self, sight: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
         self.inner.react(sight, event)
     }
 
-    fn fragment(&self, sight: Sight<'_>, asking: &Asking<'_>, name: &FragmentName) -> Rendered {
-        self.inner.fragment(sight, asking, name)
+    fn render_fragment(
+        &self,
+        sight: DynFlowContext<'_>,
+        asking: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        self.inner.render_fragment(sight, asking, name)
     }
 
-    fn holds(&self, sight: Sight<'_>, phase: &PhaseKey, condition: &str) -> Verdict {
-        self.inner.holds(sight, phase, condition)
+    fn evaluate_condition(
+        &self,
+        sight: DynFlowContext<'_>,
+        phase: &PhaseGraphKey,
+        condition: &str,
+    ) -> ConditionVerdict {
+        self.inner.evaluate_condition(sight, phase, condition)
     }
 
-    fn tell(&self, state: &FlowState, kind: &str, value: &Value) -> Telling {
-        self.inner.tell(state, kind, value)
+    fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay {
+        self.inner.describe_fact(state, kind, value)
     }
 
-    fn gist(&self, sight: Sight<'_>, call: &CallOpened, answer: &str) -> Option<String> {
-        self.inner.gist(sight, call, answer)
+    fn summarize_answer(&self, sight: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+        self.inner.summarize_answer(sight, call, answer)
     }
 
-    fn exhibits(&self, sight: Sight<'_>) -> Vec<Exhibit> {
-        self.inner.exhibits(sight)
+    fn artifacts(&self, sight: DynFlowContext<'_>) -> Vec<Artifact> {
+        self.inner.artifacts(sight)
     }
 
-    fn rehearse(&self, sight: Sight<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
-        self.inner.rehearse(sight, opened, prompt)
+    fn rehearsal_reply(&self, sight: DynFlowContext<'_>, opened: &CallOpened, prompt: &Prompt) -> Option<String> {
+        self.inner.rehearsal_reply(sight, opened, prompt)
     }
 
-    fn permits(&self, sight: Sight<'_>, command: &str, arguments: &Value) -> Result<(), String> {
-        self.inner.permits(sight, command, arguments)
+    fn check_command(&self, sight: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+        self.inner.check_command(sight, command, arguments)
     }
 
-    fn save(&self, state: &FlowState) -> Option<Value> {
-        self.inner.save(state)
+    fn serialize_state(&self, state: &FlowState) -> Option<Value> {
+        self.inner.serialize_state(state)
     }
 
-    fn load(&self, value: Value) -> Option<FlowState> {
-        self.inner.load(value)
+    fn deserialize_state(&self, value: Value) -> Option<FlowState> {
+        self.inner.deserialize_state(value)
     }
 }

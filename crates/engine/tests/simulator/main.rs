@@ -3,14 +3,14 @@
 //! `SEGUE_SEED=123 cargo test -p segue-engine --test simulator` plays one seed; `SEGUE_SEEDS=100000` plays so many,
 //! and `SEGUE_SEEDS=2000..4000` those.
 
+mod actions;
 mod check;
-mod deeds;
-mod dice;
 mod flows;
 mod memory;
 mod model;
 mod plan;
 mod run;
+mod seeded_random;
 mod store;
 mod tool;
 mod world;
@@ -18,11 +18,11 @@ mod world;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use check::{check, transcript};
+use check::{check_promises, transcript};
 use flows::FLOWS;
-use plan::Plan;
-use run::play;
-use store::Mishap;
+use plan::SimPlan;
+use run::run_plan;
+use store::SimAppendFault;
 
 /// Seeds in an ordinary run.
 const SEEDS: u64 = 2_000;
@@ -47,8 +47,8 @@ fn seeds() -> Range<u64> {
 }
 
 /// Plays a plan and checks what came of it. What is wrong with it, if anything.
-fn fault(plan: &Plan) -> Option<String> {
-    let played = catch_unwind(AssertUnwindSafe(|| check(&play(plan), plan)));
+fn fault(plan: &SimPlan) -> Option<String> {
+    let played = catch_unwind(AssertUnwindSafe(|| check_promises(&run_plan(plan), plan)));
     let cause = played.err()?;
     let words = cause.downcast_ref::<String>().cloned();
     Some(words.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
@@ -56,7 +56,7 @@ fn fault(plan: &Plan) -> Option<String> {
 
 #[test]
 fn whatever_happens_nothing_is_lost_and_nothing_is_done_twice() {
-    let faults = seeds().filter_map(|seed| Some((seed, fault(&Plan::random(seed))?)));
+    let faults = seeds().filter_map(|seed| Some((seed, fault(&SimPlan::random(seed))?)));
     let faults: Vec<String> = faults
         .take(FAULTS_MAX)
         .map(|(seed, fault)| {
@@ -68,24 +68,24 @@ fn whatever_happens_nothing_is_lost_and_nothing_is_done_twice() {
 
 #[test]
 fn a_process_may_die_before_and_after_every_commit() {
-    disturb(&[Mishap::DeathBefore, Mishap::DeathAfter]);
+    disturb(&[SimAppendFault::DeathBefore, SimAppendFault::DeathAfter]);
 }
 
 #[test]
 fn every_commit_may_fail() {
-    disturb(&[Mishap::Before, Mishap::After, Mishap::Full]);
+    disturb(&[SimAppendFault::Before, SimAppendFault::After, SimAppendFault::Full]);
 }
 
 /// Plays quiet runs of every flow, each disturbed at every commit in turn.
-fn disturb(mishaps: &[Mishap]) {
+fn disturb(mishaps: &[SimAppendFault]) {
     for flow in FLOWS {
         for seed in 0..3 {
-            let quiet = Plan::quiet(seed, flow);
-            let commits = play(&quiet).notes().appends;
+            let quiet = SimPlan::without_faults(seed, flow);
+            let commits = run_plan(&quiet).observations().appends;
             for commit in 1..=commits {
                 for mishap in mishaps {
                     let mut plan = quiet.clone();
-                    plan.trouble.appends.insert(commit, *mishap);
+                    plan.store_faults.appends.insert(commit, *mishap);
                     let fault = fault(&plan);
                     assert_eq!(fault, None, "{mishap:?} at commit {commit} of the quiet run {seed} of {flow}");
                 }
@@ -96,16 +96,16 @@ fn disturb(mishaps: &[Mishap]) {
 
 #[test]
 fn some_answers_come_when_their_turn_has_ended() {
-    let runs = (0..300).map(Plan::random);
-    let late: usize = runs.map(|plan| check::late_answers(&play(&plan), &plan)).sum();
+    let runs = (0..300).map(SimPlan::random);
+    let late: usize = runs.map(|plan| check::count_late_answers(&run_plan(&plan), &plan)).sum();
     assert!(late >= 10, "only {late}: what is claimed of them is hardly tried");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_journals() {
     for seed in 0..150 {
-        let plan = Plan::random(seed);
-        let (one, other) = (transcript(&play(&plan), &plan), transcript(&play(&plan), &plan));
+        let plan = SimPlan::random(seed);
+        let (one, other) = (transcript(&run_plan(&plan), &plan), transcript(&run_plan(&plan), &plan));
         assert_eq!(one, other, "seed {seed}");
     }
 }

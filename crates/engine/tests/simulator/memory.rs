@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::event::{CallOpened, Event, PhaseKey};
-use segue_core::ids::{AgentName, CallId, WorkName};
-use segue_core::prompt::Speaker;
-use segue_core::scope::{Per, Scope, Slot, Until};
+use segue_core::event::{CallOpened, Event, PhaseGraphKey};
+use segue_core::ids::{AgentName, CallId, WorkItemName};
+use segue_core::prompt::ChatRole;
+use segue_core::scope::{Scope, ThreadBoundary, ThreadPartition, ThreadSlot};
 use segue_core::session::Session;
 
-use crate::check::Journal;
-use crate::world::Streamed;
+use crate::check::CheckedJournal;
+use crate::world::StartedCall;
 
 /// What two calls must share for one to be shown the words of the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shares {
+struct ThreadSharingKey {
     parts: Vec<String>,
 }
 
 /// Every call of a session, with what it shares and its root.
-struct Calls {
-    shares: BTreeMap<CallId, Shares>,
+struct AnsweredCalls {
+    shares: BTreeMap<CallId, ThreadSharingKey>,
     answered: BTreeMap<CallId, u32>,
 }
 
-pub fn is_respected(journal: &Journal, streams: &[Streamed]) {
+pub fn check_memory_scopes(journal: &CheckedJournal, streams: &[StartedCall]) {
     let calls = calls(journal);
     for stream in streams.iter().filter(|stream| stream.session == journal.session) {
         let own = &calls.shares[&stream.call];
-        for message in stream.prompt.messages.iter().filter(|message| message.speaker == Speaker::Assistant) {
+        for message in stream.prompt.messages.iter().filter(|message| message.chat_role == ChatRole::Assistant) {
             let text = message.text();
             let (call, attempt) = marked(&text).unwrap_or_else(|| panic!("an answer without its mark: {text}"));
             assert_eq!(calls.shares.get(&call), Some(own), "{} is shown what {call} said", stream.call);
@@ -44,21 +44,21 @@ fn marked(text: &str) -> Option<(CallId, u32)> {
     Some((call.parse().ok()?, attempt.parse().ok()?))
 }
 
-fn calls(journal: &Journal) -> Calls {
-    let mut calls = Calls { shares: BTreeMap::new(), answered: BTreeMap::new() };
-    let mut visits: BTreeMap<PhaseKey, u32> = BTreeMap::new();
-    let mut resets: BTreeMap<Slot, u32> = BTreeMap::new();
-    let mut leases: BTreeMap<AgentName, WorkName> = BTreeMap::new();
+fn calls(journal: &CheckedJournal) -> AnsweredCalls {
+    let mut calls = AnsweredCalls { shares: BTreeMap::new(), answered: BTreeMap::new() };
+    let mut visits: BTreeMap<PhaseGraphKey, u32> = BTreeMap::new();
+    let mut resets: BTreeMap<ThreadSlot, u32> = BTreeMap::new();
+    let mut leases: BTreeMap<AgentName, WorkItemName> = BTreeMap::new();
     for recorded in &journal.events {
         match &recorded.event {
             Event::PhaseEntered(entered) if entered.transition.begins_visit() => {
-                *visits.entry(entered.phase.clone()).or_default() += 1;
+                *visits.entry(entered.graph_key.clone()).or_default() += 1;
             }
             Event::ThreadReset { slot, .. } => *resets.entry(slot.clone()).or_default() += 1,
-            Event::WorkLeased { agent, work: Some(work) } => {
+            Event::WorkItemAssigned { agent, work_item: Some(work) } => {
                 leases.insert(agent.clone(), work.clone());
             }
-            Event::WorkLeased { agent, work: None } => {
+            Event::WorkItemAssigned { agent, work_item: None } => {
                 leases.remove(agent);
             }
             Event::CallAnswered(answered) => {
@@ -67,8 +67,8 @@ fn calls(journal: &Journal) -> Calls {
             Event::CallOpened(opened) => {
                 // What brings the results of tools goes on where the tools were asked for; a call made once more is shown
                 // what it was shown.
-                let again = opened.recomputes.as_ref().map(|again| again.call);
-                let shares = match opened.follows.or(again).and_then(|root| calls.shares.get(&root)) {
+                let again = opened.recomputation.as_ref().map(|again| again.call);
+                let shares = match opened.continues.or(again).and_then(|root| calls.shares.get(&root)) {
                     Some(shares) => shares.clone(),
                     None => shares(journal, opened, &visits, &resets, &leases),
                 };
@@ -81,30 +81,30 @@ fn calls(journal: &Journal) -> Calls {
 }
 
 fn shares(
-    journal: &Journal,
+    journal: &CheckedJournal,
     opened: &CallOpened,
-    visits: &BTreeMap<PhaseKey, u32>,
-    resets: &BTreeMap<Slot, u32>,
-    leases: &BTreeMap<AgentName, WorkName>,
-) -> Shares {
-    let spec = journal.rules.spec();
+    visits: &BTreeMap<PhaseGraphKey, u32>,
+    resets: &BTreeMap<ThreadSlot, u32>,
+    leases: &BTreeMap<AgentName, WorkItemName>,
+) -> ThreadSharingKey {
+    let spec = journal.flow.spec();
     let mut parts = vec![opened.role.to_string(), format!("{:?}", opened.agent)];
     let model = format!("on {} {}", opened.model, opened.sample);
     match &spec.roles[&opened.role].scope {
         Scope::Fresh => parts.push(format!("only {}", opened.call)),
-        Scope::Kept(kept) => {
-            parts.extend(kept.per.iter().map(|per| match per {
-                Per::Model => model.clone(),
-                Per::Peer => format!("with {:?}", opened.peer),
+        Scope::Persistent(kept) => {
+            parts.extend(kept.partitions.iter().map(|per| match per {
+                ThreadPartition::Model => model.clone(),
+                ThreadPartition::Peer => format!("with {:?}", opened.peer),
             }));
-            parts.extend(kept.until.iter().map(|until| match until {
-                Until::Turn => format!("in {:?}", opened.turn),
-                Until::Phase => {
-                    let key = Session::phase_key(spec, &opened.role, opened.agent.as_ref());
+            parts.extend(kept.boundaries.iter().map(|until| match until {
+                ThreadBoundary::Turn => format!("in {:?}", opened.turn),
+                ThreadBoundary::Phase => {
+                    let key = Session::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
                     format!("visit {:?}", key.and_then(|key| visits.get(&key).copied()))
                 }
-                Until::Model => model.clone(),
-                Until::Work => {
+                ThreadBoundary::Model => model.clone(),
+                ThreadBoundary::WorkItem => {
                     let worker = opened.peer.as_ref().or(opened.agent.as_ref());
                     format!("work {:?}", worker.and_then(|worker| leases.get(worker)))
                 }
@@ -112,20 +112,20 @@ fn shares(
         }
     }
     parts.push(format!("reset {:?}", resets.get(&slot_of(journal, opened))));
-    Shares { parts }
+    ThreadSharingKey { parts }
 }
 
 /// Where the thread of a call stands.
-fn slot_of(journal: &Journal, opened: &CallOpened) -> Slot {
-    let scope = &journal.rules.spec().roles[&opened.role].scope;
-    let beside = |per: Per| match scope {
+fn slot_of(journal: &CheckedJournal, opened: &CallOpened) -> ThreadSlot {
+    let scope = &journal.flow.spec().roles[&opened.role].scope;
+    let beside = |per: ThreadPartition| match scope {
         Scope::Fresh => true,
-        Scope::Kept(kept) => kept.per.contains(&per),
+        Scope::Persistent(kept) => kept.partitions.contains(&per),
     };
-    Slot {
+    ThreadSlot {
         role: opened.role.clone(),
         agent: opened.agent.clone(),
-        peer: opened.peer.clone().filter(|_| beside(Per::Peer)),
-        model: beside(Per::Model).then(|| (opened.model.clone(), opened.sample)),
+        peer: opened.peer.clone().filter(|_| beside(ThreadPartition::Peer)),
+        model: beside(ThreadPartition::Model).then(|| (opened.model.clone(), opened.sample)),
     }
 }

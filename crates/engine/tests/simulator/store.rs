@@ -8,17 +8,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use segue_core::body::BodyId;
-use segue_core::ids::{Epoch, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_store::memory::MemoryStore;
-use segue_store::{Claim, Commit, Error, Fork, Owes, Page, Query, Record, Report, Snapshot, Store, Takeover};
+use segue_store::{
+    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListPage, SessionQuery,
+    Snapshot, Store, TakeoverPolicy,
+};
 use tokio::sync::Notify;
 
-use crate::dice::Dice;
-use crate::world::World;
+use crate::seeded_random::SeededRandom;
+use crate::world::SimWorld;
 
 /// How an append goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mishap {
+pub enum SimAppendFault {
     /// It fails and has no effect.
     Before,
     /// It takes effect and fails nevertheless.
@@ -33,19 +36,19 @@ pub enum Mishap {
 
 /// What goes wrong with a store.
 #[derive(Debug, Clone, Default)]
-pub struct Trouble {
+pub struct StoreFaults {
     /// By the number of the append, over all lives.
-    pub appends: BTreeMap<u64, Mishap>,
+    pub appends: BTreeMap<u64, SimAppendFault>,
     /// How many of a hundred other operations fail.
-    pub others_percent: u64,
+    pub other_failures_percent: u64,
     /// Longest time an operation takes.
     pub ms_max: u64,
 }
 
-impl Trouble {
+impl StoreFaults {
     /// Whether nothing fails, however long it takes.
-    pub fn is_slow_at_most(&self) -> bool {
-        self.appends.is_empty() && self.others_percent == 0
+    pub fn has_only_delays(&self) -> bool {
+        self.appends.is_empty() && self.other_failures_percent == 0
     }
 }
 
@@ -53,16 +56,16 @@ impl Trouble {
 #[derive(Debug)]
 pub struct SimStore {
     inner: Arc<MemoryStore>,
-    world: Arc<World>,
-    trouble: Trouble,
-    dice: Mutex<Dice>,
+    world: Arc<SimWorld>,
+    trouble: StoreFaults,
+    dice: Mutex<SeededRandom>,
     calm: AtomicBool,
     writes: Arc<AtomicU64>,
     died: Arc<Notify>,
 }
 
 impl SimStore {
-    pub fn open(world: &Arc<World>, trouble: Trouble, dice: Dice) -> Self {
+    pub fn open(world: &Arc<SimWorld>, trouble: StoreFaults, dice: SeededRandom) -> Self {
         Self {
             inner: Arc::new(MemoryStore::open(&world.disk)),
             world: world.clone(),
@@ -75,12 +78,12 @@ impl SimStore {
     }
 
     /// From now on nothing goes wrong.
-    pub fn calm_down(&self) {
+    pub fn stop_faults(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
 
     /// Returns when the process dies of a commit.
-    pub async fn death(&self) {
+    pub async fn wait_for_death(&self) {
         self.died.notified().await;
     }
 
@@ -92,7 +95,7 @@ impl SimStore {
         self.calm.load(Ordering::Relaxed)
     }
 
-    fn dice<T>(&self, roll: impl FnOnce(&mut Dice) -> T) -> T {
+    fn dice<T>(&self, roll: impl FnOnce(&mut SeededRandom) -> T) -> T {
         roll(&mut self.dice.lock().expect("nobody panics here"))
     }
 
@@ -105,7 +108,7 @@ impl SimStore {
 
     async fn hesitate(&self, what: &str) -> Result<(), Error> {
         self.pause().await;
-        if !self.is_calm() && self.dice(|dice| dice.percent(self.trouble.others_percent)) {
+        if !self.is_calm() && self.dice(|dice| dice.chance_percent(self.trouble.other_failures_percent)) {
             return Err(io(what));
         }
         Ok(())
@@ -113,7 +116,7 @@ impl SimStore {
 }
 
 /// What comes of something that does not have to wait.
-pub fn now<T>(soon: impl Future<Output = Result<T, Error>>) -> Option<T> {
+pub fn expect_ready<T>(soon: impl Future<Output = Result<T, Error>>) -> Option<T> {
     soon.now_or_never()?.ok()
 }
 
@@ -128,30 +131,30 @@ async fn for_ever() -> ! {
 
 #[async_trait]
 impl Store for SimStore {
-    async fn create(&self, session: &SessionId) -> Result<Claim, Error> {
+    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
         self.hesitate("creating").await?;
-        self.inner.create(session).await
+        self.inner.create_session(session).await
     }
 
-    async fn claim(&self, session: &SessionId, takeover: Takeover) -> Result<Claim, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
         self.hesitate("claiming").await?;
-        self.inner.claim(session, takeover).await
+        self.inner.acquire_lease(session, takeover).await
     }
 
-    async fn release(&self, session: &SessionId, epoch: Epoch) -> Result<(), Error> {
+    async fn release_lease(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), Error> {
         self.hesitate("releasing").await?;
-        self.inner.release(session, epoch).await
+        self.inner.release_lease(session, epoch).await
     }
 
     /// A write that was begun goes on, whether anybody waits for it or not.
-    async fn append(&self, commit: Commit) -> Result<Seq, Error> {
+    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
         let number = {
-            let mut notes = self.world.notes();
+            let mut notes = self.world.observations();
             notes.appends += 1;
             notes.appends
         };
         let mishap = self.trouble.appends.get(&number).copied().filter(|_| !self.is_calm());
-        if mishap == Some(Mishap::DeathBefore) {
+        if mishap == Some(SimAppendFault::DeathBefore) {
             self.died.notify_one();
             for_ever().await;
         }
@@ -164,15 +167,15 @@ impl Store for SimStore {
         let writing = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(before_ms)).await;
             let result = match mishap {
-                Some(Mishap::Before) => Err(io("appending")),
-                Some(Mishap::Full) => Err(Error::Full { what: "a commit".to_owned() }),
-                Some(Mishap::After) => inner.append(commit).await.and(Err(io("appending"))),
-                Some(Mishap::DeathAfter) => {
-                    let _ = inner.append(commit).await;
+                Some(SimAppendFault::Before) => Err(io("appending")),
+                Some(SimAppendFault::Full) => Err(Error::DiskFull { what: "a commit".to_owned() }),
+                Some(SimAppendFault::After) => inner.append_commit(commit).await.and(Err(io("appending"))),
+                Some(SimAppendFault::DeathAfter) => {
+                    let _ = inner.append_commit(commit).await;
                     died.notify_one();
                     for_ever().await
                 }
-                Some(Mishap::DeathBefore) | None => inner.append(commit).await,
+                Some(SimAppendFault::DeathBefore) | None => inner.append_commit(commit).await,
             };
             tokio::time::sleep(Duration::from_millis(after_ms)).await;
             result
@@ -180,51 +183,51 @@ impl Store for SimStore {
         writing.await.expect("a write does not panic")
     }
 
-    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
         self.hesitate("reading").await?;
-        self.inner.read(session, after, limit).await
+        self.inner.read_records(session, after, limit).await
     }
 
-    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
         self.hesitate("looking").await?;
-        self.inner.heads(sessions).await
+        self.inner.read_heads(sessions).await
     }
 
-    async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         self.hesitate("reading texts").await?;
-        self.inner.bodies(session, ids).await
+        self.inner.read_bodies(session, ids).await
     }
 
-    async fn snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
+    async fn load_snapshot(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
         self.hesitate("reading a snapshot").await?;
-        self.inner.snapshot(session).await
+        self.inner.load_snapshot(session).await
     }
 
-    async fn keep_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
+    async fn save_snapshot(&self, session: &SessionId, snapshot: Snapshot) -> Result<(), Error> {
         self.hesitate("keeping a snapshot").await?;
-        self.inner.keep_snapshot(session, snapshot).await
+        self.inner.save_snapshot(session, snapshot).await
     }
 
-    async fn list(&self, query: &Query) -> Result<Page, Error> {
-        self.inner.list(query).await
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
+        self.inner.list_sessions(query).await
     }
 
-    async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error> {
-        self.inner.owing().await
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
+        self.inner.sessions_with_pending_work().await
     }
 
-    async fn fork(&self, fork: Fork) -> Result<(), Error> {
+    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
         self.hesitate("forking").await?;
-        self.inner.fork(fork).await
+        self.inner.fork_session(fork).await
     }
 
-    async fn delete(&self, session: &SessionId) -> Result<(), Error> {
+    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
         self.hesitate("deleting").await?;
-        self.inner.delete(session).await
+        self.inner.delete_session(session).await
     }
 
-    async fn check(&self) -> Result<Report, Error> {
-        self.inner.check().await
+    async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
+        self.inner.check_integrity().await
     }
 
     async fn close(&self) -> Result<(), Error> {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use segue_engine::tools::{Tool, ToolRequest};
 
-use crate::deeds::head;
-use crate::dice::Dice;
-use crate::world::{Ran, World};
+use crate::actions::read_head;
+use crate::seeded_random::SeededRandom;
+use crate::world::{SimWorld, StartedToolRun};
 
 pub struct SimTool {
-    world: Arc<World>,
-    dice: Mutex<Dice>,
+    world: Arc<SimWorld>,
+    dice: Mutex<SeededRandom>,
 }
 
 impl SimTool {
-    pub fn new(world: &Arc<World>, dice: Dice) -> Self {
+    pub fn new(world: &Arc<SimWorld>, dice: SeededRandom) -> Self {
         Self { world: world.clone(), dice: Mutex::new(dice) }
     }
 }
@@ -24,8 +24,8 @@ impl SimTool {
 #[async_trait]
 impl Tool for SimTool {
     async fn run(&self, request: ToolRequest) -> Result<String, String> {
-        let head = head(&self.world.disk, &request.session);
-        self.world.notes().runs.push(Ran { session: request.session, run: request.opened.run, head });
+        let head = read_head(&self.world.disk, &request.session);
+        self.world.observations().runs.push(StartedToolRun { session: request.session, run: request.opened.run, head });
         let (kind, ms) = {
             let mut dice = self.dice.lock().expect("nobody panics here");
             (dice.below(100), dice.below(300))

@@ -3,42 +3,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use segue_core::event::Recorded;
-use segue_core::ids::{CallId, IdempotencyKey, MessageId, Millis, Seq, SessionId, ToolRunId};
+use segue_core::event::RecordedEvent;
+use segue_core::ids::{CallId, IdempotencyKey, MessageId, Seq, SessionId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_engine::TurnReport;
 use segue_store::memory::MemoryDisk;
 
 /// What outlives a process.
 #[derive(Debug)]
-pub struct World {
+pub struct SimWorld {
     pub disk: MemoryDisk,
-    pub notes: Mutex<Notes>,
+    pub observations: Mutex<Observations>,
 }
 
 /// What the observer saw.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct Observations {
     /// The time when the last process ended.
-    pub now: Millis,
+    pub now: UnixMillis,
     pub sessions: BTreeSet<SessionId>,
     /// Those that somebody wanted deleted.
     pub deleted: BTreeSet<SessionId>,
     /// Names given to copies.
     pub names: u64,
     /// What was sent, whatever came of it.
-    pub sent: Vec<Sent>,
-    pub streams: Vec<Streamed>,
+    pub sent: Vec<SentMessage>,
+    pub streams: Vec<StartedCall>,
     /// Answers that models gave to their end.
-    pub answers: Vec<Given>,
+    pub finished_answers: Vec<FinishedAnswer>,
     /// The life that is lived.
-    pub life: u64,
+    pub process: u64,
     /// Lives in which nothing kept anything from being recorded, and until when.
-    pub untroubled: BTreeMap<u64, Millis>,
-    pub runs: Vec<Ran>,
-    pub heard: Vec<Heard>,
+    pub fault_free_until: BTreeMap<u64, UnixMillis>,
+    pub runs: Vec<StartedToolRun>,
+    pub listeners: Vec<ListenerLog>,
     /// Errors that should not have been.
-    pub wrong: Vec<String>,
+    pub unexpected_errors: Vec<String>,
     /// Appends that the stores were asked for.
     pub appends: u64,
     /// Questions and listeners that have not come to an end.
@@ -47,20 +47,20 @@ pub struct Notes {
 
 /// A message on its way.
 #[derive(Debug, Clone)]
-pub struct Sent {
+pub struct SentMessage {
     pub session: SessionId,
     pub text: String,
     pub key: Option<IdempotencyKey>,
     /// How much was recorded when it was sent.
     pub head: Seq,
-    pub came_of_it: Fate,
+    pub outcome: SendOutcome,
 }
 
 /// What the sender was told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fate {
+pub enum SendOutcome {
     /// Nothing; the process died first.
-    Untold,
+    Unknown,
     Accepted(MessageId),
     Answered(Box<TurnReport>),
     Refused(String),
@@ -68,7 +68,7 @@ pub enum Fate {
 
 /// A call that a model was made to answer.
 #[derive(Debug, Clone)]
-pub struct Streamed {
+pub struct StartedCall {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
@@ -79,18 +79,18 @@ pub struct Streamed {
 
 /// An answer that a model gave to its end.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct FinishedAnswer {
     pub session: SessionId,
     pub call: CallId,
     pub attempt: u32,
-    pub at: Millis,
+    pub at: UnixMillis,
     /// In which life.
-    pub life: u64,
+    pub process: u64,
 }
 
 /// A tool that was run.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct StartedToolRun {
     pub session: SessionId,
     pub run: ToolRunId,
     pub head: Seq,
@@ -98,32 +98,32 @@ pub struct Ran {
 
 /// What one listener heard.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct ListenerLog {
     pub session: SessionId,
     /// Where it began, and what was recorded at that moment.
     pub after: Seq,
     pub joined: Seq,
-    pub events: Vec<Recorded>,
+    pub events: Vec<RecordedEvent>,
     /// Whether it still listens.
-    pub listens: bool,
+    pub is_listening: bool,
     /// The words of a call's last try when its answer came.
-    pub words: Vec<(CallId, u32, String)>,
+    pub call_texts: Vec<(CallId, u32, String)>,
 }
 
-impl World {
+impl SimWorld {
     pub fn new() -> Self {
-        let notes = Notes { now: Millis(1_000_000), ..Notes::default() };
-        Self { disk: MemoryDisk::new(), notes: Mutex::new(notes) }
+        let notes = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
+        Self { disk: MemoryDisk::new(), observations: Mutex::new(notes) }
     }
 
-    pub fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn observations(&self) -> MutexGuard<'_, Observations> {
+        self.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Heard {
+impl ListenerLog {
     /// The place of the last event heard.
-    pub fn reached(&self) -> Seq {
+    pub fn last_seq(&self) -> Seq {
         self.events.last().map_or(self.after, |event| event.seq)
     }
 }

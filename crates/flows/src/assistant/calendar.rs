@@ -1,33 +1,33 @@
 //! The day of a moment, without a clock: the journal says when something happened.
 
-use segue_core::ids::Millis;
+use segue_core::ids::UnixMillis;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const WEEKDAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
 /// The day of a moment as `2026-01-31`, where clocks are so many minutes ahead of universal time.
 #[must_use]
-pub fn day(at: Millis, offset_minutes: i64) -> String {
-    date(days(at, offset_minutes))
+pub fn local_date(at: UnixMillis, offset_minutes: i64) -> String {
+    date_from_epoch_days(days_since_epoch(at, offset_minutes))
 }
 
 /// Its weekday.
 #[must_use]
-pub fn weekday(at: Millis, offset_minutes: i64) -> &'static str {
-    let place = days(at, offset_minutes).rem_euclid(7);
+pub fn local_weekday(at: UnixMillis, offset_minutes: i64) -> &'static str {
+    let place = days_since_epoch(at, offset_minutes).rem_euclid(7);
     WEEKDAYS[usize::try_from(place).unwrap_or(0)]
 }
 
 /// Days since 1970-01-01.
 #[must_use]
-pub fn days(at: Millis, offset_minutes: i64) -> i64 {
+pub fn days_since_epoch(at: UnixMillis, offset_minutes: i64) -> i64 {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(offset_minutes.saturating_mul(60_000));
     ms.div_euclid(DAY_MS)
 }
 
 /// A day that is so many days after 1970-01-01, within the years 1 to 9999.
 #[must_use]
-pub fn date(days: i64) -> String {
+pub fn date_from_epoch_days(days: i64) -> String {
     // Years are counted from March, so that the leap day is a year's last; 400 of them are a whole number of days.
     let from_march = days.clamp(-719_162, 2_932_896) + 719_468;
     let era = from_march.div_euclid(146_097);
@@ -48,23 +48,26 @@ mod tests {
 
     #[test]
     fn moments_have_the_days_of_the_calendar() {
-        assert_eq!(day(Millis(0), 0), "1970-01-01");
-        assert_eq!((day(Millis(0), -1), weekday(Millis(0), 0)), ("1969-12-31".to_owned(), "Thursday"));
-        assert_eq!(day(Millis(951_782_400_000), 0), "2000-02-29");
-        assert_eq!(day(Millis(1_768_262_400_000), 0), "2026-01-13");
-        assert_eq!(weekday(Millis(1_768_262_400_000), 0), "Tuesday");
-        assert_eq!(day(Millis(1_768_262_400_000), -60), "2026-01-12");
+        assert_eq!(local_date(UnixMillis(0), 0), "1970-01-01");
+        assert_eq!(
+            (local_date(UnixMillis(0), -1), local_weekday(UnixMillis(0), 0)),
+            ("1969-12-31".to_owned(), "Thursday")
+        );
+        assert_eq!(local_date(UnixMillis(951_782_400_000), 0), "2000-02-29");
+        assert_eq!(local_date(UnixMillis(1_768_262_400_000), 0), "2026-01-13");
+        assert_eq!(local_weekday(UnixMillis(1_768_262_400_000), 0), "Tuesday");
+        assert_eq!(local_date(UnixMillis(1_768_262_400_000), -60), "2026-01-12");
     }
 
     #[test]
     fn every_day_is_a_day_and_follows_the_one_before() {
         let mut before = String::new();
         for number in (-719_162..2_932_896).step_by(97) {
-            let day = date(number);
+            let day = date_from_epoch_days(number);
             assert!(is_date(&day) && day > before, "{before} {day}");
             before = day;
         }
-        assert_eq!(date(i64::MAX), "9999-12-31");
-        assert_eq!(date(i64::MIN), "0001-01-01");
+        assert_eq!(date_from_epoch_days(i64::MAX), "9999-12-31");
+        assert_eq!(date_from_epoch_days(i64::MIN), "0001-01-01");
     }
 }

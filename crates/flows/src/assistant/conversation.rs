@@ -2,55 +2,55 @@
 
 use std::collections::VecDeque;
 
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use segue_core::ids::MessageId;
 use serde::{Deserialize, Serialize};
 
-use super::facts::Pending;
-use super::reasoning::Folded;
-use crate::limits::{EXCHANGES_AGED_MAX, UNDERSTAND_TURNS};
+use super::facts::PendingUserInput;
+use super::reasoning::CompactedTurns;
+use crate::limits::{EXCHANGES_AGED_MAX, UNDERSTAND_TURNS_SHOWN};
 
 /// The layer of what was said.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Conversation {
+pub struct ConversationMemory {
     /// The newest exchanges.
-    pub recent: VecDeque<Exchange>,
+    pub recent: VecDeque<ConversationExchange>,
     /// Older ones that are not folded yet.
-    pub aged: VecDeque<Exchange>,
+    pub uncompacted: VecDeque<ConversationExchange>,
     /// Those before, folded.
-    pub folded: Option<Folded>,
+    pub compacted: Option<CompactedTurns>,
     /// What waits for the user's answer.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingUserInput>,
 }
 
 /// What was said in a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct ConversationExchange {
     /// Which turn.
     pub turn: u32,
     /// By the user.
     #[serde(default)]
-    pub said: Vec<(MessageId, Text)>,
+    pub messages: Vec<(MessageId, TextRef)>,
     /// To the user; nothing if the turn came to nothing.
     #[serde(default)]
-    pub reply: Option<Text>,
+    pub reply: Option<TextRef>,
 }
 
-impl Conversation {
-    pub(super) fn add(&mut self, exchange: Exchange, pending: Option<Pending>) {
+impl ConversationMemory {
+    pub(super) fn push_exchange(&mut self, exchange: ConversationExchange, pending: Option<PendingUserInput>) {
         self.recent.push_back(exchange);
-        while self.recent.len() > UNDERSTAND_TURNS {
-            self.aged.extend(self.recent.pop_front());
+        while self.recent.len() > UNDERSTAND_TURNS_SHOWN {
+            self.uncompacted.extend(self.recent.pop_front());
         }
-        while self.aged.len() > EXCHANGES_AGED_MAX {
-            self.aged.pop_front();
+        while self.uncompacted.len() > EXCHANGES_AGED_MAX {
+            self.uncompacted.pop_front();
         }
         self.pending = pending;
     }
 
-    pub(super) fn fold(&mut self, through: u32, text: Text) {
-        self.aged.retain(|exchange| exchange.turn > through);
-        self.folded = Some(Folded { through, text });
+    pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
+        self.uncompacted.retain(|exchange| exchange.turn > through_turn);
+        self.compacted = Some(CompactedTurns { through_turn, text });
     }
 }

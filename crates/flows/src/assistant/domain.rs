@@ -3,37 +3,37 @@
 //! store; neither knows any particular domain.
 
 mod filter;
+mod mcp_server;
 mod record;
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use filter::{Filter, Op, Query, Sort};
-pub use record::{Link, Need, check_record, check_value, days_from_today, is_date};
-pub use server::{Reached, Server, ServerTool};
+pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
+pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
+pub use record::{LinkResolver, RecordCompleteness, check_record, check_value, is_date, parse_days_from_today};
 
 use crate::limits::{
-    DOMAIN_ABOUT_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
+    DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
 };
 
 /// The domains that come with the program.
-const SHIPPED: [&str; 2] = [
+const BUILT_IN_DOMAINS: [&str; 2] = [
     include_str!("../../prompts/assistant/domains/kitchen.toml"),
     include_str!("../../prompts/assistant/domains/reading.toml"),
 ];
 
 /// What a record's own id is called in a filter.
-pub const ID: &str = "id";
+pub const ID_FIELD: &str = "id";
 /// What a sample is called by other samples.
-pub const KEY: &str = "key";
+pub const SAMPLE_KEY_FIELD: &str = "key";
 
 /// What a person keeps records of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Domain {
+pub struct DomainSchema {
     /// Its name.
     pub name: String,
     /// What it is about, for models and people.
@@ -47,7 +47,7 @@ pub struct Domain {
     pub samples: BTreeMap<String, Vec<Map<String, Value>>>,
     /// A server that brings the tools, in place of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<Server>,
+    pub server: Option<McpServerConfig>,
 }
 
 /// A type of record.
@@ -65,17 +65,17 @@ pub struct RecordType {
     #[serde(default)]
     pub summary: Vec<String>,
     /// Its fields, in order.
-    pub fields: Vec<Field>,
+    pub fields: Vec<RecordField>,
 }
 
 /// A field of a type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Field {
+pub struct RecordField {
     /// Its name.
     pub name: String,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// What it means, where the name does not say it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
@@ -106,7 +106,7 @@ fn is_false(value: &bool) -> bool {
 /// What the values of a field are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FieldKind {
     /// A text.
     Text,
     /// A whole number.
@@ -125,10 +125,10 @@ pub enum Kind {
     Links,
 }
 
-impl Kind {
+impl FieldKind {
     /// The word for it, as a declaration writes it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Integer => "integer",
@@ -165,14 +165,14 @@ impl OnDelete {
     }
 }
 
-impl Domain {
+impl DomainSchema {
     /// Reads a declaration.
     ///
     /// # Errors
     /// It is no declaration, or contradicts itself; says where and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
         let domain: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        domain.checked()
+        domain.validate()
     }
 
     /// Reads a declaration that came as JSON, as in a session's settings.
@@ -181,18 +181,21 @@ impl Domain {
     /// As [`Domain::parse`].
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let domain: Self = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
-        domain.checked()
+        domain.validate()
     }
 
     /// The domains that come with the program.
     #[must_use]
-    pub fn shipped() -> Vec<Self> {
-        SHIPPED.iter().map(|text| Self::parse(text).expect("a shipped domain is sound, and tests say so")).collect()
+    pub fn built_in() -> Vec<Self> {
+        BUILT_IN_DOMAINS
+            .iter()
+            .map(|text| Self::parse(text).expect("a shipped domain is sound, and tests say so"))
+            .collect()
     }
 
     /// The type of this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&RecordType> {
+    pub fn find_type(&self, name: &str) -> Option<&RecordType> {
         self.types.iter().find(|kind| kind.name == name)
     }
 
@@ -201,7 +204,8 @@ impl Domain {
     /// # Errors
     /// There is none.
     pub fn expect_type(&self, name: &str) -> Result<&RecordType, String> {
-        self.find(name).ok_or_else(|| format!("there is no type `{name}`; there are {}", listed(self.type_names())))
+        self.find_type(name)
+            .ok_or_else(|| format!("there is no type `{name}`; there are {}", format_name_list(self.type_names())))
     }
 
     /// The names of the types, in order.
@@ -210,35 +214,35 @@ impl Domain {
     }
 
     /// Every field of every type that leads to records of type `to`.
-    pub fn links_to<'d>(&'d self, to: &'d str) -> impl Iterator<Item = (&'d RecordType, &'d Field)> {
+    pub fn fields_linking_to<'d>(&'d self, to: &'d str) -> impl Iterator<Item = (&'d RecordType, &'d RecordField)> {
         let fields = self.types.iter().flat_map(|kind| kind.fields.iter().map(move |field| (kind, field)));
         fields.filter(move |(_, field)| field.to.as_deref() == Some(to))
     }
 
-    fn checked(self) -> Result<Self, String> {
-        let faults = self.faults();
+    fn validate(self) -> Result<Self, String> {
+        let faults = self.validation_errors();
         if faults.is_empty() { Ok(self) } else { Err(faults.join("; ")) }
     }
 
     /// What in the declaration contradicts itself.
     #[must_use]
-    pub fn faults(&self) -> Vec<String> {
-        let mut faults: Vec<String> = name_fault("the domain", &self.name).into_iter().collect();
+    pub fn validation_errors(&self) -> Vec<String> {
+        let mut faults: Vec<String> = check_declared_name("the domain", &self.name).into_iter().collect();
         if self.types.is_empty() && self.server.is_none() {
             faults.push("it has no types; a domain needs at least one `[[type]]`".to_owned());
         }
         if self.types.len() > DOMAIN_TYPES_MAX {
             faults.push(format!("it has {} types; at most {DOMAIN_TYPES_MAX} are taken", self.types.len()));
         }
-        faults.extend(long("the domain", &self.about));
-        faults.extend(repeated("type", self.type_names()));
-        faults.extend(self.types.iter().flat_map(|kind| kind.faults(self)));
-        faults.extend(self.sample_faults());
-        faults.extend(self.server.iter().flat_map(|server| server.faults(self)));
+        faults.extend(check_about_length("the domain", &self.about));
+        faults.extend(duplicate_name_errors("type", self.type_names()));
+        faults.extend(self.types.iter().flat_map(|kind| kind.validation_errors(self)));
+        faults.extend(self.sample_errors());
+        faults.extend(self.server.iter().flat_map(|server| server.validation_errors(self)));
         faults
     }
 
-    fn sample_faults(&self) -> Vec<String> {
+    fn sample_errors(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let count: usize = self.samples.values().map(Vec::len).sum();
         if count > DOMAIN_SAMPLES_MAX {
@@ -253,9 +257,9 @@ impl Domain {
                 }
             };
             for (place, sample) in samples.iter().enumerate() {
-                let values = kind.sample_values(sample, |_| "2000-01-01".to_owned());
-                let known = |field: &Field, key: &str| self.sample_key(field, key);
-                if let Err(wrong) = check_record(kind, &values, Need::All, &known) {
+                let values = kind.resolve_sample_values(sample, |_| "2000-01-01".to_owned());
+                let known = |field: &RecordField, key: &str| self.resolve_sample_key(field, key);
+                if let Err(wrong) = check_record(kind, &values, RecordCompleteness::AllRequired, &known) {
                     faults.push(format!("sample {} of `{name}`: {}", place + 1, wrong.join(", ")));
                 }
             }
@@ -264,21 +268,22 @@ impl Domain {
     }
 
     /// A link between samples goes by their keys.
-    fn sample_key(&self, field: &Field, key: &str) -> Result<String, String> {
+    fn resolve_sample_key(&self, field: &RecordField, key: &str) -> Result<String, String> {
         let to = field.to.as_deref().unwrap_or_default();
-        let keys = self.samples.get(to).into_iter().flatten().filter_map(|sample| sample.get(KEY)?.as_str());
+        let keys =
+            self.samples.get(to).into_iter().flatten().filter_map(|sample| sample.get(SAMPLE_KEY_FIELD)?.as_str());
         let keys: Vec<&str> = keys.collect();
         if keys.contains(&key) {
             return Ok(key.to_owned());
         }
-        Err(format!("no sample of `{to}` has the key `{key}`; there are {}", listed(keys.into_iter())))
+        Err(format!("no sample of `{to}` has the key `{key}`; there are {}", format_name_list(keys.into_iter())))
     }
 }
 
 impl RecordType {
     /// The field of this name.
     #[must_use]
-    pub fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&RecordField> {
         self.fields.iter().find(|field| field.name == name)
     }
 
@@ -286,74 +291,81 @@ impl RecordType {
     ///
     /// # Errors
     /// There is none.
-    pub fn expect_field(&self, name: &str) -> Result<&Field, String> {
+    pub fn expect_field(&self, name: &str) -> Result<&RecordField, String> {
         self.field(name).ok_or_else(|| {
             let names = self.fields.iter().map(|field| field.name.as_str());
-            format!("`{}` has no field `{name}`; it has {}", self.name, listed(names))
+            format!("`{}` has no field `{name}`; it has {}", self.name, format_name_list(names))
         })
     }
 
     /// The fields of a summary, the label first.
     #[must_use]
-    pub fn summary_fields(&self) -> Vec<&Field> {
+    pub fn summary_fields(&self) -> Vec<&RecordField> {
         let names = std::iter::once(&self.label).chain(self.summary.iter().filter(|name| **name != self.label));
         names.filter_map(|name| self.field(name)).collect()
     }
 
     /// The values of a sample, with `day` for a date that is so many days from today.
-    pub fn sample_values(&self, sample: &Map<String, Value>, day: impl Fn(i64) -> String) -> Map<String, Value> {
-        let values = sample.iter().filter(|(name, _)| *name != KEY).map(|(name, value)| {
-            let is_date = self.field(name).is_some_and(|field| field.kind == Kind::Date);
-            let days = value.as_str().filter(|_| is_date).and_then(days_from_today);
-            (name.clone(), days.map_or_else(|| value.clone(), |days| Value::String(day(days))))
+    pub fn resolve_sample_values(
+        &self,
+        sample: &Map<String, Value>,
+        date_after_days: impl Fn(i64) -> String,
+    ) -> Map<String, Value> {
+        let values = sample.iter().filter(|(name, _)| *name != SAMPLE_KEY_FIELD).map(|(name, value)| {
+            let is_date = self.field(name).is_some_and(|field| field.kind == FieldKind::Date);
+            let days = value.as_str().filter(|_| is_date).and_then(parse_days_from_today);
+            (name.clone(), days.map_or_else(|| value.clone(), |days| Value::String(date_after_days(days))))
         });
         values.collect()
     }
 
-    fn faults(&self, domain: &Domain) -> Vec<String> {
+    fn validation_errors(&self, domain: &DomainSchema) -> Vec<String> {
         let what = format!("type `{}`", self.name);
-        let mut faults: Vec<String> = name_fault(&what, &self.name).into_iter().collect();
+        let mut faults: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
         if self.name.starts_with("gen_") {
             faults.push(format!("{what}: names that begin with `gen_` are those of drafts; choose another"));
         }
         if self.fields.len() > DOMAIN_FIELDS_MAX {
             faults.push(format!("{what} has {} fields; at most {DOMAIN_FIELDS_MAX} are taken", self.fields.len()));
         }
-        faults.extend(long(&what, &self.about));
-        faults.extend(repeated(&format!("field of {what}"), self.fields.iter().map(|field| field.name.as_str())));
+        faults.extend(check_about_length(&what, &self.about));
+        faults.extend(duplicate_name_errors(
+            &format!("field of {what}"),
+            self.fields.iter().map(|field| field.name.as_str()),
+        ));
         match self.field(&self.label) {
-            Some(field) if matches!(field.kind, Kind::Text | Kind::Date | Kind::Link) => {}
+            Some(field) if matches!(field.kind, FieldKind::Text | FieldKind::Date | FieldKind::Link) => {}
             Some(_) => faults.push(format!("{what}: its label `{}` must be a text, a date or a link", self.label)),
             None => faults.push(format!("{what}: its label `{}` is none of its fields", self.label)),
         }
         for name in self.summary.iter().filter(|name| self.field(name).is_none()) {
             faults.push(format!("{what}: `{name}` in its summary is none of its fields"));
         }
-        faults.extend(self.fields.iter().flat_map(|field| field.faults(&what, domain)));
+        faults.extend(self.fields.iter().flat_map(|field| field.validation_errors(&what, domain)));
         faults
     }
 }
 
-impl Field {
-    fn faults(&self, what: &str, domain: &Domain) -> Vec<String> {
+impl RecordField {
+    fn validation_errors(&self, what: &str, domain: &DomainSchema) -> Vec<String> {
         let what = format!("{what}, field `{}`", self.name);
-        let mut faults: Vec<String> = name_fault(&what, &self.name).into_iter().collect();
-        if [ID, KEY].contains(&self.name.as_str()) {
-            faults.push(format!("{what}: `{ID}` and `{KEY}` are taken; choose another name"));
+        let mut faults: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
+        if [ID_FIELD, SAMPLE_KEY_FIELD].contains(&self.name.as_str()) {
+            faults.push(format!("{what}: `{ID_FIELD}` and `{SAMPLE_KEY_FIELD}` are taken; choose another name"));
         }
-        faults.extend(long(&what, &self.about));
+        faults.extend(check_about_length(&what, &self.about));
         match (&self.to, self.kind.is_link()) {
             (None, true) => faults.push(format!("{what}: a link needs `to`, the type it leads to")),
             (Some(_), false) => faults.push(format!("{what}: `to` is for links")),
-            (Some(to), true) if domain.find(to).is_none() => {
+            (Some(to), true) if domain.find_type(to).is_none() => {
                 faults.push(format!("{what}: it leads to `{to}`, and there is no such type"));
             }
             _ => {}
         }
-        if !self.one_of.is_empty() && !matches!(self.kind, Kind::Text | Kind::List) {
+        if !self.one_of.is_empty() && !matches!(self.kind, FieldKind::Text | FieldKind::List) {
             faults.push(format!("{what}: `one_of` is for texts and lists"));
         }
-        let numeric = matches!(self.kind, Kind::Integer | Kind::Number);
+        let numeric = matches!(self.kind, FieldKind::Integer | FieldKind::Number);
         if (self.min.is_some() || self.max.is_some()) && !numeric {
             faults.push(format!("{what}: `min` and `max` are for numbers"));
         }
@@ -361,7 +373,7 @@ impl Field {
     }
 }
 
-fn name_fault(what: &str, name: &str) -> Option<String> {
+fn check_declared_name(what: &str, name: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let sound = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(fits)
@@ -373,19 +385,20 @@ fn name_fault(what: &str, name: &str) -> Option<String> {
     })
 }
 
-fn long(what: &str, about: &str) -> Option<String> {
+fn check_about_length(what: &str, about: &str) -> Option<String> {
     let chars = about.chars().count();
-    (chars > DOMAIN_ABOUT_CHARS_MAX)
-        .then(|| format!("{what}: its `about` has {chars} characters; at most {DOMAIN_ABOUT_CHARS_MAX} are taken"))
+    (chars > DOMAIN_DESCRIPTION_CHARS_MAX).then(|| {
+        format!("{what}: its `about` has {chars} characters; at most {DOMAIN_DESCRIPTION_CHARS_MAX} are taken")
+    })
 }
 
-fn repeated<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Vec<String> {
+fn duplicate_name_errors<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     names.filter(|name| !seen.insert(*name)).map(|name| format!("the {what} `{name}` is there twice")).collect()
 }
 
 /// Names in backticks, for a complaint.
-pub(crate) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+pub(crate) fn format_name_list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -1,15 +1,15 @@
 //! The flow's own events. Whatever the flow reads from a text or decides is one of these, so that its state can be folded
 //! without reading a text again. Fields that came later have defaults: what was written once can be read for ever.
 
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use segue_core::event::Event;
-use segue_core::flow::Step;
+use segue_core::flow::FlowStep;
 use segue_core::ids::{CallId, MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::reasoning::TurnSummary;
-use super::registry::{Action, Draft, Known};
+use super::registry::{EntityAction, RecordDraft, ReferencedRecord};
 use crate::fact;
 
 /// A fact of this flow.
@@ -17,21 +17,21 @@ use crate::fact;
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Fact {
     /// What in the session's settings was not understood.
-    Settings {
+    InvalidSettings {
         /// One by one.
         complaints: Vec<String>,
     },
     /// What the user is taken to mean, and what that does to the references.
-    Understood(Understood),
+    MessageUnderstood(MessageUnderstanding),
     /// What is to be done in this turn.
-    Planned(Plan),
+    Planned(TurnPlan),
     /// No plan could be made.
-    NotPlanned {
+    PlanFailed {
         /// Why.
         why: String,
     },
     /// An answer that could not be used as it was.
-    Broken {
+    AnswerRejected {
         /// Whose.
         node: String,
         /// Which.
@@ -43,7 +43,7 @@ pub enum Fact {
         complaints: Vec<String>,
     },
     /// What a tool brought, in references.
-    Records(Box<Records>),
+    RecordsReceived(Box<ToolRunRecords>),
     /// A tool did not do what was asked.
     ToolFailed {
         /// Which run.
@@ -55,60 +55,60 @@ pub enum Fact {
         why: String,
     },
     /// A step asked for records that are at hand; nothing was read.
-    AtHand {
+    AlreadyLoaded {
         /// Which.
         step: u32,
         /// The references.
         refs: Vec<String>,
     },
     /// The result of an earlier step is fetched for a step.
-    Retrieved {
+    StepResultRetrieved {
         /// For which.
         step: u32,
         /// Of which turn.
-        of_turn: u32,
+        source_turn: u32,
         /// Of which step in it.
-        of_step: u32,
+        source_step: u32,
     },
     /// A step is over.
     StepEnded(Box<StepEnd>),
     /// A turn is over, in the words of Summarize: what was said, and what was done.
-    Summarized(Box<Summarized>),
+    TurnSummarized(Box<TurnSummarized>),
     /// Older summaries were folded into one text.
-    ReasoningFolded {
+    ReasoningCompacted {
         /// Up to this turn.
-        through: u32,
+        through_turn: u32,
         /// The text.
-        text: Text,
+        text: TextRef,
     },
     /// Older exchanges were folded into one text.
-    ConversationFolded {
+    ConversationCompacted {
         /// Up to this turn.
-        through: u32,
+        through_turn: u32,
         /// The text.
-        text: Text,
+        text: TextRef,
     },
     /// Folding did not succeed; what stood stands on.
-    NotFolded {
+    CompactionFailed {
         /// What was to be folded.
-        what: Layer,
+        layer: MemoryLayer,
         /// Why it was not.
         why: String,
     },
     /// What the tools of the domain's server take.
-    Described {
+    ServerToolsListed {
         /// The tools.
-        tools: Vec<DescribedTool>,
+        tools: Vec<McpToolInfo>,
     },
     /// A write was taken back.
-    Undone {
+    WriteUndone {
         /// The run that wrote.
-        of: ToolRunId,
+        run: ToolRunId,
     },
     /// A write could not be taken back.
-    NotUndone {
+    UndoFailed {
         /// The run that wrote.
-        of: ToolRunId,
+        run: ToolRunId,
         /// Why.
         why: String,
     },
@@ -116,15 +116,15 @@ pub enum Fact {
 
 /// A tool of a server, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DescribedTool {
+pub struct McpToolInfo {
     /// Its name.
     pub name: String,
     /// What it does, in the server's words.
     #[serde(default)]
-    pub about: String,
+    pub description: String,
     /// What it takes, as a JSON schema.
     #[serde(default)]
-    pub arguments: String,
+    pub input_schema: String,
     /// Whether the server says that it changes something, or that it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<bool>,
@@ -133,7 +133,7 @@ pub struct DescribedTool {
 /// The layers that are folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layer {
+pub enum MemoryLayer {
     /// What was said.
     Conversation,
     /// What was decided.
@@ -143,10 +143,10 @@ pub enum Layer {
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum AnswerQuality {
     /// As it was given.
     #[default]
-    Given,
+    FirstAttempt,
     /// When it was asked for again.
     Repaired,
     /// What of it could be used, after it was asked for again.
@@ -156,25 +156,25 @@ pub enum How {
 /// What the user is taken to mean.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Understood {
+pub struct MessageUnderstanding {
     /// In which turn.
     pub turn: u32,
     /// What they expressed, in a few words.
-    pub expressed: String,
+    pub intent: String,
     /// What they refer to.
     pub references: Vec<String>,
     /// What is to be kept near, and why.
-    pub retain: Vec<Reasoned>,
+    pub retained: Vec<ReferenceWithReason>,
     /// What is set aside, and why.
-    pub demote: Vec<Reasoned>,
+    pub demoted: Vec<ReferenceWithReason>,
     /// What leaves the conversation.
-    pub drop: Vec<String>,
+    pub dropped: Vec<String>,
     /// Whether everything that is saved leaves it.
-    pub clear: bool,
+    pub drops_all_saved: bool,
     /// How they answer what was pending.
-    pub pending: Option<PendingAnswer>,
+    pub response_to_pending: Option<UserResponseKind>,
     /// How this came about.
-    pub how: How,
+    pub quality: AnswerQuality,
     /// What of the answer was not used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
@@ -182,7 +182,7 @@ pub struct Understood {
 
 /// A reference and a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reasoned {
+pub struct ReferenceWithReason {
     /// Which.
     #[serde(rename = "ref")]
     pub reference: String,
@@ -194,7 +194,7 @@ pub struct Reasoned {
 /// How something pending is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PendingAnswer {
+pub enum UserResponseKind {
     /// They agree.
     Accepted,
     /// They do not.
@@ -208,7 +208,7 @@ pub enum PendingAnswer {
 /// What Think decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum ThinkDecision {
     /// To act at once.
     PlanDirect,
     /// To propose something first.
@@ -217,10 +217,10 @@ pub enum Decision {
     Clarify,
 }
 
-impl Decision {
+impl ThinkDecision {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::PlanDirect => "plan_direct",
             Self::Propose => "propose",
@@ -231,11 +231,11 @@ impl Decision {
 
 /// What is to be done in a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct TurnPlan {
     /// In which turn.
     pub turn: u32,
     /// What was decided.
-    pub decision: Decision,
+    pub decision: ThinkDecision,
     /// What for.
     #[serde(default)]
     pub goal: String,
@@ -244,13 +244,13 @@ pub struct Plan {
     pub steps: Vec<PlannedStep>,
     /// What to propose or ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub say: Option<String>,
+    pub message_to_user: Option<String>,
     /// Steps that were planned and are not needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<String>,
+    pub skipped_steps: Vec<String>,
     /// How this came about.
     #[serde(default)]
-    pub how: How,
+    pub quality: AnswerQuality,
 }
 
 /// A step of a plan.
@@ -294,7 +294,7 @@ impl StepKind {
 
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Analyze => "analyze",
@@ -306,7 +306,7 @@ impl StepKind {
 
 /// What a tool brought, in references.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Records {
+pub struct ToolRunRecords {
     /// Which run.
     pub run: ToolRunId,
     /// In which turn.
@@ -316,53 +316,53 @@ pub struct Records {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
     /// What was done.
-    pub did: Action,
+    pub action: EntityAction,
     /// What it was called for, as models name tools.
     #[serde(default)]
     pub tool: String,
     /// The records.
     #[serde(default)]
-    pub rows: Vec<Known>,
+    pub rows: Vec<ReferencedRecord>,
     /// Records that are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gone: Vec<String>,
+    pub removed: Vec<String>,
     /// How many there are in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// What was read, if all of a type is at hand now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub all_of: Option<String>,
+    pub fully_loaded_type: Option<String>,
     /// What tells this read from others, if it found nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub empty: Option<String>,
+    pub empty_read_digest: Option<String>,
     /// What was written, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub wrote: Vec<String>,
+    pub write_summaries: Vec<String>,
     /// The whole result.
-    pub text: Text,
+    pub text: TextRef,
 }
 
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum StepEndStatus {
     /// It is done.
     Done,
     /// The user must say something first.
-    Asked,
+    AwaitingUser,
     /// It cannot be done as things are.
     Blocked,
     /// It did not succeed.
     Failed,
 }
 
-impl End {
+impl StepEndStatus {
     /// How a step stands, in words for people and models.
     #[must_use]
-    pub fn words(end: Option<Self>) -> &'static str {
+    pub fn describe(end: Option<Self>) -> &'static str {
         match end {
             Some(Self::Done) => "done",
-            Some(Self::Asked) => "waits for an answer",
+            Some(Self::AwaitingUser) => "waits for an answer",
             Some(Self::Blocked) => "could not be done",
             Some(Self::Failed) => "failed",
             None => "not begun",
@@ -378,7 +378,7 @@ pub struct StepEnd {
     /// Which.
     pub step: u32,
     /// How it ended.
-    pub end: End,
+    pub status: StepEndStatus,
     /// What came of it, in a sentence.
     #[serde(default)]
     pub outcome: String,
@@ -390,35 +390,35 @@ pub struct StepEnd {
     pub note: Option<String>,
     /// What was written and is not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub drafts: Vec<Draft>,
+    pub drafts: Vec<RecordDraft>,
     /// What the user is to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// How far it had come when the question came up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partial: Option<Value>,
+    pub partial_result: Option<Value>,
     /// What could be done next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub suggested_next: Option<String>,
     /// The answer its result stands in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Text>,
+    pub answer: Option<TextRef>,
 }
 
 /// A turn that is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summarized {
+pub struct TurnSummarized {
     /// Which.
     pub turn: u32,
     /// What the user said.
     #[serde(default)]
-    pub said: Vec<(MessageId, Text)>,
+    pub messages: Vec<(MessageId, TextRef)>,
     /// What was replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply: Option<Text>,
+    pub reply: Option<TextRef>,
     /// What waits for the user's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingUserInput>,
     /// What was done and why; absent where turns are not narrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<TurnSummary>,
@@ -426,22 +426,22 @@ pub struct Summarized {
 
 /// What waits for the user's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingUserInput {
     /// Since which turn.
     pub turn: u32,
     /// What sort of thing.
-    pub what: PendingKind,
+    pub kind: PendingInputKind,
     /// In words.
     pub text: String,
     /// What was found out before it came up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partial: Option<Value>,
+    pub partial_result: Option<Value>,
 }
 
 /// What can wait for the user's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PendingKind {
+pub enum PendingInputKind {
     /// A proposal.
     Proposal,
     /// A question.
@@ -451,19 +451,19 @@ pub enum PendingKind {
 impl Fact {
     /// The step that records it.
     #[must_use]
-    pub fn note(self) -> Step {
-        fact::note(&self)
+    pub fn into_step(self) -> FlowStep {
+        fact::fact_step(&self)
     }
 
     /// The fact an event is, if it is one of this flow's.
     #[must_use]
-    pub fn of(event: &Event) -> Option<Self> {
-        fact::of(event)
+    pub fn from_event(event: &Event) -> Option<Self> {
+        fact::parse_fact_event(event)
     }
 
     /// The fact of a kind with a value, if it is one of this flow's.
     #[must_use]
-    pub fn read(kind: &str, value: &Value) -> Option<Self> {
-        fact::read(kind, value)
+    pub fn parse(kind: &str, value: &Value) -> Option<Self> {
+        fact::parse_fact(kind, value)
     }
 }

@@ -3,31 +3,31 @@
 
 use std::collections::VecDeque;
 
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Decision, End, StepKind};
-use crate::limits::{SUMMARIES_AGED_MAX, SUMMARIES_FULL};
+use super::facts::{StepEndStatus, StepKind, ThinkDecision};
+use crate::limits::{FULL_SUMMARIES_MAX, SUMMARIES_AGED_MAX};
 
 /// The layer of what was decided.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Reasoning {
+pub struct ReasoningMemory {
     /// The newest turns, in full.
-    pub full: VecDeque<TurnSummary>,
+    pub recent: VecDeque<TurnSummary>,
     /// Older ones that are not folded yet.
-    pub aged: VecDeque<TurnSummary>,
+    pub uncompacted: VecDeque<TurnSummary>,
     /// Those before, folded.
-    pub folded: Option<Folded>,
+    pub compacted: Option<CompactedTurns>,
 }
 
 /// Older turns in one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Folded {
+pub struct CompactedTurns {
     /// Up to this turn.
-    pub through: u32,
+    pub through_turn: u32,
     /// The text.
-    pub text: Text,
+    pub text: TextRef,
 }
 
 /// What was done in a turn and why.
@@ -37,7 +37,7 @@ pub struct TurnSummary {
     pub turn: u32,
     /// What Think decided; nothing if it could not.
     #[serde(default)]
-    pub decision: Option<Decision>,
+    pub decision: Option<ThinkDecision>,
     /// What for.
     #[serde(default)]
     pub goal: String,
@@ -49,10 +49,10 @@ pub struct TurnSummary {
     pub curation: CurationSummary,
     /// How far the conversation had come.
     #[serde(default)]
-    pub phase: Phase,
+    pub phase: ConversationPhase,
     /// What the user expressed.
     #[serde(default)]
-    pub expressed: String,
+    pub intent: String,
     /// Why not everything was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_reason: Option<String>,
@@ -71,7 +71,7 @@ pub struct StepSummary {
     pub subdomain: String,
     /// How it ended; nothing if it was not begun.
     #[serde(default)]
-    pub end: Option<End>,
+    pub status: Option<StepEndStatus>,
     /// What came of it.
     #[serde(default)]
     pub outcome: String,
@@ -98,7 +98,7 @@ pub struct CurationSummary {
 /// How far a conversation has come. A label and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum ConversationPhase {
     /// What is wanted is being found out.
     #[default]
     Exploring,
@@ -110,10 +110,10 @@ pub enum Phase {
     Executing,
 }
 
-impl Phase {
+impl ConversationPhase {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Exploring => "exploring",
             Self::Narrowing => "narrowing",
@@ -124,32 +124,36 @@ impl Phase {
 
     /// The label of a turn: from what was decided, the sorts of step, and whether a draft waits for a yes.
     #[must_use]
-    pub fn of(decision: Option<Decision>, steps: impl Iterator<Item = StepKind> + Clone, draft_waits: bool) -> Self {
+    pub fn classify_turn(
+        decision: Option<ThinkDecision>,
+        steps: impl Iterator<Item = StepKind> + Clone,
+        draft_waits: bool,
+    ) -> Self {
         let any = |wanted: &[StepKind]| steps.clone().any(|kind| wanted.contains(&kind));
         match decision {
-            Some(Decision::Propose | Decision::Clarify) | None => Self::Exploring,
-            Some(Decision::PlanDirect) if any(&[StepKind::Write]) => Self::Executing,
-            Some(Decision::PlanDirect) if draft_waits => Self::Confirming,
-            Some(Decision::PlanDirect) if any(&[StepKind::Analyze, StepKind::Generate]) => Self::Narrowing,
-            Some(Decision::PlanDirect) => Self::Exploring,
+            Some(ThinkDecision::Propose | ThinkDecision::Clarify) | None => Self::Exploring,
+            Some(ThinkDecision::PlanDirect) if any(&[StepKind::Write]) => Self::Executing,
+            Some(ThinkDecision::PlanDirect) if draft_waits => Self::Confirming,
+            Some(ThinkDecision::PlanDirect) if any(&[StepKind::Analyze, StepKind::Generate]) => Self::Narrowing,
+            Some(ThinkDecision::PlanDirect) => Self::Exploring,
         }
     }
 }
 
-impl Reasoning {
-    pub(super) fn add(&mut self, summary: TurnSummary) {
-        self.full.push_back(summary);
-        while self.full.len() > SUMMARIES_FULL {
-            self.aged.extend(self.full.pop_front());
+impl ReasoningMemory {
+    pub(super) fn push_summary(&mut self, summary: TurnSummary) {
+        self.recent.push_back(summary);
+        while self.recent.len() > FULL_SUMMARIES_MAX {
+            self.uncompacted.extend(self.recent.pop_front());
         }
-        while self.aged.len() > SUMMARIES_AGED_MAX {
-            self.aged.pop_front();
+        while self.uncompacted.len() > SUMMARIES_AGED_MAX {
+            self.uncompacted.pop_front();
         }
     }
 
-    pub(super) fn fold(&mut self, through: u32, text: Text) {
-        self.aged.retain(|summary| summary.turn > through);
-        self.folded = Some(Folded { through, text });
+    pub(super) fn compact_through(&mut self, through_turn: u32, text: TextRef) {
+        self.uncompacted.retain(|summary| summary.turn > through_turn);
+        self.compacted = Some(CompactedTurns { through_turn, text });
     }
 }
 
@@ -158,13 +162,13 @@ mod tests {
     use super::*;
     use StepKind::{Analyze, Generate, Read, Write};
 
-    fn label(decision: Option<Decision>, steps: &[StepKind], draft_waits: bool) -> &'static str {
-        Phase::of(decision, steps.iter().copied(), draft_waits).word()
+    fn label(decision: Option<ThinkDecision>, steps: &[StepKind], draft_waits: bool) -> &'static str {
+        ConversationPhase::classify_turn(decision, steps.iter().copied(), draft_waits).as_str()
     }
 
     #[test]
     fn a15_to_propose_or_to_ask_is_to_explore() {
-        for decision in [Decision::Propose, Decision::Clarify] {
+        for decision in [ThinkDecision::Propose, ThinkDecision::Clarify] {
             assert_eq!(label(Some(decision), &[], false), "exploring");
             assert_eq!(label(Some(decision), &[Write], true), "exploring");
         }
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn a16_the_label_follows_from_the_sorts_of_step() {
-        let direct = Some(Decision::PlanDirect);
+        let direct = Some(ThinkDecision::PlanDirect);
         assert_eq!(label(direct, &[Read, Write], false), "executing");
         assert_eq!(label(direct, &[Generate, Write], true), "executing");
         assert_eq!(label(direct, &[Read, Analyze], false), "narrowing");

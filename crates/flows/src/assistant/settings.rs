@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use segue_core::flow::settings::{SettingSpec, Takes, settled};
+use segue_core::flow::settings::{SettingSpec, SettingType, resolve_settings};
 use serde_json::Value;
 
-use super::domain::{Domain, listed};
-use crate::limits::{DOMAIN_BYTES_MAX, OFFSET_MINUTES_MAX};
+use super::domain::{DomainSchema, format_name_list};
+use crate::limits::{DOMAIN_BYTES_MAX, UTC_OFFSET_MINUTES_MAX};
 
 /// The domain where nothing is set.
-pub const DOMAIN: &str = "kitchen";
+pub const DEFAULT_DOMAIN: &str = "kitchen";
 
 /// How a session is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// What records are kept of.
-    pub domain: Option<Arc<Domain>>,
+    pub domain: Option<Arc<DomainSchema>>,
     /// Whether turns are summarised for later ones: what was decided, and why.
     pub turn_narratives: bool,
     /// How far the user's clock is from the journal's, which is in universal time.
@@ -25,13 +25,13 @@ pub struct Settings {
 
 /// Every domain at hand, by name.
 #[derive(Debug, Clone, Default)]
-pub struct Domains(Vec<Arc<Domain>>);
+pub struct DomainCatalog(Vec<Arc<DomainSchema>>);
 
-impl Domains {
+impl DomainCatalog {
     /// These; of two with the same name, the later one.
     #[must_use]
-    pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
-        let mut all: Vec<Arc<Domain>> = Vec::new();
+    pub fn new(domains: impl IntoIterator<Item = DomainSchema>) -> Self {
+        let mut all: Vec<Arc<DomainSchema>> = Vec::new();
         for domain in domains {
             all.retain(|known| known.name != domain.name);
             all.push(Arc::new(domain));
@@ -41,12 +41,12 @@ impl Domains {
 
     /// The one of this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<Domain>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<DomainSchema>> {
         self.0.iter().find(|domain| domain.name == name)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Domain>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<DomainSchema>> {
         self.0.iter()
     }
 
@@ -54,16 +54,16 @@ impl Domains {
     ///
     /// # Errors
     /// There is none of that name, or the one they bring is not sound.
-    pub fn of(&self, settings: &Value) -> Result<Arc<Domain>, String> {
+    pub fn resolve_session_domain(&self, settings: &Value) -> Result<Arc<DomainSchema>, String> {
         let named = |name: &str| {
-            let names = listed(self.0.iter().map(|domain| domain.name.as_str()));
+            let names = format_name_list(self.0.iter().map(|domain| domain.name.as_str()));
             self.find(name).cloned().ok_or_else(|| format!("there is no domain `{name}`; there are {names}"))
         };
         match settings.get("domain") {
-            None | Some(Value::Null) => named(DOMAIN),
+            None | Some(Value::Null) => named(DEFAULT_DOMAIN),
             Some(Value::String(name)) => named(name),
             Some(declared @ Value::Object(_)) => {
-                let domain = Domain::from_value(declared).map_err(|why| format!("`domain`: {why}"))?;
+                let domain = DomainSchema::from_value(declared).map_err(|why| format!("`domain`: {why}"))?;
                 // Whoever opens a session could be anybody; what starts programs is configured by the one who runs them.
                 if domain.server.is_some() {
                     return Err("a domain with a server must be configured; a session cannot bring one".to_owned());
@@ -83,21 +83,25 @@ impl Domains {
 
 /// Everything that can be set, where these domains are at hand.
 #[must_use]
-pub fn specs(domains: &Domains) -> Vec<SettingSpec> {
+pub fn assistant_setting_specs(domains: &DomainCatalog) -> Vec<SettingSpec> {
     let names = domains.iter().map(|domain| domain.name.clone()).collect();
-    let domain = Takes::OneOf(vec![Takes::Word(names), Takes::Document(DOMAIN_BYTES_MAX)]);
-    let usual = domains.find(DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
+    let domain = SettingType::OneOf(vec![SettingType::Choice(names), SettingType::AnyTable(DOMAIN_BYTES_MAX)]);
+    let usual = domains.find(DEFAULT_DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
     vec![
         SettingSpec::new("domain", domain, "what records are kept of: the name of a domain, or its declaration")
-            .by_default(usual.map_or(Value::Null, Value::String)),
+            .with_default(usual.map_or(Value::Null, Value::String)),
         SettingSpec::new(
             "turn_narratives",
-            Takes::Switch,
+            SettingType::Bool,
             "whether what was decided, and why, is kept for later turns",
         )
-        .by_default(true),
-        SettingSpec::new("utc_offset", Takes::Text, "how far the user's clock is from universal time, such as +02:00")
-            .by_default("+00:00"),
+        .with_default(true),
+        SettingSpec::new(
+            "utc_offset",
+            SettingType::Text,
+            "how far the user's clock is from universal time, such as +02:00",
+        )
+        .with_default("+00:00"),
     ]
 }
 
@@ -105,13 +109,13 @@ impl Settings {
     /// Reads settings; the second part names what was not understood. Without a domain the flow can do nothing, and says so:
     /// it does not turn to another one.
     #[must_use]
-    pub fn read(value: &Value, domains: &Domains) -> (Self, Vec<String>) {
-        let (holds, misfits) = settled(&specs(domains), value);
-        let misfits = misfits.iter().filter(|misfit| misfit.setting() != "domain");
+    pub fn parse(value: &Value, domains: &DomainCatalog) -> (Self, Vec<String>) {
+        let (holds, misfits) = resolve_settings(&assistant_setting_specs(domains), value);
+        let misfits = misfits.iter().filter(|misfit| misfit.setting_name() != "domain");
         let mut complaints: Vec<String> = misfits.map(ToString::to_string).collect();
-        let domain = domains.of(value).map_err(|why| complaints.insert(0, why)).ok();
+        let domain = domains.resolve_session_domain(value).map_err(|why| complaints.insert(0, why)).ok();
         let offset = holds["utc_offset"].as_str().unwrap_or_default();
-        let utc_offset_minutes = minutes(offset).unwrap_or_else(|| {
+        let utc_offset_minutes = parse_utc_offset_minutes(offset).unwrap_or_else(|| {
             complaints.push(format!("`utc_offset` must be such as `+02:00`, not `{offset}`"));
             0
         });
@@ -121,7 +125,7 @@ impl Settings {
 }
 
 /// The minutes of an offset such as `+02:00`.
-fn minutes(offset: &str) -> Option<i64> {
+fn parse_utc_offset_minutes(offset: &str) -> Option<i64> {
     let sign = match offset.chars().next()? {
         '+' => 1,
         '-' => -1,
@@ -130,7 +134,7 @@ fn minutes(offset: &str) -> Option<i64> {
     let (hours, minutes) = offset.get(1..)?.split_once(':')?;
     let number = |text: &str| (text.len() == 2).then(|| text.parse::<u8>().ok()).flatten().map(i64::from);
     let total = number(hours)? * 60 + number(minutes).filter(|minutes| *minutes < 60)?;
-    (total <= OFFSET_MINUTES_MAX).then_some(sign * total)
+    (total <= UTC_OFFSET_MINUTES_MAX).then_some(sign * total)
 }
 
 #[cfg(test)]
@@ -139,7 +143,7 @@ mod tests {
     use serde_json::json;
 
     fn read(value: Value) -> (Settings, Vec<String>) {
-        Settings::read(&value, &Domains::new(Domain::shipped()))
+        Settings::parse(&value, &DomainCatalog::new(DomainSchema::built_in()))
     }
 
     #[test]
@@ -172,7 +176,7 @@ mod tests {
             ("+02:60", None),
             ("", None),
         ] {
-            assert_eq!(minutes(offset), expected, "{offset}");
+            assert_eq!(parse_utc_offset_minutes(offset), expected, "{offset}");
         }
     }
 

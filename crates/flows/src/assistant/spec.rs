@@ -1,193 +1,200 @@
 //! The flow's data: five nodes, each with its own slice of the three layers and its own budgets; no node remembers a turn.
 
-use segue_core::context::{FragmentSpec, Layer, Over};
-use segue_core::flow::{FlowSpec, RoleSpec, Runs, ToolDef, UnknownPolicy};
-use segue_core::prompt::{Output, ToolSpec};
+use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::flow::{FlowSpec, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
+use segue_core::prompt::{OutputFormat, ToolSpec};
 use segue_core::scope::Scope;
-use segue_core::signal::BlockNames;
+use segue_core::signal::BlockSet;
 use serde_json::{Value, json};
 
-use super::answer::ACTIONS;
+use super::answer::STEP_ACTION_NAMES;
 use super::facts::StepKind;
-use super::settings::{self, Domains};
-use super::tools::{RECORDS, REMOTE};
-use crate::limits::{FOLDED_TOKENS_MAX, WORDS_TOKENS_MAX};
+use super::settings::{self, DomainCatalog};
+use super::tools::{MCP_TOOL, RECORDS_TOOL};
+use crate::limits::{FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
 
 /// Takes the user's words against what is known.
-pub const UNDERSTAND: &str = "understand";
+pub const UNDERSTAND_ROLE: &str = "understand";
 /// Decides what to do.
-pub const THINK: &str = "think";
+pub const THINK_ROLE: &str = "think";
 /// Does one step.
-pub const ACT: &str = "act";
+pub const ACT_ROLE: &str = "act";
 /// Speaks to the user.
-pub const REPLY: &str = "reply";
+pub const REPLY_ROLE: &str = "reply";
 /// Folds what is older.
-pub const SUMMARIZE: &str = "summarize";
+pub const SUMMARIZE_ROLE: &str = "summarize";
 
 /// The command that takes a write back.
-pub const UNDO: &str = "undo";
+pub const UNDO_COMMAND: &str = "undo";
 
-pub(super) const ASK_GO: &str = "go";
+pub(super) const ASK_START: &str = "go";
 pub(super) const ASK_REPAIR: &str = "repair";
 pub(super) const ASK_RESULT: &str = "result";
 pub(super) const ASK_REASONING: &str = "reasoning";
 pub(super) const ASK_CONVERSATION: &str = "conversation";
 
-pub(super) const INSTRUCTION: &str = "instruction";
-pub(super) const DOMAIN: &str = "domain";
-pub(super) const GUIDE: &str = "guide";
-pub(super) const ENTITIES: &str = "entities";
-pub(super) const LOADED: &str = "loaded";
-pub(super) const RECORDS_AT_HAND: &str = "records";
-pub(super) const CONVERSATION: &str = "conversation";
-pub(super) const PENDING: &str = "pending";
-pub(super) const DECISIONS: &str = "decisions";
-pub(super) const REASONING: &str = "reasoning";
-pub(super) const CURATION: &str = "curation";
-pub(super) const TODAY: &str = "today";
-pub(super) const STEP: &str = "step";
-pub(super) const RESULTS: &str = "results";
-pub(super) const RESULT: &str = "result";
-pub(super) const FLOW: &str = "flow";
-pub(super) const HAPPENED: &str = "happened";
-pub(super) const OLDER: &str = "older";
-pub(super) const REPAIR: &str = "repair";
-pub(super) const MESSAGE: &str = "message";
+pub(super) const INSTRUCTION_FRAGMENT: &str = "instruction";
+pub(super) const DOMAIN_FRAGMENT: &str = "domain";
+pub(super) const STEP_GUIDE_FRAGMENT: &str = "guide";
+pub(super) const ENTITIES_FRAGMENT: &str = "entities";
+pub(super) const LOADED_FRAGMENT: &str = "loaded";
+pub(super) const LOADED_RECORDS_FRAGMENT: &str = "records";
+pub(super) const CONVERSATION_FRAGMENT: &str = "conversation";
+pub(super) const PENDING_INPUT_FRAGMENT: &str = "pending";
+pub(super) const PAST_DECISIONS_FRAGMENT: &str = "decisions";
+pub(super) const REASONING_FRAGMENT: &str = "reasoning";
+pub(super) const CURATION_FRAGMENT: &str = "curation";
+pub(super) const TODAY_FRAGMENT: &str = "today";
+pub(super) const STEP_FRAGMENT: &str = "step";
+pub(super) const STEP_RESULTS_FRAGMENT: &str = "results";
+pub(super) const TOOL_RESULT_FRAGMENT: &str = "result";
+pub(super) const PROGRESS_FRAGMENT: &str = "flow";
+pub(super) const EXECUTION_FRAGMENT: &str = "happened";
+pub(super) const UNCOMPACTED_FRAGMENT: &str = "older";
+pub(super) const REPAIR_FRAGMENT: &str = "repair";
+pub(super) const MESSAGE_FRAGMENT: &str = "message";
 
 /// Longest answer of a node that decides.
-const DECISION_TOKENS: u32 = 2_000;
+const DECISION_TOKENS_MAX: u32 = 2_000;
 /// Longest answer of a step.
-const ACT_TOKENS: u32 = 6_000;
+const ACT_TOKENS_MAX: u32 = 6_000;
 
 /// The whole of it.
 #[must_use]
-pub fn spec(domains: &Domains) -> FlowSpec {
+pub fn assistant_flow_spec(domains: &DomainCatalog) -> FlowSpec {
     let about = "a helper with a person's records: understand, think, act, reply, summarize";
     let undone = "which one, by the number of its tool run; the last one if not given";
     let spec = FlowSpec::new("assistant", about)
-        .role(understand())
-        .role(think())
-        .role(act())
-        .role(reply())
-        .role(summarize())
-        .tool(tool(RECORDS, "reads and changes the records of the domain", UnknownPolicy::Retry))
-        .tool(tool(REMOTE, "runs a tool of the domain's server", UnknownPolicy::Fail))
-        .command(UNDO, "takes a write back", &[("run", undone)]);
-    settings::specs(domains).into_iter().fold(spec, FlowSpec::setting)
+        .with_role(understand_role())
+        .with_role(think_role())
+        .with_role(act_role())
+        .with_role(reply_role())
+        .with_role(summarize_role())
+        .with_tool(host_tool_def(
+            RECORDS_TOOL,
+            "reads and changes the records of the domain",
+            UnknownOutcomePolicy::Retry,
+        ))
+        .with_tool(host_tool_def(MCP_TOOL, "runs a tool of the domain's server", UnknownOutcomePolicy::Fail))
+        .with_command(UNDO_COMMAND, "takes a write back", &[("run", undone)]);
+    settings::assistant_setting_specs(domains).into_iter().fold(spec, FlowSpec::with_setting)
 }
 
-fn tool(name: &str, description: &str, unknown: UnknownPolicy) -> ToolDef {
+fn host_tool_def(name: &str, description: &str, unknown: UnknownOutcomePolicy) -> ToolDeclaration {
     let parameters = json!({"type": "object"});
     let spec = ToolSpec { name: name.into(), description: description.to_owned(), parameters };
-    ToolDef { spec, runs: Runs::Host, unknown }
+    ToolDeclaration { spec, runner: ToolRunner::Host, unknown_outcome: unknown }
 }
 
-fn within(name: &str, layer: Layer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).within(tokens_max, Over::KeepStart)
+fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
 }
 
 /// Older things stand first, so what is cut is older.
-fn newest(name: &str, layer: Layer, tokens_max: u32) -> FragmentSpec {
-    FragmentSpec::changing(name, layer).within(tokens_max, Over::KeepEnd)
+fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
+    FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
 }
 
-fn message() -> FragmentSpec {
-    within(MESSAGE, Layer::Words, WORDS_TOKENS_MAX)
+fn message_fragment() -> FragmentSpec {
+    fragment_keeping_start(MESSAGE_FRAGMENT, ContextLayer::UserWords, USER_MESSAGE_TOKENS_MAX)
 }
 
 /// A node begins anew with every turn, and goes on in its own words if it is asked again within one.
-fn node(name: &str) -> RoleSpec {
-    let repair = within(REPAIR, Layer::Task, 1_500);
-    RoleSpec::new(name, Scope::turn())
-        .opens_with(FragmentSpec::stable(INSTRUCTION, Layer::Instruction))
-        .opens_with(FragmentSpec::stable(DOMAIN, Layer::Knowledge).within(6_000, Over::KeepStart))
-        .ask(ASK_REPAIR, [repair])
+fn node_role_spec(name: &str) -> RoleSpec {
+    let repair = fragment_keeping_start(REPAIR_FRAGMENT, ContextLayer::Task, 1_500);
+    RoleSpec::new(name, Scope::per_turn())
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
+        .with_opening_fragment(
+            FragmentSpec::stable(DOMAIN_FRAGMENT, ContextLayer::Knowledge)
+                .with_budget(6_000, OverflowPolicy::KeepStart),
+        )
+        .with_ask(ASK_REPAIR, [repair])
 }
 
-fn understand() -> RoleSpec {
-    let mut role = node(UNDERSTAND).ask(
-        ASK_GO,
+fn understand_role() -> RoleSpec {
+    let mut role = node_role_spec(UNDERSTAND_ROLE).with_ask(
+        ASK_START,
         [
-            within(ENTITIES, Layer::Entities, 1_500),
-            newest(CONVERSATION, Layer::Conversation, 4_000),
-            within(DECISIONS, Layer::Reasoning, 800),
-            within(PENDING, Layer::Conversation, 1_500),
-            message(),
+            fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 1_500),
+            fragment_keeping_end(CONVERSATION_FRAGMENT, ContextLayer::Conversation, 4_000),
+            fragment_keeping_start(PAST_DECISIONS_FRAGMENT, ContextLayer::Reasoning, 800),
+            fragment_keeping_start(PENDING_INPUT_FRAGMENT, ContextLayer::Conversation, 1_500),
+            message_fragment(),
         ],
     );
-    role.output = Output::Json(understand_schema());
-    role.reply_tokens_max = DECISION_TOKENS;
+    role.output = OutputFormat::Json(understand_schema());
+    role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
 
-fn think() -> RoleSpec {
-    let mut role = node(THINK).ask(
-        ASK_GO,
+fn think_role() -> RoleSpec {
+    let mut role = node_role_spec(THINK_ROLE).with_ask(
+        ASK_START,
         [
-            within(ENTITIES, Layer::Entities, 2_500),
-            within(LOADED, Layer::Entities, 2_500),
-            newest(CONVERSATION, Layer::Conversation, 3_000),
-            within(PENDING, Layer::Conversation, 1_500),
-            newest(REASONING, Layer::Reasoning, 3_000),
-            within(CURATION, Layer::Reasoning, 800),
-            within(TODAY, Layer::Knowledge, 60),
-            message(),
+            fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 2_500),
+            fragment_keeping_start(LOADED_FRAGMENT, ContextLayer::Entities, 2_500),
+            fragment_keeping_end(CONVERSATION_FRAGMENT, ContextLayer::Conversation, 3_000),
+            fragment_keeping_start(PENDING_INPUT_FRAGMENT, ContextLayer::Conversation, 1_500),
+            fragment_keeping_end(REASONING_FRAGMENT, ContextLayer::Reasoning, 3_000),
+            fragment_keeping_start(CURATION_FRAGMENT, ContextLayer::Reasoning, 800),
+            fragment_keeping_start(TODAY_FRAGMENT, ContextLayer::Knowledge, 60),
+            message_fragment(),
         ],
     );
-    role.output = Output::Json(think_schema());
-    role.reply_tokens_max = DECISION_TOKENS;
+    role.output = OutputFormat::Json(think_schema());
+    role.reply_tokens_max = DECISION_TOKENS_MAX;
     role
 }
 
-fn act() -> RoleSpec {
-    let mut role = node(ACT)
-        .opens_with(within(GUIDE, Layer::Instruction, 5_000))
-        .ask(
-            ASK_GO,
+fn act_role() -> RoleSpec {
+    let mut role = node_role_spec(ACT_ROLE)
+        .with_opening_fragment(fragment_keeping_start(STEP_GUIDE_FRAGMENT, ContextLayer::Instruction, 5_000))
+        .with_ask(
+            ASK_START,
             [
-                within(STEP, Layer::Task, 1_500),
-                within(RECORDS_AT_HAND, Layer::Entities, 8_000),
-                within(ENTITIES, Layer::Entities, 2_000),
-                within(RESULTS, Layer::Reasoning, 4_000),
-                within(TODAY, Layer::Knowledge, 60),
-                message(),
+                fragment_keeping_start(STEP_FRAGMENT, ContextLayer::Task, 1_500),
+                fragment_keeping_start(LOADED_RECORDS_FRAGMENT, ContextLayer::Entities, 8_000),
+                fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 2_000),
+                fragment_keeping_start(STEP_RESULTS_FRAGMENT, ContextLayer::Reasoning, 4_000),
+                fragment_keeping_start(TODAY_FRAGMENT, ContextLayer::Knowledge, 60),
+                message_fragment(),
             ],
         )
-        .ask(ASK_RESULT, [within(RESULT, Layer::Task, 8_000)]);
-    role.output = Output::Json(act_schema());
-    role.reply_tokens_max = ACT_TOKENS;
+        .with_ask(ASK_RESULT, [fragment_keeping_start(TOOL_RESULT_FRAGMENT, ContextLayer::Task, 8_000)]);
+    role.output = OutputFormat::Json(act_schema());
+    role.reply_tokens_max = ACT_TOKENS_MAX;
     role
 }
 
-fn reply() -> RoleSpec {
-    node(REPLY)
-        .ask(
-            ASK_GO,
+fn reply_role() -> RoleSpec {
+    node_role_spec(REPLY_ROLE)
+        .with_ask(
+            ASK_START,
             [
-                within(FLOW, Layer::Reasoning, 1_200),
-                within(ENTITIES, Layer::Entities, 1_500),
-                newest(CONVERSATION, Layer::Conversation, 3_000),
-                within(HAPPENED, Layer::Reasoning, 6_000),
-                message(),
+                fragment_keeping_start(PROGRESS_FRAGMENT, ContextLayer::Reasoning, 1_200),
+                fragment_keeping_start(ENTITIES_FRAGMENT, ContextLayer::Entities, 1_500),
+                fragment_keeping_end(CONVERSATION_FRAGMENT, ContextLayer::Conversation, 3_000),
+                fragment_keeping_start(EXECUTION_FRAGMENT, ContextLayer::Reasoning, 6_000),
+                message_fragment(),
             ],
         )
-        .heard_by_user(BlockNames::new())
+        .visible_to_user(BlockSet::new())
 }
 
-fn summarize() -> RoleSpec {
-    let mut role = RoleSpec::new(SUMMARIZE, Scope::Fresh)
-        .opens_with(FragmentSpec::changing(INSTRUCTION, Layer::Instruction))
-        .ask(ASK_REASONING, [within(OLDER, Layer::Reasoning, 6_000)])
-        .ask(ASK_CONVERSATION, [within(OLDER, Layer::Conversation, 6_000)]);
+fn summarize_role() -> RoleSpec {
+    let mut role = RoleSpec::new(SUMMARIZE_ROLE, Scope::Fresh)
+        .with_opening_fragment(FragmentSpec::changing(INSTRUCTION_FRAGMENT, ContextLayer::Instruction))
+        .with_ask(ASK_REASONING, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextLayer::Reasoning, 6_000)])
+        .with_ask(ASK_CONVERSATION, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextLayer::Conversation, 6_000)]);
     role.reply_tokens_max = FOLDED_TOKENS_MAX;
     role
 }
 
-fn references() -> Value {
+fn reference_list_schema() -> Value {
     json!({"type": "array", "items": {"type": "string"}})
 }
 
-fn reasoned() -> Value {
+fn reasoned_references_schema() -> Value {
     json!({"type": "array", "items": {"type": "object", "required": ["ref", "reason"],
         "properties": {"ref": {"type": "string"}, "reason": {"type": "string"}}}})
 }
@@ -198,10 +205,10 @@ fn understand_schema() -> Value {
         "required": ["expressed", "references", "retain", "demote", "drop", "clear", "pending"],
         "properties": {
             "expressed": {"type": "string"},
-            "references": references(),
-            "retain": reasoned(),
-            "demote": reasoned(),
-            "drop": references(),
+            "references": reference_list_schema(),
+            "retain": reasoned_references_schema(),
+            "demote": reasoned_references_schema(),
+            "drop": reference_list_schema(),
             "clear": {"type": "boolean"},
             "pending": {"enum": ["accepted", "declined", "answered", "ignored", null]},
         },
@@ -209,7 +216,7 @@ fn understand_schema() -> Value {
 }
 
 fn think_schema() -> Value {
-    let kinds: Vec<&str> = StepKind::ALL.iter().map(|kind| kind.word()).collect();
+    let kinds: Vec<&str> = StepKind::ALL.iter().map(|kind| kind.as_str()).collect();
     json!({
         "type": "object",
         "required": ["decision", "goal", "steps", "say"],
@@ -224,7 +231,7 @@ fn think_schema() -> Value {
                     "type": {"enum": kinds},
                     "subdomain": {"type": "string"},
                     "group": {"type": "integer"},
-                    "refs": references(),
+                    "refs": reference_list_schema(),
                 },
             }},
             "say": {"type": ["string", "null"]},
@@ -237,12 +244,12 @@ fn act_schema() -> Value {
         "type": "object",
         "required": ["action"],
         "properties": {
-            "action": {"enum": ACTIONS},
+            "action": {"enum": STEP_ACTION_NAMES},
             "tool": {"type": "string"},
             "arguments": {"type": "object"},
             "outcome": {"type": "string"},
             "result": {},
-            "refs": references(),
+            "refs": reference_list_schema(),
             "note_for_next_step": {"type": ["string", "null"]},
             "drafts": {"type": "array", "items": {"type": "object"}},
             "question": {"type": "string"},

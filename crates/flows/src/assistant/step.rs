@@ -2,31 +2,38 @@
 //! `step_complete` moves the plan on. Nothing here is endless: tool calls, retrievals, repairs and empty reads are counted.
 
 use segue_core::event::{CallAnswered, CallOpened};
-use segue_core::flow::Step;
+use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, Action, Completed, Written, cut};
-use super::desk::{Desk, act_go, act_repair, act_result, agent};
-use super::facts::{End, Fact, PlannedStep, StepEnd, StepKind};
-use super::registry::{Action as Deed, Detail, Draft};
-use super::spec::ACT;
-use super::state::{Running, StepState};
-use super::tools::{Operation, Purpose, RECORDS, REMOTE, Told, Wanted, wanted};
+use super::answer::{self, ModelDraft, StepAction, StepCompletion, truncate_chars};
+use super::assistant_context::{AssistantContext, continue_act_call, repair_act_call, start_act_call, step_agent_name};
+use super::facts::{Fact, PlannedStep, StepEnd, StepEndStatus, StepKind};
+use super::registry::{DetailLevel, EntityAction as Deed, RecordDraft};
+use super::spec::ACT_ROLE;
+use super::state::{StepState, TurnProgress};
+use super::tools::{
+    DomainOperation, DomainToolRequest, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose, TranslatedToolCall, translate_tool_call,
+};
 use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
 
 /// The step that a call of Act is for.
-pub(super) fn number(call: &CallOpened) -> Option<u32> {
-    (call.role == *ACT).then(|| call.note.get("step")?.as_u64()).flatten().and_then(|step| u32::try_from(step).ok())
+pub(super) fn call_step_number(call: &CallOpened) -> Option<u32> {
+    (call.role == *ACT_ROLE)
+        .then(|| call.metadata.get("step")?.as_u64())
+        .flatten()
+        .and_then(|step| u32::try_from(step).ok())
 }
 
 /// Begins a step: what it works with is loaded first, if it is not at hand.
-pub(super) fn begin(desk: &Desk<'_>, step: u32) -> Vec<Step> {
-    let Some(planned) = desk.running().and_then(|running| running.planned(step)) else { return Vec::new() };
-    let entities = &desk.memory().entities;
+pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowStep> {
+    let Some(planned) = context.current_turn().and_then(|running| running.planned_step(step)) else {
+        return Vec::new();
+    };
+    let entities = &context.state().entities;
     let is_missing = |reference: &&String| {
-        entities
-            .get(reference)
-            .is_some_and(|entity| entity.is_saved() && entity.detail != Detail::Full && entity.last != Deed::Deleted)
+        entities.get(reference).is_some_and(|entity| {
+            entity.is_saved() && entity.detail != DetailLevel::Full && entity.last_action != Deed::Deleted
+        })
     };
     let missing = planned.refs.iter().filter(is_missing).filter_map(|reference| {
         let entity = entities.get(reference)?;
@@ -34,196 +41,242 @@ pub(super) fn begin(desk: &Desk<'_>, step: u32) -> Vec<Step> {
     });
     let missing: Vec<Value> = missing.collect();
     // A server has no such thing as a record by its id; a read step reads for itself.
-    if missing.is_empty() || planned.kind == StepKind::Read || desk.domain.server.is_some() {
-        return vec![act_go(step)];
+    if missing.is_empty() || planned.kind == StepKind::Read || context.domain.server.is_some() {
+        return vec![start_act_call(step)];
     }
-    let told = Told {
-        domain: desk.domain.name.clone(),
-        op: Operation::Get,
-        purpose: Purpose::Load,
-        turn: desk.memory().turn(),
+    let told = DomainToolRequest {
+        domain: context.domain.name.clone(),
+        operation: DomainOperation::Get,
+        purpose: ToolRunPurpose::LoadRecords,
+        turn: context.state().current_turn_number(),
         step: Some(step),
-        step_type: Some(planned.kind),
-        rest: object(json!({"items": missing})),
+        step_kind: Some(planned.kind),
+        parameters: into_json_object(json!({"items": missing})),
     };
-    vec![run(&told, step)]
+    vec![run_domain_tool(&told, step)]
 }
 
-pub(super) fn object(value: Value) -> Map<String, Value> {
+pub(super) fn into_json_object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),
     }
 }
 
-fn run(told: &Told, step: u32) -> Step {
-    let tool = if told.op == Operation::Call { REMOTE } else { RECORDS };
-    Step::RunTool { tool: tool.into(), arguments: told.arguments(), agent: Some(agent(step)) }
+fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
+    let tool = if request.operation == DomainOperation::CallTool { MCP_TOOL } else { RECORDS_TOOL };
+    FlowStep::RunTool { tool: tool.into(), arguments: request.to_arguments(), agent: Some(step_agent_name(step)) }
 }
 
 /// A step and how it stands.
-pub(super) struct Stand<'a> {
-    desk: &'a Desk<'a>,
-    running: &'a Running,
+pub(super) struct StepInProgress<'a> {
+    context: &'a AssistantContext<'a>,
+    running: &'a TurnProgress,
     planned: &'a PlannedStep,
     pub state: &'a StepState,
 }
 
-impl<'a> Stand<'a> {
+impl<'a> StepInProgress<'a> {
     /// A step that is under way.
-    pub fn of(desk: &'a Desk<'a>, step: u32) -> Option<Self> {
-        let running = desk.running()?;
-        let (planned, state) = (running.planned(step)?, running.steps.get(&step)?);
-        state.end.is_none().then_some(Self { desk, running, planned, state })
+    pub fn find(context: &'a AssistantContext<'a>, step: u32) -> Option<Self> {
+        let running = context.current_turn()?;
+        let (planned, state) = (running.planned_step(step)?, running.steps.get(&step)?);
+        state.end.is_none().then_some(Self { context, running, planned, state })
     }
 
-    pub fn end(&self, end: End, outcome: String) -> StepEnd {
+    pub fn build_step_end(&self, end: StepEndStatus, outcome: String) -> StepEnd {
         StepEnd {
             turn: self.running.turn,
             step: self.planned.step,
-            end,
-            outcome: cut(&outcome, OUTCOME_CHARS_MAX),
+            status: end,
+            outcome: truncate_chars(&outcome, OUTCOME_CHARS_MAX),
             refs: Vec::new(),
             note: None,
             drafts: Vec::new(),
             question: None,
-            partial: None,
-            next: None,
+            partial_result: None,
+            suggested_next: None,
             answer: None,
         }
     }
 
-    pub fn failed(&self, why: String) -> Vec<Step> {
-        vec![ended(self.end(End::Failed, why))]
+    pub fn fail_step(&self, why: String) -> Vec<FlowStep> {
+        vec![record_step_end(self.build_step_end(StepEndStatus::Failed, why))]
     }
 
     /// What could not be used is asked for once more; then the step has failed.
-    fn broken(&self, call: &CallOpened, complaints: &[String]) -> Vec<Step> {
+    fn repair_or_fail(&self, call: &CallOpened, complaints: &[String]) -> Vec<FlowStep> {
         let step = self.planned.step;
         if self.state.repairs >= NODE_REPAIRS_MAX {
-            return self.failed(format!("what came back could not be used: {}", complaints.join("; ")));
+            return self.fail_step(format!("what came back could not be used: {}", complaints.join("; ")));
         }
         let complaints = complaints.to_vec();
-        let again = act_repair(step, &complaints);
-        let broken = Fact::Broken { node: ACT.to_owned(), call: call.call, step: Some(step), complaints };
-        vec![broken.note(), again]
+        let again = repair_act_call(step, &complaints);
+        let broken = Fact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
+        vec![broken.into_step(), again]
     }
 }
 
-pub(super) fn ended(end: StepEnd) -> Step {
-    Fact::StepEnded(Box::new(end)).note()
+pub(super) fn record_step_end(end: StepEnd) -> FlowStep {
+    Fact::StepEnded(Box::new(end)).into_step()
 }
 
 /// Act answered.
-pub(super) fn answered(desk: &Desk<'_>, call: &CallOpened, answered: &CallAnswered, text: &str) -> Vec<Step> {
-    let Some(stand) = number(call).and_then(|step| Stand::of(desk, step)) else { return Vec::new() };
-    let read = answer::action(text, desk.domain, &desk.memory().entities, stand.planned);
+pub(super) fn handle_act_answer(
+    context: &AssistantContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+    text: &str,
+) -> Vec<FlowStep> {
+    let Some(stand) = call_step_number(call).and_then(|step| StepInProgress::find(context, step)) else {
+        return Vec::new();
+    };
+    let read = answer::parse_act_answer(text, context.domain, &context.state().entities, stand.planned);
     let may_repair = stand.state.repairs < NODE_REPAIRS_MAX;
     match read.value {
-        Some(action) if read.complaints.is_empty() => act(&stand, call, answered, action),
+        Some(action) if read.complaints.is_empty() => apply_step_action(&stand, call, answered, action),
         // A question is worth asking even if it comes without what led to it.
-        Some(Action::AskUser { question, partial }) if !may_repair => {
-            let partial = partial.or_else(|| Some(so_far(stand.running)));
-            act(&stand, call, answered, Action::AskUser { question, partial })
+        Some(StepAction::AskUser { question, partial_result: partial }) if !may_repair => {
+            let partial = partial.or_else(|| Some(collect_outcomes(stand.running)));
+            apply_step_action(&stand, call, answered, StepAction::AskUser { question, partial_result: partial })
         }
         // Names that are unknown are left out; what was written and does not fit is not.
-        Some(Action::StepComplete(done))
+        Some(StepAction::StepComplete(done))
             if !may_repair && read.complaints.iter().all(|why| why.starts_with("`refs`")) =>
         {
-            act(&stand, call, answered, Action::StepComplete(done))
+            apply_step_action(&stand, call, answered, StepAction::StepComplete(done))
         }
-        _ => stand.broken(call, &read.complaints),
+        _ => stand.repair_or_fail(call, &read.complaints),
     }
 }
 
 /// What the steps of a turn have found out.
-fn so_far(running: &Running) -> Value {
+fn collect_outcomes(running: &TurnProgress) -> Value {
     let ends = running.steps.values().filter_map(|state| state.end.as_ref());
     json!({"so_far": ends.map(|end| end.outcome.clone()).collect::<Vec<_>>()})
 }
 
-fn act(stand: &Stand<'_>, call: &CallOpened, answered: &CallAnswered, action: Action) -> Vec<Step> {
+fn apply_step_action(
+    progress: &StepInProgress<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+    action: StepAction,
+) -> Vec<FlowStep> {
     match action {
-        Action::ToolCall { tool, arguments } => tool_call(stand, call, &tool, &arguments),
-        Action::StepComplete(done) => complete(stand, call, answered, done),
-        Action::AskUser { question, partial } => {
+        StepAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
+        StepAction::StepComplete(done) => complete_step(progress, call, answered, done),
+        StepAction::AskUser { question, partial_result: partial } => {
             let outcome = format!("asked: {question}");
-            let end = StepEnd { question: Some(question), partial, ..stand.end(End::Asked, outcome) };
-            vec![ended(end)]
+            let end = StepEnd {
+                question: Some(question),
+                partial_result: partial,
+                ..progress.build_step_end(StepEndStatus::AwaitingUser, outcome)
+            };
+            vec![record_step_end(end)]
         }
-        Action::RetrieveStep { turn, step } => retrieve(stand, call, turn, step),
-        Action::Blocked { reason, next } => vec![ended(StepEnd { next, ..stand.end(End::Blocked, reason) })],
-        Action::Fail { reason } => stand.failed(reason),
+        StepAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
+        StepAction::Blocked { reason, suggested_next: next } => vec![record_step_end(StepEnd {
+            suggested_next: next,
+            ..progress.build_step_end(StepEndStatus::Blocked, reason)
+        })],
+        StepAction::Fail { reason } => progress.fail_step(reason),
     }
 }
 
-fn tool_call(stand: &Stand<'_>, call: &CallOpened, tool: &str, arguments: &Map<String, Value>) -> Vec<Step> {
-    if stand.state.tool_calls >= STEP_TOOL_CALLS_MAX {
+fn run_tool_call(
+    progress: &StepInProgress<'_>,
+    call: &CallOpened,
+    tool: &str,
+    arguments: &Map<String, Value>,
+) -> Vec<FlowStep> {
+    if progress.state.tool_calls >= STEP_TOOL_CALLS_MAX {
         let why =
             format!("a step has {STEP_TOOL_CALLS_MAX} tool calls, and they are used up; answer with another action");
-        return stand.broken(call, &[why]);
+        return progress.repair_or_fail(call, &[why]);
     }
-    let step = (stand.running.turn, stand.planned);
-    match wanted(stand.desk.domain, stand.desk.memory(), step, tool, arguments) {
-        Ok(Wanted::Run(told)) => vec![run(&told, stand.planned.step)],
-        Ok(Wanted::AtHand(refs)) => {
-            let go_on = act_result(stand.planned.step, json!({"at_hand": refs}));
-            vec![Fact::AtHand { step: stand.planned.step, refs }.note(), go_on]
+    let step = (progress.running.turn, progress.planned);
+    match translate_tool_call(progress.context.domain, progress.context.state(), step, tool, arguments) {
+        Ok(TranslatedToolCall::Run(told)) => vec![run_domain_tool(&told, progress.planned.step)],
+        Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
+            let go_on = continue_act_call(progress.planned.step, json!({"at_hand": refs}));
+            vec![Fact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), go_on]
         }
-        Err(complaints) => stand.broken(call, &complaints),
+        Err(complaints) => progress.repair_or_fail(call, &complaints),
     }
 }
 
-fn complete(stand: &Stand<'_>, call: &CallOpened, answered: &CallAnswered, done: Completed) -> Vec<Step> {
-    if stand.planned.kind == StepKind::Write && stand.state.wrote == 0 {
+fn complete_step(
+    progress: &StepInProgress<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+    done: StepCompletion,
+) -> Vec<FlowStep> {
+    if progress.planned.kind == StepKind::Write && progress.state.write_count == 0 {
         let why = "nothing was written in this step; call the tool that does it, or answer `blocked` or `fail`";
-        return stand.broken(call, &[why.to_owned()]);
+        return progress.repair_or_fail(call, &[why.to_owned()]);
     }
-    let drafts = minted(stand, done.drafts);
+    let drafts = assign_draft_references(progress, done.drafts);
     let mut refs = done.refs;
     refs.extend(drafts.iter().map(|draft| draft.reference.clone()));
-    let end =
-        StepEnd { refs, note: done.note, drafts, answer: Some(answered.text), ..stand.end(End::Done, done.outcome) };
-    vec![ended(end)]
+    let end = StepEnd {
+        refs,
+        note: done.note,
+        drafts,
+        answer: Some(answered.text),
+        ..progress.build_step_end(StepEndStatus::Done, done.outcome)
+    };
+    vec![record_step_end(end)]
 }
 
 /// Drafts get their references here and nowhere else.
-fn minted(stand: &Stand<'_>, written: Vec<Written>) -> Vec<Draft> {
-    let entities = &stand.desk.memory().entities;
-    let mut drafts: Vec<Draft> = Vec::new();
-    for Written { replaces, kind, content } in written {
-        let reference = replaces.unwrap_or_else(|| entities.next_draft(&kind, &drafts));
-        let label = stand.desk.domain.find(&kind).and_then(|declared| content.get(&declared.label)?.as_str());
+fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ModelDraft>) -> Vec<RecordDraft> {
+    let entities = &progress.context.state().entities;
+    let mut drafts: Vec<RecordDraft> = Vec::new();
+    for ModelDraft { replaces, kind, content } in model_drafts {
+        let reference = replaces.unwrap_or_else(|| entities.next_draft_reference(&kind, &drafts));
+        let label =
+            progress.context.domain.find_type(&kind).and_then(|declared| content.get(&declared.label)?.as_str());
         let label = label.map(|label| entities.get(label).map_or(label, |linked| linked.label.as_str()));
         let label = label.unwrap_or(&kind).to_owned();
-        drafts.push(Draft { reference, label, kind, content });
+        drafts.push(RecordDraft { reference, label, kind, content });
     }
     drafts
 }
 
-fn retrieve(stand: &Stand<'_>, call: &CallOpened, turn: Option<u32>, step: u32) -> Vec<Step> {
-    if stand.state.retrievals >= STEP_RETRIEVALS_MAX {
-        return stand.broken(call, &[format!("a step fetches at most {STEP_RETRIEVALS_MAX} earlier results")]);
+fn retrieve_step_result(
+    progress: &StepInProgress<'_>,
+    call: &CallOpened,
+    turn: Option<u32>,
+    step: u32,
+) -> Vec<FlowStep> {
+    if progress.state.retrievals >= STEP_RETRIEVALS_MAX {
+        return progress
+            .repair_or_fail(call, &[format!("a step fetches at most {STEP_RETRIEVALS_MAX} earlier results")]);
     }
-    let now = stand.running.turn;
+    let now = progress.running.turn;
     let own =
-        stand.running.steps.iter().filter_map(|(number, state)| Some((now, *number, state.end.as_ref()?.answer?)));
-    let past = stand.desk.memory().results.iter().map(|result| (result.turn, result.step, result.answer));
+        progress.running.steps.iter().filter_map(|(number, state)| Some((now, *number, state.end.as_ref()?.answer?)));
+    let past = progress.context.state().step_results.iter().map(|result| (result.turn, result.step, result.answer));
     let all: Vec<_> = past.chain(own).collect();
     let wanted = turn.unwrap_or(now);
     let Some((of_turn, of_step, text)) = all.iter().find(|(turn, number, _)| (*turn, *number) == (wanted, step)) else {
         let known: Vec<String> = all.iter().map(|(turn, step, _)| format!("step {step} of turn {turn}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return stand
-            .broken(call, &[format!("there is no result of step {step} of turn {wanted}; there are: {known}")]);
+        return progress.repair_or_fail(
+            call,
+            &[format!("there is no result of step {step} of turn {wanted}; there are: {known}")],
+        );
     };
-    let fact = Fact::Retrieved { step: stand.planned.step, of_turn: *of_turn, of_step: *of_step };
-    let go_on = act_result(stand.planned.step, json!({"retrieved": {"turn": of_turn, "step": of_step}, "text": text}));
-    vec![fact.note(), go_on]
+    let fact = Fact::StepResultRetrieved { step: progress.planned.step, source_turn: *of_turn, source_step: *of_step };
+    let go_on = continue_act_call(
+        progress.planned.step,
+        json!({"retrieved": {"turn": of_turn, "step": of_step}, "text": text}),
+    );
+    vec![fact.into_step(), go_on]
 }
 
 /// Act did not answer.
-pub(super) fn missed(desk: &Desk<'_>, call: &CallOpened, why: &str) -> Vec<Step> {
-    let stand = number(call).and_then(|step| Stand::of(desk, step));
-    stand.map(|stand| stand.failed(format!("no answer came: {why}"))).unwrap_or_default()
+pub(super) fn handle_act_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+    let stand = call_step_number(call).and_then(|step| StepInProgress::find(context, step));
+    stand.map(|stand| stand.fail_step(format!("no answer came: {why}"))).unwrap_or_default()
 }

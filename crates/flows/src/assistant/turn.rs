@@ -1,165 +1,189 @@
 //! How a turn goes on: Understand, Think, the steps in their groups, Reply, Summarize. What cannot be used is asked for once
 //! more; after that the turn goes on with what there is, and the user is told what was and was not done.
 
-use segue_core::event::{CallAnswered, CallOpened, Outcome, Said};
-use segue_core::flow::{Speech, Step};
+use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnResult};
+use segue_core::flow::{FlowStep, ReplyText};
 use serde_json::json;
 
 use super::answer;
-use super::context::{Happened, happened};
-use super::desk::{Desk, go, reply};
-use super::facts::{Decision, Fact, How, Layer, Pending, PendingKind, Summarized, Understood};
+use super::assistant_context::{AssistantContext, call_node, call_reply_node};
+use super::facts::{
+    AnswerQuality, Fact, MemoryLayer, MessageUnderstanding, PendingInputKind, PendingUserInput, ThinkDecision,
+    TurnSummarized,
+};
+use super::prompt_context::{TurnExecution, build_turn_execution};
 use super::reasoning::{CurationSummary, StepSummary, TurnSummary};
-use super::runs::{self, Awaited};
-use super::spec::{ACT, ASK_CONVERSATION, ASK_REASONING, REPLY, SUMMARIZE, THINK, UNDERSTAND};
-use super::state::{Next, Running};
+use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
+use super::state::{NextTurnAction, TurnProgress};
 use super::step;
+use super::tool_runs::{self, ToolListWait};
 use crate::limits::REMARK_CHARS_MAX;
-use crate::template::fill;
+use crate::template::fill_template;
 
 /// A turn began. What tools a server has is asked of it in every turn, since that can change; only the first waits for it.
-pub(super) fn began(desk: &Desk<'_>) -> Vec<Step> {
-    match (&desk.domain.server, desk.memory().tools.is_empty()) {
-        (None, _) => vec![go(UNDERSTAND)],
-        (Some(_), true) => vec![runs::describe(desk, Awaited::Yes)],
-        (Some(_), false) => vec![runs::describe(desk, Awaited::No), go(UNDERSTAND)],
+pub(super) fn handle_turn_started(context: &AssistantContext<'_>) -> Vec<FlowStep> {
+    match (&context.domain.server, context.state().server_tools.is_empty()) {
+        (None, _) => vec![call_node(UNDERSTAND_ROLE)],
+        (Some(_), true) => vec![tool_runs::list_server_tools(context, ToolListWait::BlockTurn)],
+        (Some(_), false) => {
+            vec![tool_runs::list_server_tools(context, ToolListWait::Background), call_node(UNDERSTAND_ROLE)]
+        }
     }
 }
 
 /// Without a domain nothing can be done.
-pub(super) fn no_domain(why: &str) -> Vec<Step> {
-    let text = fill(include_str!("../../prompts/assistant/shared/no_domain.md"), &json!({"why": why}));
+pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
+    let text = fill_template(include_str!("../../prompts/assistant/shared/no_domain.md"), &json!({"why": why}));
     let reason = why.to_owned();
-    vec![Step::Say { text: Speech::New(text), by: None, call: None }, Step::EndTurn(Outcome::Failed { reason })]
+    vec![
+        FlowStep::Reply { text: ReplyText::New(text), role: None, call: None },
+        FlowStep::EndTurn(TurnResult::Failed { reason }),
+    ]
 }
 
 /// A node answered.
-pub(super) fn answered(desk: &Desk<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<Step> {
-    if !desk.is_current() {
+pub(super) fn handle_node_answer(
+    context: &AssistantContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
+    if !context.is_about_current_turn() {
         return Vec::new();
     }
-    let text = desk.view.text(answered.text);
+    let text = context.view.read_text(answered.text);
     match call.role.as_str() {
-        UNDERSTAND => understood(desk, call, &text),
-        THINK => thought(desk, call, &text),
-        ACT => step::answered(desk, call, answered, &text),
-        REPLY if text.trim().is_empty() => {
+        UNDERSTAND_ROLE => handle_understand_answer(context, call, &text),
+        THINK_ROLE => handle_think_answer(context, call, &text),
+        ACT_ROLE => step::handle_act_answer(context, call, answered, &text),
+        REPLY_ROLE if text.trim().is_empty() => {
             let complaints = ["the answer was empty".to_owned()];
-            desk.ask_again(call, &complaints).unwrap_or_else(|| vec![account(desk)])
+            context.request_repair(call, &complaints).unwrap_or_else(|| vec![compose_fallback_reply(context)])
         }
-        REPLY => {
-            vec![Step::Say { text: Speech::Stored(answered.text), by: Some(REPLY.into()), call: Some(call.call) }]
+        REPLY_ROLE => {
+            vec![FlowStep::Reply {
+                text: ReplyText::Stored(answered.text),
+                role: Some(REPLY_ROLE.into()),
+                call: Some(call.call),
+            }]
         }
-        SUMMARIZE => folded(desk, call, answered, &text),
+        SUMMARIZE_ROLE => handle_compaction_answer(context, call, answered, &text),
         _ => Vec::new(),
     }
 }
 
 /// A node did not answer and will not be asked again.
-pub(super) fn missed(desk: &Desk<'_>, call: &CallOpened, why: &str) -> Vec<Step> {
-    if !desk.is_current() {
+pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+    if !context.is_about_current_turn() {
         return Vec::new();
     }
     match call.role.as_str() {
-        ACT => step::missed(desk, call, why),
-        REPLY => vec![account(desk)],
-        SUMMARIZE => not_folded(desk, call, why),
-        _ => vec![Step::EndTurn(Outcome::Failed { reason: why.to_owned() })],
+        ACT_ROLE => step::handle_act_failure(context, call, why),
+        REPLY_ROLE => vec![compose_fallback_reply(context)],
+        SUMMARIZE_ROLE => record_compaction_failure(context, call, why),
+        _ => vec![FlowStep::EndTurn(TurnResult::Failed { reason: why.to_owned() })],
     }
 }
 
-fn understood(desk: &Desk<'_>, call: &CallOpened, text: &str) -> Vec<Step> {
-    let Some(running) = desk.running() else { return Vec::new() };
-    let read = answer::understood(text, &desk.memory().entities, running.turn);
+fn handle_understand_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
+    let Some(running) = context.current_turn() else { return Vec::new() };
+    let read = answer::parse_understand_answer(text, &context.state().entities, running.turn);
     if !read.complaints.is_empty()
-        && let Some(again) = desk.ask_again(call, &read.complaints)
+        && let Some(again) = context.request_repair(call, &read.complaints)
     {
         return again;
     }
-    let how = how(desk.repairs(UNDERSTAND), &read.complaints);
-    let value = read.value.unwrap_or_else(|| Understood { turn: running.turn, ..Understood::default() });
-    vec![Fact::Understood(Understood { how, complaints: read.complaints, ..value }).note(), go(THINK)]
+    let how = classify_answer_quality(context.repair_count(UNDERSTAND_ROLE), &read.complaints);
+    let value =
+        read.value.unwrap_or_else(|| MessageUnderstanding { turn: running.turn, ..MessageUnderstanding::default() });
+    vec![
+        Fact::MessageUnderstood(MessageUnderstanding { quality: how, complaints: read.complaints, ..value })
+            .into_step(),
+        call_node(THINK_ROLE),
+    ]
 }
 
-fn thought(desk: &Desk<'_>, call: &CallOpened, text: &str) -> Vec<Step> {
-    let Some(running) = desk.running() else { return Vec::new() };
-    let read = answer::planned(text, desk.domain, &desk.memory().entities, running.turn);
+fn handle_think_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
+    let Some(running) = context.current_turn() else { return Vec::new() };
+    let read = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
     if !read.complaints.is_empty()
-        && let Some(again) = desk.ask_again(call, &read.complaints)
+        && let Some(again) = context.request_repair(call, &read.complaints)
     {
         return again;
     }
-    let how = how(desk.repairs(THINK), &read.complaints);
+    let how = classify_answer_quality(context.repair_count(THINK_ROLE), &read.complaints);
     match read.value {
         Some(mut plan) => {
-            plan.how = how;
-            vec![Fact::Planned(plan).note()]
+            plan.quality = how;
+            vec![Fact::Planned(plan).into_step()]
         }
-        None => vec![Fact::NotPlanned { why: read.complaints.join("; ") }.note()],
+        None => vec![Fact::PlanFailed { why: read.complaints.join("; ") }.into_step()],
     }
 }
 
-fn how(repairs: u32, complaints: &[String]) -> How {
+fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerQuality {
     match (repairs, complaints.is_empty()) {
-        (0, true) => How::Given,
-        (_, true) => How::Repaired,
-        (_, false) => How::Salvaged,
+        (0, true) => AnswerQuality::FirstAttempt,
+        (_, true) => AnswerQuality::Repaired,
+        (_, false) => AnswerQuality::Salvaged,
     }
 }
 
 /// Goes on with the plan, or to the reply.
-pub(super) fn go_on(desk: &Desk<'_>) -> Vec<Step> {
-    let Some(running) = desk.running() else { return Vec::new() };
-    match running.next() {
-        Next::Begin(steps) => steps.into_iter().flat_map(|number| step::begin(desk, number)).collect(),
-        Next::Wait => Vec::new(),
-        Next::Reply => vec![reply()],
+pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
+    let Some(running) = context.current_turn() else { return Vec::new() };
+    match running.next_action() {
+        NextTurnAction::StartSteps(steps) => {
+            steps.into_iter().flat_map(|number| step::start_step(context, number)).collect()
+        }
+        NextTurnAction::Wait => Vec::new(),
+        NextTurnAction::Reply => vec![call_reply_node()],
     }
 }
 
 /// Something was said to the user: the turn is summarised.
-pub(super) fn said(desk: &Desk<'_>, said: &Said) -> Vec<Step> {
-    let Some(running) = desk.running().filter(|running| said.turn.is_some_and(|turn| turn.0 == running.turn)) else {
+pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, said: &ReplySent) -> Vec<FlowStep> {
+    let Some(running) = context.current_turn().filter(|running| said.turn.is_some_and(|turn| turn.0 == running.turn))
+    else {
         return Vec::new();
     };
-    vec![summarized(desk, running, None)]
+    vec![record_turn_summarized(context, running, None)]
 }
 
 /// A turn ended before it was summarised.
-pub(super) fn ended(desk: &Desk<'_>, outcome: &Outcome) -> Vec<Step> {
-    let Some(running) = &desk.memory().running else { return Vec::new() };
+pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnResult) -> Vec<FlowStep> {
+    let Some(running) = &context.state().current_turn else { return Vec::new() };
     let why = match outcome {
-        Outcome::Done => None,
-        Outcome::Failed { reason } => Some(reason.clone()),
-        Outcome::Cancelled => Some("it was stopped by hand".to_owned()),
-        Outcome::Interrupted => Some("another message took its place".to_owned()),
+        TurnResult::Done => None,
+        TurnResult::Failed { reason } => Some(reason.clone()),
+        TurnResult::Cancelled => Some("it was stopped by hand".to_owned()),
+        TurnResult::Interrupted => Some("another message took its place".to_owned()),
     };
-    vec![summarized(desk, running, why)]
+    vec![record_turn_summarized(context, running, why)]
 }
 
 /// What Summarize writes down of a turn: by rule, so that it is there whatever models do.
-fn summarized(desk: &Desk<'_>, running: &Running, why: Option<String>) -> Step {
-    let summary = desk.settings.turn_narratives.then(|| summary(desk, running, why));
-    Fact::Summarized(Box::new(Summarized {
+fn record_turn_summarized(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> FlowStep {
+    let summary = context.settings.turn_narratives.then(|| build_turn_summary(context, running, why));
+    Fact::TurnSummarized(Box::new(TurnSummarized {
         turn: running.turn,
-        said: running.said.clone(),
+        messages: running.messages.clone(),
         reply: running.reply,
-        pending: pending(running),
+        pending: find_pending_input(running),
         summary,
     }))
-    .note()
+    .into_step()
 }
 
-fn summary(desk: &Desk<'_>, running: &Running, why: Option<String>) -> TurnSummary {
+fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> TurnSummary {
     let plan = running.plan.as_ref();
-    let understood = running.understood.clone().unwrap_or_default();
+    let understood = running.understanding.clone().unwrap_or_default();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
         let end = running.steps.get(&planned.step).and_then(|state| state.end.as_ref());
         StepSummary {
             step: planned.step,
             kind: planned.kind,
             subdomain: planned.subdomain.clone(),
-            end: end.map(|end| end.end),
+            status: end.map(|end| end.status),
             outcome: end.map(|end| end.outcome.clone()).unwrap_or_default(),
             refs: end
                 .map(|end| end.refs.clone())
@@ -168,15 +192,16 @@ fn summary(desk: &Desk<'_>, running: &Running, why: Option<String>) -> TurnSumma
             note: end.and_then(|end| end.note.clone()),
         }
     });
-    let reasons = understood.retain.iter().chain(&understood.demote).filter(|one| !one.reason.is_empty());
+    let reasons = understood.retained.iter().chain(&understood.demoted).filter(|one| !one.reason.is_empty());
     let curation = CurationSummary {
-        retained: understood.retain.iter().map(|kept| kept.reference.clone()).collect(),
-        demoted: understood.demote.iter().map(|aside| aside.reference.clone()).collect(),
+        retained: understood.retained.iter().map(|kept| kept.reference.clone()).collect(),
+        demoted: understood.demoted.iter().map(|aside| aside.reference.clone()).collect(),
         reasons: reasons.map(|one| format!("{}: {}", one.reference, one.reason)).collect(),
     };
     let said = || {
-        let said: Vec<String> = running.said.iter().map(|(_, text)| desk.view.text(*text).to_string()).collect();
-        answer::cut(&said.join(" ").split_whitespace().collect::<Vec<_>>().join(" "), REMARK_CHARS_MAX)
+        let said: Vec<String> =
+            running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
+        answer::truncate_chars(&said.join(" ").split_whitespace().collect::<Vec<_>>().join(" "), REMARK_CHARS_MAX)
     };
     TurnSummary {
         turn: running.turn,
@@ -184,102 +209,120 @@ fn summary(desk: &Desk<'_>, running: &Running, why: Option<String>) -> TurnSumma
         goal: plan.map(|plan| plan.goal.clone()).unwrap_or_default(),
         steps: steps.collect(),
         curation,
-        phase: running.phase(&desk.memory().entities),
-        expressed: if understood.expressed.is_empty() { said() } else { understood.expressed },
-        blocked_reason: running.blocked().or(why),
+        phase: running.phase(&context.state().entities),
+        intent: if understood.intent.is_empty() { said() } else { understood.intent },
+        blocked_reason: running.blocked_reason().or(why),
     }
 }
 
 /// What waits for the user's answer after a turn.
-fn pending(running: &Running) -> Option<Pending> {
+fn find_pending_input(running: &TurnProgress) -> Option<PendingUserInput> {
     let turn = running.turn;
     let asked = running.steps.values().filter_map(|state| state.end.as_ref()).find(|end| end.question.is_some());
     if let Some(end) = asked {
         let text = end.question.clone().unwrap_or_default();
-        return Some(Pending { turn, what: PendingKind::Question, text, partial: end.partial.clone() });
+        return Some(PendingUserInput {
+            turn,
+            kind: PendingInputKind::Question,
+            text,
+            partial_result: end.partial_result.clone(),
+        });
     }
     let plan = running.plan.as_ref()?;
     let what = match plan.decision {
-        Decision::PlanDirect => return None,
-        Decision::Propose => PendingKind::Proposal,
-        Decision::Clarify => PendingKind::Question,
+        ThinkDecision::PlanDirect => return None,
+        ThinkDecision::Propose => PendingInputKind::Proposal,
+        ThinkDecision::Clarify => PendingInputKind::Question,
     };
-    Some(Pending { turn, what, text: plan.say.clone()?, partial: None })
+    Some(PendingUserInput { turn, kind: what, text: plan.message_to_user.clone()?, partial_result: None })
 }
 
 /// What happened, in the flow's own words: where nobody else can say it.
-fn account(desk: &Desk<'_>) -> Step {
-    let running = desk.running().cloned().unwrap_or_default();
-    let Happened { not_planned, say, steps, wrote, .. } = happened(desk.view, desk.domain, &running);
+fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
+    let running = context.current_turn().cloned().unwrap_or_default();
+    let TurnExecution { plan_failure: not_planned, message_to_user: say, steps, write_summaries: wrote, .. } =
+        build_turn_execution(context.view, context.domain, &running);
     let question = say.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
-    let told = |step: &super::context::StepShown| match step.outcome() {
+    let told = |step: &super::prompt_context::StepExecution| match step.outcome() {
         "" => step.description().to_owned(),
         outcome => format!("{}: {outcome}", step.description()),
     };
     let outcomes: Vec<String> = steps.iter().filter(|step| step.is_done).map(told).collect();
     let not_done: Vec<String> = steps.iter().filter(|step| !step.is_done).map(told).chain(not_planned).collect();
     let arguments = json!({"question": question, "wrote": wrote, "outcomes": outcomes, "not_done": not_done});
-    let text = fill(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    Step::Say { text: Speech::New(text), by: None, call: None }
+    let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
+    FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
 }
 
 /// What was done although its turn was stopped.
-pub(super) fn told_late(wrote: &serde_json::Value) -> Step {
-    let arguments = json!({"question": null, "wrote": wrote, "outcomes": [], "not_done": []});
-    let text = fill(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
-    Step::Say { text: Speech::New(text), by: None, call: None }
+pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowStep {
+    let arguments = json!({"question": null, "wrote": write_summaries, "outcomes": [], "not_done": []});
+    let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
+    FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
 }
 
 /// A turn was summarised: what is older is folded, and then the turn is over.
-pub(super) fn fold(desk: &Desk<'_>, summarized: &Summarized) -> Vec<Step> {
-    let turn = desk.view.session.turn.as_ref().map(|turn| turn.id.0);
+pub(super) fn start_compaction_or_end_turn(
+    context: &AssistantContext<'_>,
+    summarized: &TurnSummarized,
+) -> Vec<FlowStep> {
+    let turn = context.view.session.current_turn.as_ref().map(|turn| turn.id.0);
     if turn != Some(summarized.turn) {
         return Vec::new();
     }
-    let memory = desk.memory();
+    let memory = context.state();
     let mut steps = Vec::new();
-    if desk.settings.turn_narratives && !memory.reasoning.aged.is_empty() {
-        steps.push(Step::Call(segue_core::event::CallWish::new(SUMMARIZE, ASK_REASONING)));
+    if context.settings.turn_narratives && !memory.reasoning.uncompacted.is_empty() {
+        steps.push(FlowStep::Call(segue_core::event::CallRequest::new(SUMMARIZE_ROLE, ASK_REASONING)));
     }
-    if !memory.conversation.aged.is_empty() {
-        steps.push(Step::Call(segue_core::event::CallWish::new(SUMMARIZE, ASK_CONVERSATION)));
+    if !memory.conversation.uncompacted.is_empty() {
+        steps.push(FlowStep::Call(segue_core::event::CallRequest::new(SUMMARIZE_ROLE, ASK_CONVERSATION)));
     }
     if steps.is_empty() {
-        steps.push(Step::EndTurn(Outcome::Done));
+        steps.push(FlowStep::EndTurn(TurnResult::Done));
     }
     steps
 }
 
-fn folded(desk: &Desk<'_>, call: &CallOpened, answered: &CallAnswered, text: &str) -> Vec<Step> {
+fn handle_compaction_answer(
+    context: &AssistantContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+    text: &str,
+) -> Vec<FlowStep> {
     if text.trim().is_empty() {
-        return not_folded(desk, call, "the answer was empty");
+        return record_compaction_failure(context, call, "the answer was empty");
     }
-    let memory = desk.memory();
-    let fact = match layer(call) {
-        Layer::Reasoning => {
-            let through = memory.reasoning.aged.back().map(|summary| summary.turn);
-            through.map(|through| Fact::ReasoningFolded { through, text: answered.text })
+    let memory = context.state();
+    let fact = match summarize_call_layer(call) {
+        MemoryLayer::Reasoning => {
+            let through = memory.reasoning.uncompacted.back().map(|summary| summary.turn);
+            through.map(|through| Fact::ReasoningCompacted { through_turn: through, text: answered.text })
         }
-        Layer::Conversation => {
-            let through = memory.conversation.aged.back().map(|exchange| exchange.turn);
-            through.map(|through| Fact::ConversationFolded { through, text: answered.text })
+        MemoryLayer::Conversation => {
+            let through = memory.conversation.uncompacted.back().map(|exchange| exchange.turn);
+            through.map(|through| Fact::ConversationCompacted { through_turn: through, text: answered.text })
         }
     };
-    fact.map(Fact::note).into_iter().chain(after_fold(desk)).collect()
+    fact.map(Fact::into_step).into_iter().chain(end_turn_after_compaction(context)).collect()
 }
 
 /// What stood stands on, and the turn succeeds all the same.
-fn not_folded(desk: &Desk<'_>, call: &CallOpened, why: &str) -> Vec<Step> {
-    let fact = Fact::NotFolded { what: layer(call), why: why.to_owned() };
-    std::iter::once(fact.note()).chain(after_fold(desk)).collect()
+fn record_compaction_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
+    let fact = Fact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
+    std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
 }
 
-fn layer(call: &CallOpened) -> Layer {
-    if call.ask == *ASK_REASONING { Layer::Reasoning } else { Layer::Conversation }
+fn summarize_call_layer(call: &CallOpened) -> MemoryLayer {
+    if call.ask == *ASK_REASONING { MemoryLayer::Reasoning } else { MemoryLayer::Conversation }
 }
 
-fn after_fold(desk: &Desk<'_>) -> Option<Step> {
-    let is_folding =
-        desk.view.session.calls.values().any(|open| open.opened.role == *SUMMARIZE && open.opened.recomputes.is_none());
-    (!is_folding).then_some(Step::EndTurn(Outcome::Done))
+fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep> {
+    let is_folding = context
+        .view
+        .session
+        .open_calls
+        .values()
+        .any(|open| open.opened.role == *SUMMARIZE_ROLE && open.opened.recomputation.is_none());
+    (!is_folding).then_some(FlowStep::EndTurn(TurnResult::Done))
 }

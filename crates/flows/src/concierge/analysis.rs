@@ -31,42 +31,42 @@
 //!   rounding.
 
 mod graph;
-mod measure;
-mod order;
+mod metrics;
+mod prerequisites;
 mod shape;
 mod tension;
 
 use serde::Serialize;
 
-pub(super) use graph::distinct;
-pub use measure::{Component, EvidenceGap, Hub, Measured, Ratios, Support};
-pub use shape::{Score, Shape, TIE};
-pub use tension::{Fragility, Tension};
+pub(super) use graph::sorted_unique_claims;
+pub use metrics::{ClaimComponent, ClaimMetrics, EvidenceGap, HubClaim, MapRatios, SupportLevel};
+pub use shape::{MapShape, SCORE_TIE_TOLERANCE, ShapeScore};
+pub use tension::{ClaimTension, MapFragility};
 
-use super::map::{ClaimId, Map};
-use graph::Graph;
+use super::claim_map::{ClaimId, ClaimMap};
+use graph::ClaimGraph;
 
 /// What a map amounts to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Analysis {
+pub struct MapAnalysis {
     /// How many answers the map was made from.
     pub answers: u32,
     /// How many edges count.
-    pub edges: usize,
+    pub edge_count: usize,
     /// Whether these are enough to speak of a structure: at least two, and one for about every twelve claims.
     pub has_enough_edges: bool,
     /// Every claim with its measures, in the order of ids.
-    pub claims: Vec<Measured>,
+    pub claims: Vec<ClaimMetrics>,
     /// What holds for the map as a whole.
-    pub ratios: Ratios,
+    pub ratios: MapRatios,
     /// The parts that hang together, by their first claim.
-    pub components: Vec<Component>,
+    pub components: Vec<ClaimComponent>,
     /// The longest chain of prerequisites, from what is needed to what needs it; a link of several claims is a circle.
-    pub chain: Vec<Vec<ClaimId>>,
+    pub longest_chain: Vec<Vec<ClaimId>>,
     /// Claims that need each other.
-    pub circles: Vec<Vec<ClaimId>>,
+    pub cycles: Vec<Vec<ClaimId>>,
     /// The one claim that far more leads away from than from any other.
-    pub hub: Option<Hub>,
+    pub hub: Option<HubClaim>,
     /// Well-supported claims that several others need.
     pub keystones: Vec<ClaimId>,
     /// Claims that few hold and much hangs on, in the order of ids.
@@ -74,27 +74,27 @@ pub struct Analysis {
     /// Claims that many others need and few hold, in the order of ids.
     pub evidence_gaps: Vec<EvidenceGap>,
     /// Conflicts and tradeoffs, in the order of ids.
-    pub tensions: Vec<Tension>,
+    pub tensions: Vec<ClaimTension>,
     /// What could make the picture fall apart.
-    pub fragility: Fragility,
+    pub fragility: MapFragility,
     /// How well each shape fits, in the order of [`Shape::ALL`].
-    pub scores: Vec<Score>,
+    pub scores: Vec<ShapeScore>,
     /// The one that fits best.
-    pub shape: Shape,
+    pub shape: MapShape,
     /// How sure of it we are, from .1 to 1.
     pub confidence: f64,
 }
 
-impl Analysis {
+impl MapAnalysis {
     /// How well a shape fits.
     #[must_use]
-    pub fn score(&self, shape: Shape) -> f64 {
+    pub fn shape_score(&self, shape: MapShape) -> f64 {
         self.scores.iter().find(|score| score.shape == shape).map_or(0.0, |score| score.score)
     }
 
     /// A claim's measures.
     #[must_use]
-    pub fn claim(&self, id: &ClaimId) -> Option<&Measured> {
+    pub fn claim_metrics(&self, id: &ClaimId) -> Option<&ClaimMetrics> {
         let place = self.claims.binary_search_by(|claim| claim.id.cmp(id)).ok()?;
         self.claims.get(place)
     }
@@ -102,34 +102,34 @@ impl Analysis {
 
 /// Analyses a map made from this many answers. Total: any map has an analysis, and no number in it is not a number.
 #[must_use]
-pub fn analyse(map: &Map, answers: u32) -> Analysis {
-    let graph = Graph::of(map, answers);
+pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
+    let graph = ClaimGraph::from_claim_map(map, answers);
     let edges = graph.edges.len();
     let has_enough_edges = edges >= 2.max((8 * graph.len()).div_ceil(100));
-    let measures = measure::measure(&graph);
-    let tensions = tension::tensions(&graph, &measures.claims);
-    let ratios = measure::ratios(&graph, &measures, &tensions);
-    let fragility = tension::fragility(&measures, &tensions, &ratios, has_enough_edges);
-    let scores = shape::scores(&shape::Evidence {
+    let measures = metrics::compute_map_metrics(&graph);
+    let tensions = tension::find_tensions(&graph, &measures.claims);
+    let ratios = metrics::compute_map_ratios(&graph, &measures, &tensions);
+    let fragility = tension::assess_fragility(&measures, &tensions, &ratios, has_enough_edges);
+    let scores = shape::score_shapes(&shape::ShapeInputs {
         ratios: &ratios,
-        claims: graph.len(),
-        components: measures.components.len(),
-        conditional_claims: measures.claims.iter().filter(|claim| claim.is_conditional).count(),
+        claim_count: graph.len(),
+        component_count: measures.components.len(),
+        conditional_claim_count: measures.claims.iter().filter(|claim| claim.is_conditional).count(),
         tensions: &tensions,
-        out_degrees: measures.out_degrees,
+        top_out_degrees: measures.top_out_degrees,
         has_enough_edges,
     });
-    let (shape, best, lead) = shape::pick(&scores);
-    let confidence = shape::confidence(best, lead, ratios.signal, fragility.penalty());
-    Analysis {
+    let (shape, best, lead) = shape::pick_best_shape(&scores);
+    let confidence = shape::shape_confidence(best, lead, ratios.signal, fragility.confidence_penalty());
+    MapAnalysis {
         answers,
-        edges,
+        edge_count: edges,
         has_enough_edges,
         claims: measures.claims,
         ratios,
         components: measures.components,
-        chain: measures.chain,
-        circles: measures.circles,
+        longest_chain: measures.longest_chain,
+        cycles: measures.cycles,
         hub: measures.hub,
         keystones: measures.keystones,
         leverage_inversions: measures.leverage_inversions,

@@ -2,225 +2,276 @@
 //! without, one that is late is kept and counts for nothing; two make a map, one is gone on with as it is, and with none
 //! the turn fails and can be tried again, at the price of what failed and no more.
 
-use segue_core::body::Text;
-use segue_core::event::{CallAnswered, CallOpened, CallWish, Outcome};
-use segue_core::flow::{Step, View};
+use segue_core::body::TextRef;
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
+use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::{CallId, MessageId};
 use serde_json::json;
 
-use super::analysis::analyse;
-use super::facts::{Begun, Fact, Known, Mapped, Purpose, Task};
-use super::map::{self, Complaint, MapError, Reading};
-use super::settings::{Seat, Settings};
-use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR, ASK_TASK, EXPERT, MAPPER};
-use super::state::{Batch, Memory, Stage};
+use super::analysis::analyse_claim_map;
+use super::claim_map::{self, ClaimMapError, MapComplaint, ParsedClaimMap};
+use super::facts::{BatchPurpose, BatchRequest, BatchResult, ClaimMapRecord, ExpertTask, Fact};
+use super::settings::{ExpertSlot, Settings};
+use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR_MAP, ASK_TASK, EXPERT_ROLE, MAPPER_ROLE};
+use super::state::{BatchStage, ConciergeState, ExpertBatch};
 use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
-type Sight<'a> = View<'a, Memory>;
+type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
 /// What a batch of this purpose would be.
-pub(super) fn wished(
-    view: &Sight<'_>,
+pub(super) fn new_batch_request(
+    view: &ConciergeView<'_>,
     settings: &Settings,
-    purpose: Purpose,
-    task: Option<Task>,
-    asked: Vec<(MessageId, Text)>,
-) -> Begun {
-    Begun { batch: view.state.batches + 1, purpose, task, asked, seats: settings.seats().len() }
+    purpose: BatchPurpose,
+    task: Option<ExpertTask>,
+    user_messages: Vec<(MessageId, TextRef)>,
+) -> BatchRequest {
+    BatchRequest {
+        number: view.state.batch_count + 1,
+        purpose,
+        task,
+        user_messages,
+        slot_count: settings.expert_slots().len(),
+    }
 }
 
 /// Asks everyone.
-pub(super) fn begin(view: &Sight<'_>, settings: &Settings, begun: Begun) -> Vec<Step> {
-    let (batch, purpose) = (begun.batch, begun.purpose);
-    let mut steps = forget_slow_ones(view);
-    steps.push(Fact::Batch(begun).note());
-    let seats = settings.seats();
-    steps.extend(seats.iter().enumerate().map(|(place, seat)| call(batch, purpose, place, seat)));
-    steps.push(Fact::BatchSent { batch }.note());
+pub(super) fn start_batch(view: &ConciergeView<'_>, settings: &Settings, request: BatchRequest) -> Vec<FlowStep> {
+    let (batch, purpose) = (request.number, request.purpose);
+    let mut steps = cancel_open_expert_calls(view);
+    steps.push(Fact::BatchStarted(request).into_step());
+    let seats = settings.expert_slots();
+    steps.extend(seats.iter().enumerate().map(|(place, seat)| call_expert(batch, purpose, place, seat)));
+    steps.push(Fact::BatchDispatched { batch }.into_step());
     steps
 }
 
 /// Asks those who have not answered, and goes on where it stood.
-pub(super) fn resume(view: &Sight<'_>, settings: &Settings, batch: &Batch) -> Vec<Step> {
-    let (number, purpose) = (batch.begun.batch, batch.begun.purpose);
-    if batch.stage == Stage::Closed {
-        return closed(view, settings);
+pub(super) fn resume_batch(view: &ConciergeView<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
+    let (number, purpose) = (batch.request.number, batch.request.purpose);
+    if batch.stage == BatchStage::Closed {
+        return process_closed_batch(view, settings);
     }
-    let mut steps = vec![Fact::BatchResumed { batch: number }.note()];
-    let seats = settings.seats();
+    let mut steps = vec![Fact::BatchResumed { batch: number }.into_step()];
+    let seats = settings.expert_slots();
     let missing = seats.iter().enumerate().filter(|(place, _)| !batch.answers.contains_key(place));
-    steps.extend(missing.map(|(place, seat)| call(number, purpose, place, seat)));
-    steps.push(Fact::BatchSent { batch: number }.note());
+    steps.extend(missing.map(|(place, seat)| call_expert(number, purpose, place, seat)));
+    steps.push(Fact::BatchDispatched { batch: number }.into_step());
     steps
 }
 
-fn call(batch: u32, purpose: Purpose, place: usize, seat: &Seat) -> Step {
+fn call_expert(batch: u32, purpose: BatchPurpose, slot_index: usize, slot: &ExpertSlot) -> FlowStep {
     let ask = match purpose {
-        Purpose::Opening | Purpose::EveryTurn => ASK_QUESTION,
-        Purpose::Workflow | Purpose::StepHelp => ASK_TASK,
+        BatchPurpose::OpeningQuestion | BatchPurpose::EveryTurn => ASK_QUESTION,
+        BatchPurpose::Plan | BatchPurpose::StepHelp => ASK_TASK,
     };
-    let mut wish = CallWish::new(EXPERT, ask).note(json!([batch, place]));
-    wish.model.clone_from(&seat.model);
-    wish.sample = seat.sample;
-    Step::Call(wish)
+    let mut wish = CallRequest::new(EXPERT_ROLE, ask).with_metadata(json!([batch, slot_index]));
+    wish.model.clone_from(&slot.model);
+    wish.sample = slot.sample;
+    FlowStep::Call(wish)
 }
 
 /// Those of an earlier batch of this turn who still have not answered would be asked twice at once.
-fn forget_slow_ones(view: &Sight<'_>) -> Vec<Step> {
-    let is_asked = |opened: &CallOpened| opened.role == *EXPERT && opened.recomputes.is_none();
-    let slow = view.session.calls.iter().filter(|(_, open)| is_asked(&open.opened));
-    slow.map(|(call, _)| Step::Cancel { call: *call, reason: "everyone is asked something else".to_owned() }).collect()
+fn cancel_open_expert_calls(view: &ConciergeView<'_>) -> Vec<FlowStep> {
+    let is_asked = |opened: &CallOpened| opened.role == *EXPERT_ROLE && opened.recomputation.is_none();
+    let slow = view.session.open_calls.iter().filter(|(_, open)| is_asked(&open.opened));
+    slow.map(|(call, _)| FlowStep::CancelCall { call: *call, reason: "everyone is asked something else".to_owned() })
+        .collect()
 }
 
 /// An expert's call is under way: if its answer is not waited for without end, the wait begins.
-pub(super) fn opened(view: &Sight<'_>, settings: &Settings, opened: &CallOpened) -> Vec<Step> {
-    let seat = view.state.batch.as_ref().and_then(|batch| batch.seat_of(opened));
-    let timeout_ms = seat.and_then(|seat| settings.seats().get(seat)?.timeout_ms);
-    timeout_ms.map(|after_ms| Step::SetTimer { name: timer(opened.call), after_ms }).into_iter().collect()
+pub(super) fn start_answer_timer(view: &ConciergeView<'_>, settings: &Settings, opened: &CallOpened) -> Vec<FlowStep> {
+    let seat = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(opened));
+    let timeout_ms = seat.and_then(|seat| settings.expert_slots().get(seat)?.timeout_ms);
+    timeout_ms
+        .map(|after_ms| FlowStep::SetTimer { name: answer_timer_name(opened.call), after_ms })
+        .into_iter()
+        .collect()
 }
 
-fn timer(call: CallId) -> String {
-    format!("{EXPERT} {call}")
+fn answer_timer_name(call: CallId) -> String {
+    format!("{EXPERT_ROLE} {call}")
 }
 
 /// An answer came, or will not come.
-pub(super) fn came(view: &Sight<'_>, settings: &Settings, call: &CallOpened, answered: bool) -> Vec<Step> {
+pub(super) fn handle_expert_call_end(
+    view: &ConciergeView<'_>,
+    settings: &Settings,
+    call: &CallOpened,
+    answered: bool,
+) -> Vec<FlowStep> {
     let mut steps = Vec::new();
-    if view.session.timers.values().any(|running| running.name == timer(call.call)) {
-        steps.push(Step::StopTimer { name: timer(call.call) });
+    if view.session.timers.values().any(|running| running.name == answer_timer_name(call.call)) {
+        steps.push(FlowStep::StopTimer { name: answer_timer_name(call.call) });
     }
-    if view.session.turn.is_none() || view.about.turn != view.session.turn.as_ref().map(|turn| turn.id) {
+    if view.session.current_turn.is_none()
+        || view.subject.turn != view.session.current_turn.as_ref().map(|turn| turn.id)
+    {
         return steps;
     }
-    let counts =
-        view.state.batch.as_ref().is_some_and(|batch| batch.seat_of(call).is_some() && batch.stage != Stage::Closed);
+    let counts = view
+        .state
+        .batch
+        .as_ref()
+        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != BatchStage::Closed);
     if answered && !counts {
-        let number = call.note.get(0).and_then(serde_json::Value::as_u64).and_then(|number| u32::try_from(number).ok());
-        steps.push(Fact::Late { batch: number.unwrap_or_default(), call: call.call }.note());
+        let number =
+            call.metadata.get(0).and_then(serde_json::Value::as_u64).and_then(|number| u32::try_from(number).ok());
+        steps.push(Fact::LateAnswer { batch: number.unwrap_or_default(), call: call.call }.into_step());
     }
     if counts {
-        steps.extend(settled(view, settings));
+        steps.extend(close_batch_if_done(view, settings));
     }
     steps
 }
 
 /// A wait is over.
-pub(super) fn timer_fired(view: &Sight<'_>, name: &str) -> Vec<Step> {
+pub(super) fn handle_answer_timeout(view: &ConciergeView<'_>, timer_name: &str) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
-    let slow = batch.calls.iter().find(|(call, _)| timer(**call) == name);
-    let fact = slow.map(|(call, seat)| Fact::Overdue { batch: batch.begun.batch, seat: *seat, call: *call });
-    fact.map(Fact::note).into_iter().collect()
+    let slow = batch.open_calls.iter().find(|(call, _)| answer_timer_name(**call) == timer_name);
+    let fact = slow.map(|(call, seat)| Fact::AnswerTimedOut { batch: batch.request.number, slot: *seat, call: *call });
+    fact.map(Fact::into_step).into_iter().collect()
 }
 
 /// Closes the batch once nothing more is waited for.
-pub(super) fn settled(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == Stage::Sent) else { return Vec::new() };
-    let waits = view.session.deferred.values().any(|wait| wait.wish.role == *EXPERT);
+pub(super) fn close_batch_if_done(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == BatchStage::Dispatched) else {
+        return Vec::new();
+    };
+    let waits = view.session.deferred_calls.values().any(|wait| wait.request.role == *EXPERT_ROLE);
     let answers = batch.answers.len();
     let enough = settings.quorum.is_some_and(|quorum| answers >= quorum);
-    if !enough && (waits || batch.awaited().next().is_some()) {
+    if !enough && (waits || batch.awaited_slots().next().is_some()) {
         return Vec::new();
     }
-    let (number, missing) = (batch.begun.batch, batch.missing());
+    let (number, missing) = (batch.request.number, batch.describe_missing_answers());
     if answers > 0 {
-        return vec![Fact::BatchClosed { batch: number, answers, missing }.note()];
+        return vec![Fact::BatchClosed { batch: number, answers, missing }.into_step()];
     }
     let reason = format!("no answer came ({}); say \"retry\" to try again", missing.join("; "));
     let failed = Fact::BatchFailed { batch: number, missing };
     // Those still under way end with the turn.
-    vec![failed.note(), Step::EndTurn(Outcome::Failed { reason })]
+    vec![failed.into_step(), FlowStep::EndTurn(TurnResult::Failed { reason })]
 }
 
 /// The answers are in.
-pub(super) fn closed(view: &Sight<'_>, settings: &Settings) -> Vec<Step> {
+pub(super) fn process_closed_batch(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     if batch.answers.len() >= MAP_ANSWERS_MIN as usize {
-        return vec![map_wish(settings, ASK_MAP, json!({"batch": batch.begun.batch}))];
+        return vec![call_mapper(settings, ASK_MAP, json!({"batch": batch.request.number}))];
     }
     let Some((call, text)) = batch.answers.values().next() else { return Vec::new() };
-    let why = MapError::TooFewAnswers { answers: 1 }.to_string();
-    let number = batch.begun.batch;
-    vec![Fact::NoMap { batch: number, why }.note(), learnt(batch, Known::Alone { call: *call, text: *text })]
+    let why = ClaimMapError::TooFewAnswers { answers: 1 }.to_string();
+    let number = batch.request.number;
+    vec![
+        Fact::MapUnavailable { batch: number, why }.into_step(),
+        complete_batch(batch, BatchResult::Single { call: *call, text: *text }),
+    ]
 }
 
-fn map_wish(settings: &Settings, ask: &str, note: serde_json::Value) -> Step {
-    Step::Call(CallWish { model: settings.mapper.clone(), ..CallWish::new(MAPPER, ask).note(note) })
+fn call_mapper(settings: &Settings, ask: &str, note: serde_json::Value) -> FlowStep {
+    FlowStep::Call(CallRequest {
+        model: settings.mapper.clone(),
+        ..CallRequest::new(MAPPER_ROLE, ask).with_metadata(note)
+    })
 }
 
-fn learnt(batch: &Batch, known: Known) -> Step {
-    Fact::Learnt { batch: batch.begun.batch, purpose: batch.begun.purpose, known }.note()
+fn complete_batch(batch: &ExpertBatch, result: BatchResult) -> FlowStep {
+    Fact::BatchCompleted { batch: batch.request.number, purpose: batch.request.purpose, result }.into_step()
 }
 
 /// The mapper answered.
-pub(super) fn mapped(view: &Sight<'_>, settings: &Settings, call: &CallOpened, answered: &CallAnswered) -> Vec<Step> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == Stage::Closed) else {
+pub(super) fn handle_map_reply(
+    view: &ConciergeView<'_>,
+    settings: &Settings,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == BatchStage::Closed) else {
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
     let asks_again = |why: String| {
         let reply = answered.text;
-        let note = json!({"batch": batch.begun.batch, "why": why, "reply": reply, "of": call.call});
-        vec![map_wish(settings, ASK_REPAIR, note)]
+        let note = json!({"batch": batch.request.number, "why": why, "reply": reply, "of": call.call});
+        vec![call_mapper(settings, ASK_REPAIR_MAP, note)]
     };
-    match map::parse(&view.text(answered.text), answers) {
-        Ok(reading) if call.ask == *ASK_MAP && reading.lost_its_edges() => asks_again(Complaint::CutShort.to_string()),
-        Ok(reading) => read(batch, (call.call, answered.text), answers, &reading),
+    match claim_map::parse_claim_map(&view.read_text(answered.text), answers) {
+        Ok(reading) if call.ask == *ASK_MAP && reading.is_truncated_before_edges() => {
+            asks_again(MapComplaint::JsonTruncated.to_string())
+        }
+        Ok(reading) => record_claim_map(batch, (call.call, answered.text), answers, &reading),
         Err(why) if call.ask == *ASK_MAP => asks_again(why.to_string()),
-        Err(why) => as_first_read(view, batch, call, answers).unwrap_or_else(|| unmapped(batch, why.to_string())),
+        Err(why) => fall_back_to_first_map(view, batch, call, answers)
+            .unwrap_or_else(|| complete_without_map(batch, why.to_string())),
     }
 }
 
-fn read(batch: &Batch, (call, text): (CallId, Text), answers: u32, reading: &Reading) -> Vec<Step> {
-    let mut steps = vec![map_fact(batch, call, answers, reading).note()];
-    steps.push(Fact::Analysis(analysis_value(reading, answers)).note());
-    steps.push(learnt(batch, Known::Mapped { call, text, answers }));
+fn record_claim_map(
+    batch: &ExpertBatch,
+    (call, text): (CallId, TextRef),
+    answers: u32,
+    parsed: &ParsedClaimMap,
+) -> Vec<FlowStep> {
+    let mut steps = vec![build_map_fact(batch, call, answers, parsed).into_step()];
+    steps.push(Fact::MapAnalysed(summarize_map_analysis(parsed, answers)).into_step());
+    steps.push(complete_batch(batch, BatchResult::Mapped { call, text, answers }));
     steps
 }
 
 /// What could be read of the map before it was asked for again, if anything could.
-fn as_first_read(view: &Sight<'_>, batch: &Batch, call: &CallOpened, answers: u32) -> Option<Vec<Step>> {
-    let noted = |name: &str| call.note.get(name).cloned();
-    let text: Text = serde_json::from_value(noted("reply")?).ok()?;
+fn fall_back_to_first_map(
+    view: &ConciergeView<'_>,
+    batch: &ExpertBatch,
+    call: &CallOpened,
+    answers: u32,
+) -> Option<Vec<FlowStep>> {
+    let noted = |name: &str| call.metadata.get(name).cloned();
+    let text: TextRef = serde_json::from_value(noted("reply")?).ok()?;
     let first: CallId = serde_json::from_value(noted("of")?).ok()?;
-    let reading = map::parse(&view.text(text), answers).ok()?;
-    Some(read(batch, (first, text), answers, &reading))
+    let reading = claim_map::parse_claim_map(&view.read_text(text), answers).ok()?;
+    Some(record_claim_map(batch, (first, text), answers, &reading))
 }
 
 /// The mapper did not answer.
-pub(super) fn not_mapped(view: &Sight<'_>, call: &CallOpened, why: String) -> Vec<Step> {
+pub(super) fn handle_mapper_failure(view: &ConciergeView<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
-    as_first_read(view, batch, call, answers).unwrap_or_else(|| unmapped(batch, why))
+    fall_back_to_first_map(view, batch, call, answers).unwrap_or_else(|| complete_without_map(batch, why))
 }
 
-fn unmapped(batch: &Batch, why: String) -> Vec<Step> {
-    let number = batch.begun.batch;
-    vec![Fact::NoMap { batch: number, why }.note(), learnt(batch, Known::Unmapped { texts: batch.texts() })]
+fn complete_without_map(batch: &ExpertBatch, why: String) -> Vec<FlowStep> {
+    let number = batch.request.number;
+    vec![
+        Fact::MapUnavailable { batch: number, why }.into_step(),
+        complete_batch(batch, BatchResult::Unmapped { texts: batch.answer_texts() }),
+    ]
 }
 
-fn map_fact(batch: &Batch, call: CallId, answers: u32, reading: &Reading) -> Fact {
-    let bytes = serde_json::to_string(&reading.map).map_or(usize::MAX, |text| text.len());
-    Fact::Map(Mapped {
-        batch: batch.begun.batch,
+fn build_map_fact(batch: &ExpertBatch, call: CallId, answers: u32, parsed: &ParsedClaimMap) -> Fact {
+    let bytes = serde_json::to_string(&parsed.map).map_or(usize::MAX, |text| text.len());
+    Fact::MapParsed(ClaimMapRecord {
+        batch: batch.request.number,
         call,
         answers,
-        complaints: reading.complaints.iter().map(ToString::to_string).collect(),
-        map: (bytes <= MAP_FACT_BYTES_MAX).then(|| reading.map.clone()),
+        complaints: parsed.complaints.iter().map(ToString::to_string).collect(),
+        map: (bytes <= MAP_FACT_BYTES_MAX).then(|| parsed.map.clone()),
     })
 }
 
 /// What of an analysis is worth a fact: all that is not a list over claims.
-fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
-    let analysis = analyse(&reading.map, answers);
-    let label = |id: &map::ClaimId| {
-        reading.map.claims.iter().find(|claim| claim.id == *id).map_or("", |claim| claim.label.as_str())
+fn summarize_map_analysis(parsed: &ParsedClaimMap, answers: u32) -> serde_json::Value {
+    let analysis = analyse_claim_map(&parsed.map, answers);
+    let label = |id: &claim_map::ClaimId| {
+        parsed.map.claims.iter().find(|claim| claim.id == *id).map_or("", |claim| claim.label.as_str())
     };
-    let labels =
-        |ids: &[map::ClaimId]| ids.iter().take(BRIEF_LABELS_MAX).map(|id| label(id).to_owned()).collect::<Vec<_>>();
+    let labels = |ids: &[claim_map::ClaimId]| {
+        ids.iter().take(BRIEF_LABELS_MAX).map(|id| label(id).to_owned()).collect::<Vec<_>>()
+    };
     json!({
         "answers": analysis.answers,
         "claims": analysis.claims.len(),
-        "edges": analysis.edges,
+        "edges": analysis.edge_count,
         "components": analysis.components.len(),
         "shape": analysis.shape,
         "confidence": analysis.confidence,
@@ -231,10 +282,10 @@ fn analysis_value(reading: &Reading, answers: u32) -> serde_json::Value {
         "leverage_inversions": labels(&analysis.leverage_inversions),
         "evidence_gaps": labels(&analysis.evidence_gaps.iter().map(|gap| gap.claim.clone()).collect::<Vec<_>>()),
         "fragility": {
-            "weak_joints": labels(&analysis.fragility.weak_joints),
+            "weak_joints": labels(&analysis.fragility.weak_articulation_points),
             "conditional_conflicts": analysis.fragility.conditional_conflicts,
             "disconnected_consensus": analysis.fragility.has_disconnected_consensus,
         },
-        "gaps": reading.map.gaps.len(),
+        "gaps": parsed.map.gaps.len(),
     })
 }

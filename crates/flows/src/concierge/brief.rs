@@ -6,65 +6,68 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::analysis::{Analysis, Measured, Shape, Tension, distinct};
-use super::map::{Claim, ClaimId, Edge, EdgeKind, Map};
+use super::analysis::{ClaimMetrics, ClaimTension, MapAnalysis, MapShape, sorted_unique_claims};
+use super::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode};
 use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX};
-use crate::template::fill;
+use crate::template::fill_template;
 
 /// From here on a picture is called firm.
-const FIRM: f64 = 0.65;
+const FIRM_CONFIDENCE_MIN: f64 = 0.65;
 /// From here on it is called fair.
-const FAIR: f64 = 0.45;
+const FAIR_CONFIDENCE_MIN: f64 = 0.45;
 
 /// The brief about a map and its analysis.
 #[must_use]
-pub fn text(map: &Map, analysis: &Analysis) -> String {
-    let teller = Teller::new(map, analysis);
-    fill(include_str!("../../prompts/concierge/brief.md"), &teller.arguments())
+pub fn render_brief(map: &ClaimMap, analysis: &MapAnalysis) -> String {
+    let teller = BriefBuilder::new(map, analysis);
+    fill_template(include_str!("../../prompts/concierge/brief.md"), &teller.template_arguments())
 }
 
 /// What the concierge is told to do with a picture of this shape.
 #[must_use]
-pub fn shape_guidance(shape: Shape) -> String {
+pub fn render_shape_guidance(shape: MapShape) -> String {
     #[derive(Serialize)]
-    struct Arguments {
+    struct ShapeGuidanceArguments {
         shape: &'static str,
     }
-    fill(include_str!("../../prompts/concierge/shape_guidance.md"), &Arguments { shape: shape.name() })
+    fill_template(
+        include_str!("../../prompts/concierge/shape_guidance.md"),
+        &ShapeGuidanceArguments { shape: shape.name() },
+    )
 }
 
 #[derive(Serialize)]
-struct Arguments<'m> {
+struct BriefArguments<'m> {
     shape: &'static str,
     sureness: &'static str,
-    parts: Vec<Names<'m>>,
+    parts: Vec<LabelList<'m>>,
     parts_more: usize,
-    alone: Names<'m>,
-    positions: Vec<Position<'m>>,
+    alone: LabelList<'m>,
+    positions: Vec<BriefPosition<'m>>,
     positions_more: usize,
-    chain: Vec<Names<'m>>,
+    chain: Vec<LabelList<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
-    keystones: Names<'m>,
-    leads: Vec<Lead<'m>>,
+    keystones: LabelList<'m>,
+    leads: Vec<OutgoingLinks<'m>>,
     leads_more: usize,
-    tensions: Vec<Friction<'m>>,
+    tensions: Vec<BriefTension<'m>>,
     tensions_more: usize,
-    challenges: Vec<Challenge<'m>>,
-    fragile: Fragile<'m>,
+    challenges: Vec<BriefChallenge<'m>>,
+    fragile: BriefFragility<'m>,
     gaps: &'m [String],
-    subject: Names<'m>,
+    subject: LabelList<'m>,
 }
 
 /// As many labels as are told, and how many more there are.
 #[derive(Serialize, Default)]
-struct Names<'m> {
+struct LabelList<'m> {
     labels: Vec<&'m str>,
     more: usize,
 }
 
 #[derive(Serialize)]
-struct Position<'m> {
+struct BriefPosition<'m> {
     label: &'m str,
     text: &'m str,
     held: &'static str,
@@ -72,14 +75,14 @@ struct Position<'m> {
 }
 
 #[derive(Serialize)]
-struct Lead<'m> {
+struct OutgoingLinks<'m> {
     label: &'m str,
-    before: Names<'m>,
-    backs: Names<'m>,
+    before: LabelList<'m>,
+    backs: LabelList<'m>,
 }
 
 #[derive(Serialize)]
-struct Friction<'m> {
+struct BriefTension<'m> {
     one: &'m str,
     other: &'m str,
     is_tradeoff: bool,
@@ -88,76 +91,77 @@ struct Friction<'m> {
 }
 
 #[derive(Serialize)]
-struct Challenge<'m> {
+struct BriefChallenge<'m> {
     label: &'m str,
     against: &'m str,
 }
 
 #[derive(Serialize)]
-struct Fragile<'m> {
+struct BriefFragility<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
-    circles: Vec<Names<'m>>,
+    circles: Vec<LabelList<'m>>,
     has_conditional_conflicts: bool,
     has_disconnected_consensus: bool,
     is_nothing: bool,
 }
 
-struct Teller<'m> {
-    map: &'m Map,
-    analysis: &'m Analysis,
-    claims: BTreeMap<&'m ClaimId, &'m Claim>,
+struct BriefBuilder<'m> {
+    map: &'m ClaimMap,
+    analysis: &'m MapAnalysis,
+    claims: BTreeMap<&'m ClaimId, &'m ClaimNode>,
 }
 
-impl<'m> Teller<'m> {
-    fn new(map: &'m Map, analysis: &'m Analysis) -> Self {
-        let claims = distinct(map).into_iter().map(|claim| (&claim.id, claim)).collect();
+impl<'m> BriefBuilder<'m> {
+    fn new(map: &'m ClaimMap, analysis: &'m MapAnalysis) -> Self {
+        let claims = sorted_unique_claims(map).into_iter().map(|claim| (&claim.id, claim)).collect();
         Self { map, analysis, claims }
     }
 
-    fn arguments(&self) -> Arguments<'m> {
+    fn template_arguments(&self) -> BriefArguments<'m> {
         let analysis = self.analysis;
-        let (positions, positions_more) = self.positions();
-        let (parts, parts_more) = self.parts();
+        let (positions, positions_more) = self.select_positions();
+        let (parts, parts_more) = self.component_labels();
         let alone = analysis.components.iter().filter(|part| part.claims.len() == 1).flat_map(|part| &part.claims);
-        let (leads, leads_more) = self.leads();
-        let (tensions, tensions_more) = first(self.frictions());
-        let (chain, chain_more) = first(analysis.chain.iter().map(|link| self.names(link)).collect());
-        Arguments {
+        let (leads, leads_more) = self.outgoing_links();
+        let (tensions, tensions_more) = truncate_brief_lines(self.tension_entries());
+        let (chain, chain_more) =
+            truncate_brief_lines(analysis.longest_chain.iter().map(|link| self.label_list(link)).collect());
+        BriefArguments {
             shape: analysis.shape.name(),
-            sureness: sureness(analysis.confidence),
+            sureness: confidence_label(analysis.confidence),
             parts,
             parts_more,
-            alone: if analysis.components.len() > 1 { self.names(alone) } else { Names::default() },
+            alone: if analysis.components.len() > 1 { self.label_list(alone) } else { LabelList::default() },
             positions,
             positions_more,
             chain,
             chain_more,
-            hub: analysis.hub.as_ref().map(|hub| self.label(&hub.claim)),
-            keystones: self.names(&analysis.keystones),
+            hub: analysis.hub.as_ref().map(|hub| self.claim_label(&hub.claim)),
+            keystones: self.label_list(&analysis.keystones),
             leads,
             leads_more,
             tensions,
             tensions_more,
-            challenges: self.challenges(),
-            fragile: self.fragile(),
+            challenges: self.challenge_entries(),
+            fragile: self.fragility_entry(),
             gaps: &self.map.gaps,
-            subject: self.subject(),
+            subject: self.question_subject(),
         }
     }
 
     /// What a claim is called. A claim without a label is called by its text.
-    fn label(&self, id: &ClaimId) -> &'m str {
+    fn claim_label(&self, id: &ClaimId) -> &'m str {
         let texts = self.claims.get(id).map(|claim| [claim.label.as_str(), claim.text.as_str()]);
         texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or("…")
     }
 
-    fn names<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> Names<'m> {
-        let mut names = Names::default();
+    fn label_list<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> LabelList<'m> {
+        let mut names = LabelList::default();
         for id in ids {
             if names.labels.len() < BRIEF_LABELS_MAX {
-                names.labels.push(self.label(id));
+                names.labels.push(self.claim_label(id));
             } else {
                 names.more += 1;
             }
@@ -165,128 +169,139 @@ impl<'m> Teller<'m> {
         names
     }
 
-    fn labels<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> Vec<&'m str> {
-        ids.into_iter().take(BRIEF_LINES_MAX).map(|id| self.label(id)).collect()
+    fn first_labels<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> Vec<&'m str> {
+        ids.into_iter().take(BRIEF_LINES_MAX).map(|id| self.claim_label(id)).collect()
     }
 
-    fn leverage(&self, id: &ClaimId) -> f64 {
-        self.analysis.claim(id).map_or(0.0, |claim| claim.leverage)
+    fn claim_leverage(&self, id: &ClaimId) -> f64 {
+        self.analysis.claim_metrics(id).map_or(0.0, |claim| claim.leverage)
     }
 
     /// The positions worth giving in full: what stands out in any way, then what is held most. Told by how many hold them.
-    fn positions(&self) -> (Vec<Position<'m>>, usize) {
+    fn select_positions(&self) -> (Vec<BriefPosition<'m>>, usize) {
         let analysis = self.analysis;
         let mut standing_out: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
         standing_out.extend(&analysis.leverage_inversions);
         standing_out.extend(analysis.hub.iter().map(|hub| &hub.claim));
-        standing_out.extend(&analysis.fragility.weak_joints);
-        let by_support = |one: &&Measured, other: &&Measured| {
+        standing_out.extend(&analysis.fragility.weak_articulation_points);
+        let by_support = |one: &&ClaimMetrics, other: &&ClaimMetrics| {
             let order = other.supporters.cmp(&one.supporters);
             order.then(other.leverage.total_cmp(&one.leverage)).then(one.id.cmp(&other.id))
         };
-        let mut claims: Vec<&Measured> = analysis.claims.iter().collect();
+        let mut claims: Vec<&ClaimMetrics> = analysis.claims.iter().collect();
         claims.sort_by(|one, other| {
-            let stands_out = |claim: &Measured| standing_out.contains(&claim.id);
+            let stands_out = |claim: &ClaimMetrics| standing_out.contains(&claim.id);
             stands_out(other).cmp(&stands_out(one)).then_with(|| by_support(one, other))
         });
         let more = claims.len().saturating_sub(BRIEF_POSITIONS_MAX);
         claims.truncate(BRIEF_POSITIONS_MAX);
         claims.sort_by(by_support);
-        let position = |claim: &Measured| Position {
-            label: self.label(&claim.id),
+        let position = |claim: &ClaimMetrics| BriefPosition {
+            label: self.claim_label(&claim.id),
             text: self.claims.get(&claim.id).map_or("", |it| it.text.as_str()),
-            held: held(claim.supporters, analysis.answers),
+            held: support_label(claim.supporters, analysis.answers),
             is_conditional: claim.is_conditional,
         };
         (claims.into_iter().map(position).collect(), more)
     }
 
     /// The parts of several claims, if there is more than one part; the largest first, each led by what most hangs on.
-    fn parts(&self) -> (Vec<Names<'m>>, usize) {
+    fn component_labels(&self) -> (Vec<LabelList<'m>>, usize) {
         if self.analysis.components.len() < 2 {
             return (Vec::new(), 0);
         }
         let mut parts: Vec<_> = self.analysis.components.iter().filter(|part| part.claims.len() > 1).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.claims.len()));
-        first(parts.into_iter().map(|part| self.names(self.by_leverage(&part.claims))).collect())
+        truncate_brief_lines(
+            parts.into_iter().map(|part| self.label_list(self.sort_by_leverage(&part.claims))).collect(),
+        )
     }
 
-    fn by_leverage<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> Vec<&'i ClaimId> {
-        let mut ids: Vec<_> = ids.into_iter().map(|id| (id, self.leverage(id))).collect();
+    fn sort_by_leverage<'i>(&self, ids: impl IntoIterator<Item = &'i ClaimId>) -> Vec<&'i ClaimId> {
+        let mut ids: Vec<_> = ids.into_iter().map(|id| (id, self.claim_leverage(id))).collect();
         ids.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(other.0)));
         ids.into_iter().map(|(id, _)| id).collect()
     }
 
     /// What leads where, from what most hangs on, beyond what the chain tells.
-    fn leads(&self) -> (Vec<Lead<'m>>, usize) {
-        let told: BTreeMap<&ClaimId, usize> =
-            self.analysis.chain.iter().take(BRIEF_LINES_MAX).enumerate().flat_map(in_link).collect();
-        let is_told = |edge: &Edge| {
+    fn outgoing_links(&self) -> (Vec<OutgoingLinks<'m>>, usize) {
+        let told: BTreeMap<&ClaimId, usize> = self
+            .analysis
+            .longest_chain
+            .iter()
+            .take(BRIEF_LINES_MAX)
+            .enumerate()
+            .flat_map(claims_with_link_index)
+            .collect();
+        let is_told = |edge: &ClaimEdge| {
             let (from, to) = (told.get(&edge.from), told.get(&edge.to));
-            edge.kind == EdgeKind::Prerequisite && from.is_some_and(|from| to == Some(&(from + 1)))
+            edge.kind == ClaimEdgeKind::Prerequisite && from.is_some_and(|from| to == Some(&(from + 1)))
         };
         let mut leads: BTreeMap<&ClaimId, [BTreeSet<&ClaimId>; 2]> = BTreeMap::new();
         for edge in self.map.edges.iter().filter(|edge| !is_told(edge)) {
             let is_known = self.claims.contains_key(&edge.from) && self.claims.contains_key(&edge.to);
             if is_known && edge.from != edge.to && edge.kind.is_reinforcing() {
-                let kind = usize::from(edge.kind == EdgeKind::Supports);
+                let kind = usize::from(edge.kind == ClaimEdgeKind::Supports);
                 leads.entry(&edge.from).or_default()[kind].insert(&edge.to);
             }
         }
-        let from = self.by_leverage(leads.keys().copied());
+        let from = self.sort_by_leverage(leads.keys().copied());
         let lead = |id: &&ClaimId| {
             let [before, backs] = &leads[*id];
-            Lead {
-                label: self.label(id),
-                before: self.names(before.iter().copied()),
-                backs: self.names(backs.iter().copied()),
+            OutgoingLinks {
+                label: self.claim_label(id),
+                before: self.label_list(before.iter().copied()),
+                backs: self.label_list(backs.iter().copied()),
             }
         };
         (from.iter().take(BRIEF_LINES_MAX).map(lead).collect(), from.len().saturating_sub(BRIEF_LINES_MAX))
     }
 
     /// Tensions, those between the best held first, then by what hangs on both ends.
-    fn tensions(&self) -> Vec<&'m Tension> {
-        let weight = |tension: &Tension| self.leverage(&tension.one) + self.leverage(&tension.other);
+    fn sorted_tensions(&self) -> Vec<&'m ClaimTension> {
+        let weight = |tension: &ClaimTension| self.claim_leverage(&tension.one) + self.claim_leverage(&tension.other);
         let mut tensions: Vec<_> = self.analysis.tensions.iter().map(|it| (it, weight(it))).collect();
-        tensions
-            .sort_by(|one, other| other.0.is_between_high.cmp(&one.0.is_between_high).then(other.1.total_cmp(&one.1)));
+        tensions.sort_by(|one, other| {
+            other.0.is_between_high_support.cmp(&one.0.is_between_high_support).then(other.1.total_cmp(&one.1))
+        });
         tensions.into_iter().map(|(tension, _)| tension).collect()
     }
 
-    fn frictions(&self) -> Vec<Friction<'m>> {
-        let friction = |tension: &Tension| Friction {
-            one: self.label(&tension.one),
-            other: self.label(&tension.other),
-            is_tradeoff: tension.kind == EdgeKind::Tradeoff,
+    fn tension_entries(&self) -> Vec<BriefTension<'m>> {
+        let friction = |tension: &ClaimTension| BriefTension {
+            one: self.claim_label(&tension.one),
+            other: self.claim_label(&tension.other),
+            is_tradeoff: tension.kind == ClaimEdgeKind::Tradeoff,
             is_conditional: tension.is_conditional,
-            is_between_high: tension.is_between_high,
+            is_between_high: tension.is_between_high_support,
         };
-        self.tensions().into_iter().map(friction).collect()
+        self.sorted_tensions().into_iter().map(friction).collect()
     }
 
     /// Challenges that are not told as tensions already.
-    fn challenges(&self) -> Vec<Challenge<'m>> {
+    fn challenge_entries(&self) -> Vec<BriefChallenge<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
-        let challenge = |claim: &&'m Claim| {
+        let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
             let is_told = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
-            (!is_told).then(|| Challenge { label: self.label(&claim.id), against: self.label(against) })
+            (!is_told)
+                .then(|| BriefChallenge { label: self.claim_label(&claim.id), against: self.claim_label(against) })
         };
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
     }
 
-    fn fragile(&self) -> Fragile<'m> {
+    fn fragility_entry(&self) -> BriefFragility<'m> {
         let analysis = self.analysis;
         let fragility = &analysis.fragility;
-        let joints = self.labels(&fragility.weak_joints);
-        let is_weak_joint: BTreeSet<_> = fragility.weak_joints.iter().collect();
+        let joints = self.first_labels(&fragility.weak_articulation_points);
+        let is_weak_joint: BTreeSet<_> = fragility.weak_articulation_points.iter().collect();
         let inversions = analysis.leverage_inversions.iter().filter(|id| !is_weak_joint.contains(id));
-        let inversions = self.labels(inversions);
+        let inversions = self.first_labels(inversions);
         // What all hold is not short of backing, however much rests on it.
         let short = analysis.evidence_gaps.iter().filter(|gap| 2 * gap.supporters <= analysis.answers);
-        let bare = self.labels(short.map(|gap| &gap.claim));
-        let circles: Vec<_> = analysis.circles.iter().take(BRIEF_LINES_MAX).map(|circle| self.names(circle)).collect();
+        let bare = self.first_labels(short.map(|gap| &gap.claim));
+        let circles: Vec<_> =
+            analysis.cycles.iter().take(BRIEF_LINES_MAX).map(|circle| self.label_list(circle)).collect();
         let has_conditional_conflicts = fragility.conditional_conflicts > 0;
         let has_disconnected_consensus = fragility.has_disconnected_consensus;
         let is_nothing = joints.is_empty()
@@ -295,54 +310,62 @@ impl<'m> Teller<'m> {
             && circles.is_empty()
             && !has_conditional_conflicts
             && !has_disconnected_consensus;
-        Fragile { joints, inversions, bare, circles, has_conditional_conflicts, has_disconnected_consensus, is_nothing }
+        BriefFragility {
+            joints,
+            inversions,
+            bare,
+            circles,
+            has_conditional_conflicts,
+            has_disconnected_consensus,
+            is_nothing,
+        }
     }
 
     /// What the question to the user is about.
-    fn subject(&self) -> Names<'m> {
+    fn question_subject(&self) -> LabelList<'m> {
         let analysis = self.analysis;
         let sharpest = |kind| {
-            let found = self.tensions().into_iter().find(|tension| tension.kind == kind);
-            self.names(found.into_iter().flat_map(|tension| [&tension.one, &tension.other]))
+            let found = self.sorted_tensions().into_iter().find(|tension| tension.kind == kind);
+            self.label_list(found.into_iter().flat_map(|tension| [&tension.one, &tension.other]))
         };
         match analysis.shape {
-            Shape::Linear => self.names(analysis.chain.first().into_iter().flatten()),
-            Shape::Keystone => self.names(analysis.hub.iter().map(|hub| &hub.claim)),
-            Shape::Contested => sharpest(EdgeKind::Conflicts),
-            Shape::Tradeoff => sharpest(EdgeKind::Tradeoff),
-            Shape::Dimensional => {
+            MapShape::Linear => self.label_list(analysis.longest_chain.first().into_iter().flatten()),
+            MapShape::Keystone => self.label_list(analysis.hub.iter().map(|hub| &hub.claim)),
+            MapShape::Contested => sharpest(ClaimEdgeKind::Conflicts),
+            MapShape::Tradeoff => sharpest(ClaimEdgeKind::Tradeoff),
+            MapShape::Dimensional => {
                 let sides = analysis.components.iter().filter(|part| part.claims.len() > 1);
-                self.names(sides.filter_map(|part| self.by_leverage(&part.claims).first().copied()))
+                self.label_list(sides.filter_map(|part| self.sort_by_leverage(&part.claims).first().copied()))
             }
-            Shape::Contextual => {
+            MapShape::Contextual => {
                 let conditional = analysis.claims.iter().filter(|claim| claim.is_conditional);
-                self.names(self.by_leverage(conditional.map(|claim| &claim.id)))
+                self.label_list(self.sort_by_leverage(conditional.map(|claim| &claim.id)))
             }
-            Shape::Settled | Shape::Exploratory => Names::default(),
+            MapShape::Settled | MapShape::Exploratory => LabelList::default(),
         }
     }
 }
 
-fn in_link((place, link): (usize, &Vec<ClaimId>)) -> impl Iterator<Item = (&ClaimId, usize)> {
+fn claims_with_link_index((place, link): (usize, &Vec<ClaimId>)) -> impl Iterator<Item = (&ClaimId, usize)> {
     link.iter().map(move |claim| (claim, place))
 }
 
 /// As many lines as are told, and how many more there are.
-fn first<T>(mut lines: Vec<T>) -> (Vec<T>, usize) {
+fn truncate_brief_lines<T>(mut lines: Vec<T>) -> (Vec<T>, usize) {
     let more = lines.len().saturating_sub(BRIEF_LINES_MAX);
     lines.truncate(BRIEF_LINES_MAX);
     (lines, more)
 }
 
-pub(super) fn sureness(confidence: f64) -> &'static str {
+pub(super) fn confidence_label(confidence: f64) -> &'static str {
     match confidence {
-        confidence if confidence >= FIRM => "firm",
-        confidence if confidence >= FAIR => "fair",
+        confidence if confidence >= FIRM_CONFIDENCE_MIN => "firm",
+        confidence if confidence >= FAIR_CONFIDENCE_MIN => "fair",
         _ => "tentative",
     }
 }
 
-fn held(supporters: u32, answers: u32) -> &'static str {
+fn support_label(supporters: u32, answers: u32) -> &'static str {
     match u64::from(supporters) * 2 {
         0 => "none",
         _ if supporters >= answers => "all",

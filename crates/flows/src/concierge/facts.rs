@@ -1,17 +1,17 @@
 //! The flow's own events. Everything the flow decides from a text is one of these, so that its state can be folded
 //! without reading a text again.
 
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use segue_core::event::Event;
-use segue_core::flow::Step;
-use segue_core::handover::Provenance;
+use segue_core::flow::FlowStep;
+use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, MessageId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::map::Map;
-use super::stance::Stance;
-use super::workflow::PlanStep;
+use super::claim_map::ClaimMap;
+use super::plan::PlanStep;
+use super::stance::ReplyStance;
 use crate::fact;
 
 /// A fact of this flow.
@@ -19,14 +19,14 @@ use crate::fact;
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Fact {
     /// What in the session's settings was not understood.
-    Settings {
+    InvalidSettings {
         /// One by one.
         complaints: Vec<String>,
     },
     /// Everyone is to be asked.
-    Batch(Begun),
+    BatchStarted(BatchRequest),
     /// All calls of a batch that can be made are under way.
-    BatchSent {
+    BatchDispatched {
         /// Which.
         batch: u32,
     },
@@ -36,11 +36,11 @@ pub enum Fact {
         batch: u32,
     },
     /// An answer is no longer waited for. It is kept if it still comes.
-    Overdue {
+    AnswerTimedOut {
         /// Of which batch.
         batch: u32,
         /// Whose.
-        seat: usize,
+        slot: usize,
         /// Which call.
         call: CallId,
     },
@@ -54,7 +54,7 @@ pub enum Fact {
         missing: Vec<String>,
     },
     /// An answer came when the batch was closed.
-    Late {
+    LateAnswer {
         /// Which batch.
         batch: u32,
         /// Which call.
@@ -68,52 +68,52 @@ pub enum Fact {
         missing: Vec<String>,
     },
     /// A batch is not gone on with.
-    BatchDropped {
+    BatchAbandoned {
         /// Which.
         batch: u32,
         /// Why.
         why: String,
     },
     /// What the mapper found.
-    Map(Mapped),
+    MapParsed(ClaimMapRecord),
     /// What the map amounts to.
-    Analysis(Value),
+    MapAnalysed(Value),
     /// There is no map, and why.
-    NoMap {
+    MapUnavailable {
         /// Of which batch.
         batch: u32,
         /// Why.
         why: String,
     },
     /// What a batch brought.
-    Learnt {
+    BatchCompleted {
         /// Which batch.
         batch: u32,
         /// What it was for.
-        purpose: Purpose,
+        purpose: BatchPurpose,
         /// What is known now.
-        known: Known,
+        result: BatchResult,
     },
     /// How the concierge speaks.
-    Stance {
+    StanceChosen {
         /// The stance.
-        stance: Stance,
+        stance: ReplyStance,
         /// What led to it.
-        because: String,
+        reason: String,
     },
     /// A plan is under way.
-    Workflow {
+    PlanStarted {
         /// What it is for.
         goal: String,
         /// Its steps.
         steps: Vec<PlanStep>,
         /// How they came about: written with the plan, written when asked again, or read from the plan itself.
-        how: Provenance,
+        provenance: HandoverProvenance,
         /// The call that presented the plan.
         call: CallId,
     },
     /// The current step is done.
-    StepDone {
+    StepCompleted {
         /// Its place, the first is 0.
         step: usize,
         /// Its title.
@@ -131,34 +131,34 @@ pub enum Fact {
         call: CallId,
     },
     /// The last step is done.
-    WorkflowClosed {
+    PlanCompleted {
         /// What the plan was for.
         goal: String,
         /// How many steps it had.
         steps: usize,
     },
     /// A wish to ask everyone waits for the user's yes.
-    Confirm {
+    ConfirmationRequested {
         /// What is wished.
-        begun: Begun,
+        request: BatchRequest,
     },
     /// The user said yes.
-    Confirmed,
+    BatchConfirmed,
     /// The user said neither yes nor no; the wish waits for one more message.
-    Unsettled,
+    ConfirmationUnclear,
     /// The user said something else.
-    Declined,
+    BatchDeclined,
     /// The user asked the explorer for a plan in so many words, and its answer held no request for one.
-    PlanAsked {
+    PlanRequested {
         /// With which message.
         message: MessageId,
         /// In which words.
-        words: String,
+        phrase: String,
         /// The how manieth time in this visit.
-        times: u32,
+        count: u32,
     },
     /// A block was not acted on. It is told with the next ask.
-    Refused {
+    BlockRefused {
         /// Which call wrote it.
         call: Option<CallId>,
         /// What was written.
@@ -167,23 +167,23 @@ pub enum Fact {
         why: String,
     },
     /// An answer that was meant for the user held nothing for them. Its message is to be answered once more.
-    Silent {
+    EmptyReply {
         /// Which answer, if it was the last.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
         /// What its writer is told; nothing if somebody else answers next.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        told: Option<String>,
+        notice: Option<String>,
     },
     /// What of an answer was not as it should be.
-    Complaints {
+    ReplyComplaints {
         /// Which answer.
         call: CallId,
         /// One by one.
         complaints: Vec<String>,
     },
     /// The answer speaks of the machinery behind it.
-    Leak {
+    InternalTermsLeaked {
         /// Which answer.
         call: CallId,
         /// The terms, in order.
@@ -193,39 +193,39 @@ pub enum Fact {
 
 /// A batch as it begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct BatchRequest {
     /// Its number in the session.
-    pub batch: u32,
+    pub number: u32,
     /// What it is for.
-    pub purpose: Purpose,
+    pub purpose: BatchPurpose,
     /// What is asked, where it is not simply what the user said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<Task>,
+    pub task: Option<ExpertTask>,
     /// What the user said that led to it.
     #[serde(default)]
-    pub asked: Vec<(MessageId, Text)>,
+    pub user_messages: Vec<(MessageId, TextRef)>,
     /// How many are asked.
     #[serde(default)]
-    pub seats: usize,
+    pub slot_count: usize,
 }
 
 /// What a batch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum BatchPurpose {
     /// The first question.
-    Opening,
+    OpeningQuestion,
     /// Any question, where everyone is asked every time.
     EveryTurn,
     /// A plan.
-    Workflow,
+    Plan,
     /// Help with a step.
     StepHelp,
 }
 
 /// What experts are asked on a model's behalf.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Task {
+pub struct ExpertTask {
     /// The step that help is wanted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
@@ -247,7 +247,7 @@ pub struct Task {
 
 /// A map that was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Mapped {
+pub struct ClaimMapRecord {
     /// Of which batch.
     pub batch: u32,
     /// The call that wrote it.
@@ -257,53 +257,53 @@ pub struct Mapped {
     /// What was repaired in it.
     pub complaints: Vec<String>,
     /// The map, unless it is too large to stand here; it can be read from the answer again.
-    pub map: Option<Map>,
+    pub map: Option<ClaimMap>,
 }
 
 /// What a batch brought, by reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Known {
+pub enum BatchResult {
     /// A map, in this answer of the mapper's.
     Mapped {
         /// The call that wrote it.
         call: CallId,
         /// What it wrote.
-        text: Text,
+        text: TextRef,
         /// From how many answers.
         answers: u32,
     },
     /// One answer, and nothing to compare it with.
-    Alone {
+    Single {
         /// Whose.
         call: CallId,
         /// What it says.
-        text: Text,
+        text: TextRef,
     },
     /// Several answers that could not be mapped.
     Unmapped {
         /// What they say, in the order of seats.
-        texts: Vec<Text>,
+        texts: Vec<TextRef>,
     },
 }
 
 impl Fact {
     /// The step that records it.
     #[must_use]
-    pub fn note(self) -> Step {
-        fact::note(&self)
+    pub fn into_step(self) -> FlowStep {
+        fact::fact_step(&self)
     }
 
     /// The fact an event is, if it is one of this flow's.
     #[must_use]
-    pub fn of(event: &Event) -> Option<Self> {
-        fact::of(event)
+    pub fn from_event(event: &Event) -> Option<Self> {
+        fact::parse_fact_event(event)
     }
 
     /// The fact of a kind with a value, if it is one of this flow's.
     #[must_use]
-    pub fn read(kind: &str, value: &Value) -> Option<Self> {
-        fact::read(kind, value)
+    pub fn parse(kind: &str, value: &Value) -> Option<Self> {
+        fact::parse_fact(kind, value)
     }
 }
 
@@ -314,14 +314,14 @@ mod tests {
     #[test]
     fn a_fact_is_read_as_it_was_noted() {
         let facts = [
-            Fact::Confirmed,
-            Fact::Late { batch: 2, call: CallId(7) },
-            Fact::Refused { call: None, block: "BATCH".into(), why: "no".into() },
+            Fact::BatchConfirmed,
+            Fact::LateAnswer { batch: 2, call: CallId(7) },
+            Fact::BlockRefused { call: None, block: "BATCH".into(), why: "no".into() },
         ];
         for fact in facts {
-            let Step::Note { kind, value } = fact.clone().note() else { panic!("a fact is a note") };
-            assert_eq!(Fact::of(&Event::Fact { kind, value }), Some(fact));
+            let FlowStep::RecordFact { kind, value } = fact.clone().into_step() else { panic!("a fact is a note") };
+            assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind, value }), Some(fact));
         }
-        assert_eq!(Fact::of(&Event::Fact { kind: "other".into(), value: Value::Null }), None);
+        assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }), None);
     }
 }

@@ -1,138 +1,159 @@
 //! What each role is shown: every fragment of every recipe, from the state, with where it comes from and why it is in.
 
-use segue_core::body::Text;
-use segue_core::context::{COMPACTION, Rendered, Source};
+use segue_core::body::TextRef;
+use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
 use segue_core::flow::settings::SettingSpec;
-use segue_core::flow::{Asking, View};
+use segue_core::flow::{FlowContext, FragmentRequest};
 use segue_core::ids::MessageId;
-use segue_core::signal::fence;
+use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 use serde_json::json;
 
-use super::analysis::analyse;
-use super::facts::{Known, Purpose, Task};
+use super::analysis::analyse_claim_map;
+use super::facts::{BatchPurpose, BatchResult, ExpertTask};
 use super::settings::Settings;
 use super::spec::{
-    ASK_BATCH, ASK_INTENT, ASK_PRESENT, CONCIERGE, EXECUTOR, EXPERT, EXPLORER, FINDINGS, MAPPER, MESSAGE, NOTICES,
-    PLAN, STARTER, WORKFLOW,
+    ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, EXPLORER_PHASE,
+    FINDINGS_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT, NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT,
+    STARTER_PHASE,
 };
-use super::state::Memory;
-use super::turn::{phase, shape};
-use super::{brief, documents, map, stance, words_of};
+use super::state::ConciergeState;
+use super::turn::{batch_result_shape, current_phase};
+use super::{brief, claim_map, handovers, messages, stance};
 use crate::chat;
-use crate::limits::{KNOWN_TOKENS_MAX, QUESTION_CHARS_MAX, SOURCES_TOKENS_MAX};
-use crate::template::fill;
+use crate::limits::{BATCH_RESULT_TOKENS_MAX, MAPPER_QUESTION_CHARS_MAX, MAPPER_SOURCES_TOKENS_MAX};
+use crate::template::fill_template;
 
-type Sight<'a> = View<'a, Memory>;
+type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
 /// The text of a fragment.
-pub(super) fn rendered(view: &Sight<'_>, asking: &Asking<'_>, name: &str, specs: &[SettingSpec]) -> Rendered {
-    let role = asking.wish.role.as_str();
+pub(super) fn render_fragment(
+    view: &ConciergeView<'_>,
+    asking: &FragmentRequest<'_>,
+    name: &str,
+    specs: &[SettingSpec],
+) -> RenderedFragment {
+    let role = asking.call_request.role.as_str();
     match (name, role) {
-        (COMPACTION, CONCIERGE) => standing(view, asking),
-        ("summarise" | "folded" | COMPACTION, _) => chat::shortening(asking, name),
-        ("instruction", EXPERT) => {
-            template("expert", include_str!("../../prompts/concierge/expert.md"), &(), "who answers, and how")
+        (COMPACTION_FRAGMENT, CONCIERGE_ROLE) => render_compacted_thread(view, asking),
+        ("summarise" | "folded" | COMPACTION_FRAGMENT, _) => chat::render_compaction_fragment(asking, name),
+        ("instruction", EXPERT_ROLE) => {
+            template_fragment("expert", include_str!("../../prompts/concierge/expert.md"), &(), "who answers, and how")
         }
-        ("instruction", MAPPER) => mapper(),
-        ("sources", _) => sources(view),
-        ("repair", MAPPER) => mapper_repair(view, asking),
-        ("repair", _) => repair(asking),
-        ("task", _) => task(view),
-        (MESSAGE, _) => message(view, asking),
-        (WORKFLOW, _) => workflow(view, asking),
-        (FINDINGS, _) => findings(view),
-        (NOTICES, _) => notices(view),
-        ("guidance", _) => guidance(view, specs),
-        _ => opening(view, name),
+        ("instruction", MAPPER_ROLE) => render_mapper_instruction(),
+        ("sources", _) => render_expert_answers(view),
+        ("repair", MAPPER_ROLE) => render_mapper_repair(view, asking),
+        ("repair", _) => render_repair_request(asking),
+        ("task", _) => render_expert_task(view),
+        (MESSAGE_FRAGMENT, _) => render_user_message(view, asking),
+        (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, asking),
+        (FINDINGS_FRAGMENT, _) => render_findings(view),
+        (NOTICES_FRAGMENT, _) => render_notices(view),
+        ("guidance", _) => render_guidance(view, specs),
+        _ => render_opening_fragment(view, name),
     }
 }
 
 /// What the concierge's thread opens with, by phase.
-fn opening(view: &Sight<'_>, name: &str) -> Rendered {
-    let phase = phase(view);
-    let under_way = view.state.workflow.is_some();
+fn render_opening_fragment(view: &ConciergeView<'_>, name: &str) -> RenderedFragment {
+    let phase = current_phase(view);
+    let under_way = view.state.active_plan.is_some();
     match (name, phase.as_str()) {
-        ("identity", _) => template("identity", include_str!("../../prompts/concierge/identity.md"), &(), "who speaks"),
-        ("never", _) => template("never", include_str!("../../prompts/concierge/never.md"), &(), "what is never said"),
-        ("part", STARTER) => {
-            template("starter", include_str!("../../prompts/concierge/starter.md"), &(), "the starter's part")
+        ("identity", _) => {
+            template_fragment("identity", include_str!("../../prompts/concierge/identity.md"), &(), "who speaks")
         }
-        ("part", EXPLORER) => {
-            template("explorer", include_str!("../../prompts/concierge/explorer.md"), &(), "the explorer's part")
+        ("never", _) => {
+            template_fragment("never", include_str!("../../prompts/concierge/never.md"), &(), "what is never said")
         }
-        ("part", _) if under_way => template(
+        ("part", STARTER_PHASE) => {
+            template_fragment("starter", include_str!("../../prompts/concierge/starter.md"), &(), "the starter's part")
+        }
+        ("part", EXPLORER_PHASE) => template_fragment(
+            "explorer",
+            include_str!("../../prompts/concierge/explorer.md"),
+            &(),
+            "the explorer's part",
+        ),
+        ("part", _) if under_way => template_fragment(
             "continued",
             include_str!("../../prompts/concierge/continued.md"),
             &(),
             "a plan is under way already",
         ),
-        ("part", _) => {
-            template("executor", include_str!("../../prompts/concierge/executor.md"), &(), "the executor's part")
-        }
-        ("capabilities", EXECUTOR) => {
+        ("part", _) => template_fragment(
+            "executor",
+            include_str!("../../prompts/concierge/executor.md"),
+            &(),
+            "the executor's part",
+        ),
+        ("capabilities", EXECUTOR_PHASE) => {
             let text = include_str!("../../prompts/concierge/carrying_out.md");
-            template("carrying_out", text, &(), "what can be asked for while a plan is carried out")
+            template_fragment("carrying_out", text, &(), "what can be asked for while a plan is carried out")
         }
-        ("capabilities", EXPLORER) => out("how to ask for a plan stands in the explorer's part"),
-        ("capabilities", _) => out("the starter can ask for nothing"),
-        ("handover", _) => handover(view, &phase),
-        ("brief", STARTER) => known_section(view, view.state.opening.as_ref()),
-        ("brief", EXECUTOR) if !under_way => known_section(view, view.state.plan.as_ref().map(|plan| &plan.known)),
-        ("brief", EXECUTOR) => out("the plan is made"),
-        ("brief", _) => out("the handover says what was learnt"),
-        (PLAN, _) => match &view.state.workflow {
+        ("capabilities", EXPLORER_PHASE) => omit_fragment("how to ask for a plan stands in the explorer's part"),
+        ("capabilities", _) => omit_fragment("the starter can ask for nothing"),
+        ("handover", _) => render_handover_fragment(view, &phase),
+        ("brief", STARTER_PHASE) => render_batch_result(view, view.state.opening_result.as_ref()),
+        ("brief", EXECUTOR_PHASE) if !under_way => {
+            render_batch_result(view, view.state.plan_research.as_ref().map(|plan| &plan.result))
+        }
+        ("brief", EXECUTOR_PHASE) => omit_fragment("the plan is made"),
+        ("brief", _) => omit_fragment("the handover says what was learnt"),
+        (PLAN_FRAGMENT, _) => match &view.state.active_plan {
             Some(workflow) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
-                from_state(fill(text, &json!({"workflow": workflow.rendered()})), "a plan is under way")
+                state_fragment(
+                    fill_template(text, &json!({"workflow": workflow.render_for_prompt()})),
+                    "a plan is under way",
+                )
             }
-            None => out("no plan is under way"),
+            None => omit_fragment("no plan is under way"),
         },
-        _ => out("there is nothing of that name"),
+        _ => omit_fragment("there is nothing of that name"),
     }
 }
 
-fn out(why: &str) -> Rendered {
-    Rendered::Out(why.to_owned())
+fn omit_fragment(why: &str) -> RenderedFragment {
+    RenderedFragment::Omitted(why.to_owned())
 }
 
-fn template(name: &str, text: &'static str, arguments: &impl Serialize, why: &str) -> Rendered {
-    let source = Source::Template(format!("concierge/{name}"));
-    Rendered::New { text: fill(text, arguments), source, why: why.to_owned() }
+fn template_fragment(name: &str, text: &'static str, arguments: &impl Serialize, why: &str) -> RenderedFragment {
+    let source = FragmentSource::Template(format!("concierge/{name}"));
+    RenderedFragment::New { text: fill_template(text, arguments), source, why: why.to_owned() }
 }
 
-fn from_state(text: String, why: &str) -> Rendered {
-    Rendered::New { text, source: Source::State, why: why.to_owned() }
+fn state_fragment(text: String, why: &str) -> RenderedFragment {
+    RenderedFragment::New { text, source: FragmentSource::State, why: why.to_owned() }
 }
 
-fn mapper() -> Rendered {
-    let arguments = json!({"format": map::FORMAT});
-    template("mapper", include_str!("../../prompts/concierge/mapper.md"), &arguments, "how to map")
+fn render_mapper_instruction() -> RenderedFragment {
+    let arguments = json!({"format": claim_map::MAP_FORMAT_PROMPT});
+    template_fragment("mapper", include_str!("../../prompts/concierge/mapper.md"), &arguments, "how to map")
 }
 
-fn sources(view: &Sight<'_>) -> Rendered {
-    let Some(batch) = &view.state.batch else { return out("nobody was asked") };
-    let question = match &batch.begun.task {
-        Some(task) => task_text(task, batch.begun.purpose),
-        None => joined(view, &words_of::to_answer(view, &batch.begun.asked)),
+fn render_expert_answers(view: &ConciergeView<'_>) -> RenderedFragment {
+    let Some(batch) = &view.state.batch else { return omit_fragment("nobody was asked") };
+    let question = match &batch.request.task {
+        Some(task) => expert_task_text(task, batch.request.purpose),
+        None => join_message_texts(view, &messages::drop_retry_messages(view, &batch.request.user_messages)),
     };
-    let texts = batch.texts();
-    let each = fair_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), SOURCES_TOKENS_MAX);
-    let source = |text: &Text| fence(&shortened(&view.text(*text), text.tokens, each));
+    let texts = batch.answer_texts();
+    let each = fair_token_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), MAPPER_SOURCES_TOKENS_MAX);
+    let source = |text: &TextRef| wrap_in_code_fence(&truncate_to_tokens(&view.read_text(*text), text.tokens, each));
     let sources: Vec<String> = texts.iter().map(source).collect();
     let cut = texts.iter().filter(|text| text.tokens > each).count();
     let why = match cut {
         0 => format!("the {} answers that came, in a fixed order", sources.len()),
         _ => format!("the {} answers that came, in a fixed order, of which {cut} were cut to fit", sources.len()),
     };
-    let question: String = question.chars().take(QUESTION_CHARS_MAX).collect();
-    let arguments = json!({"question": fence(&question), "sources": sources});
-    let text = fill(include_str!("../../prompts/concierge/sources.md"), &arguments);
-    Rendered::New { text, source: Source::State, why }
+    let question: String = question.chars().take(MAPPER_QUESTION_CHARS_MAX).collect();
+    let arguments = json!({"question": wrap_in_code_fence(&question), "sources": sources});
+    let text = fill_template(include_str!("../../prompts/concierge/sources.md"), &arguments);
+    RenderedFragment::New { text, source: FragmentSource::State, why }
 }
 
 /// The most tokens that each of several texts may have so that all fit: what short ones leave goes to the long ones.
-fn fair_share(tokens: &[u32], most: u32) -> u32 {
+fn fair_token_share(tokens: &[u32], most: u32) -> u32 {
     let mut sorted = tokens.to_vec();
     sorted.sort_unstable();
     let mut left = most;
@@ -147,7 +168,7 @@ fn fair_share(tokens: &[u32], most: u32) -> u32 {
 }
 
 /// The beginning of a text of so many tokens that has about `most` of them.
-fn shortened(text: &str, tokens: u32, most: u32) -> String {
+fn truncate_to_tokens(text: &str, tokens: u32, most: u32) -> String {
     if tokens <= most {
         return text.to_owned();
     }
@@ -156,13 +177,13 @@ fn shortened(text: &str, tokens: u32, most: u32) -> String {
     format!("{kept}…")
 }
 
-fn mapper_repair(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
-    let note = &asking.wish.note;
+fn render_mapper_repair(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
+    let note = &asking.call_request.metadata;
     let why = note.get("why").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let reply = note.get("reply").and_then(|reply| serde_json::from_value::<Text>(reply.clone()).ok());
-    let reply = reply.map(|text| fence(&view.text(text))).unwrap_or_default();
+    let reply = note.get("reply").and_then(|reply| serde_json::from_value::<TextRef>(reply.clone()).ok());
+    let reply = reply.map(|text| wrap_in_code_fence(&view.read_text(text))).unwrap_or_default();
     let arguments = json!({"why": why, "reply": reply});
-    template(
+    template_fragment(
         "mapper_repair",
         include_str!("../../prompts/concierge/mapper_repair.md"),
         &arguments,
@@ -170,132 +191,148 @@ fn mapper_repair(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
     )
 }
 
-fn repair(asking: &Asking<'_>) -> Rendered {
-    let note = &asking.wish.note;
+fn render_repair_request(asking: &FragmentRequest<'_>) -> RenderedFragment {
+    let note = &asking.call_request.metadata;
     let arguments = json!({"missing": note.get("missing"), "why": note.get("why"), "wanted": note.get("wanted")});
     let why = "asked for again, privately";
-    match asking.wish.ask.as_str() {
-        ASK_INTENT => {
-            template("repair_intent", include_str!("../../prompts/concierge/repair_intent.md"), &arguments, why)
+    match asking.call_request.ask.as_str() {
+        ASK_REPAIR_INTENT => template_fragment(
+            "repair_intent",
+            include_str!("../../prompts/concierge/repair_intent.md"),
+            &arguments,
+            why,
+        ),
+        ASK_REPAIR_BATCH => {
+            template_fragment("repair_batch", include_str!("../../prompts/concierge/repair_batch.md"), &arguments, why)
         }
-        ASK_BATCH => template("repair_batch", include_str!("../../prompts/concierge/repair_batch.md"), &arguments, why),
-        _ => template("repair_steps", include_str!("../../prompts/concierge/repair_steps.md"), &arguments, why),
+        _ => {
+            template_fragment("repair_steps", include_str!("../../prompts/concierge/repair_steps.md"), &arguments, why)
+        }
     }
 }
 
-fn task(view: &Sight<'_>) -> Rendered {
+fn render_expert_task(view: &ConciergeView<'_>) -> RenderedFragment {
     let batch = view.state.batch.as_ref();
-    let Some((task, purpose)) = batch.and_then(|batch| Some((batch.begun.task.as_ref()?, batch.begun.purpose))) else {
-        return out("nothing was asked on anybody's behalf");
+    let Some((task, purpose)) = batch.and_then(|batch| Some((batch.request.task.as_ref()?, batch.request.purpose)))
+    else {
+        return omit_fragment("nothing was asked on anybody's behalf");
     };
-    let source = task.call.map_or(Source::State, Source::Call);
-    Rendered::New { text: task_text(task, purpose), source, why: "what is wanted of the experts".to_owned() }
+    let source = task.call.map_or(FragmentSource::State, FragmentSource::Call);
+    RenderedFragment::New {
+        text: expert_task_text(task, purpose),
+        source,
+        why: "what is wanted of the experts".to_owned(),
+    }
 }
 
-fn task_text(task: &Task, purpose: Purpose) -> String {
+fn expert_task_text(task: &ExpertTask, purpose: BatchPurpose) -> String {
     let arguments = json!({
-        "help": purpose == Purpose::StepHelp,
+        "help": purpose == BatchPurpose::StepHelp,
         "step": task.step, "blocker": task.blocker, "context": task.context, "prompt": task.prompt,
     });
-    fill(include_str!("../../prompts/concierge/task.md"), &arguments)
+    fill_template(include_str!("../../prompts/concierge/task.md"), &arguments)
 }
 
 /// What the user said and is to be answered: one message as it stands, several as one text.
-fn message(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
+fn render_user_message(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
     let state = view.state;
-    let mut said: Vec<(MessageId, Text)> = Vec::new();
-    if asking.wish.ask == *ASK_PRESENT {
-        said.extend(state.plan.iter().flat_map(|plan| plan.asked.iter().copied()));
+    let mut said: Vec<(MessageId, TextRef)> = Vec::new();
+    if asking.call_request.ask == *ASK_PRESENT {
+        said.extend(state.plan_research.iter().flat_map(|plan| plan.user_messages.iter().copied()));
     }
-    if asking.wish.role == *EXPERT {
-        said.extend(state.batch.iter().flat_map(|batch| batch.begun.asked.iter().copied()));
+    if asking.call_request.role == *EXPERT_ROLE {
+        said.extend(state.batch.iter().flat_map(|batch| batch.request.user_messages.iter().copied()));
     }
-    for open in &state.open {
+    for open in &state.unanswered_messages {
         if !said.contains(open) {
             said.push(*open);
         }
     }
-    match words_of::to_answer(view, &said).as_slice() {
-        [] => out("nothing was said"),
-        [(message, text)] => {
-            Rendered::Stored { text: *text, source: Source::Message(*message), why: "what the user said".to_owned() }
-        }
-        several => Rendered::New {
-            text: joined(view, several),
-            source: Source::Message(several[several.len() - 1].0),
+    match messages::drop_retry_messages(view, &said).as_slice() {
+        [] => omit_fragment("nothing was said"),
+        [(message, text)] => RenderedFragment::Stored {
+            text: *text,
+            source: FragmentSource::Message(*message),
+            why: "what the user said".to_owned(),
+        },
+        several => RenderedFragment::New {
+            text: join_message_texts(view, several),
+            source: FragmentSource::Message(several[several.len() - 1].0),
             why: format!("the {} messages that are not answered yet", several.len()),
         },
     }
 }
 
-fn joined(view: &Sight<'_>, said: &[(MessageId, Text)]) -> String {
-    said.iter().map(|(_, text)| view.text(*text).to_string()).collect::<Vec<_>>().join("\n\n")
+fn join_message_texts(view: &ConciergeView<'_>, messages: &[(MessageId, TextRef)]) -> String {
+    messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect::<Vec<_>>().join("\n\n")
 }
 
-fn handover(view: &Sight<'_>, phase: &str) -> Rendered {
-    if phase == STARTER {
-        return out("the first phase takes over from nobody");
+fn render_handover_fragment(view: &ConciergeView<'_>, phase: &str) -> RenderedFragment {
+    if phase == STARTER_PHASE {
+        return omit_fragment("the first phase takes over from nobody");
     }
-    let Some(handover) = words_of::handed(view) else { return out("nothing was handed over") };
-    Rendered::New {
-        text: documents::told(handover),
-        source: Source::Handover(handover.id),
+    let Some(handover) = messages::visit_handover(view) else { return omit_fragment("nothing was handed over") };
+    RenderedFragment::New {
+        text: handovers::render_handover(handover),
+        source: FragmentSource::Handover(handover.id),
         why: "what the phase before left".to_owned(),
     }
 }
 
 /// What is known, as a section of a prompt, and whose answer it comes from.
-fn known_section(view: &Sight<'_>, known: Option<&Known>) -> Rendered {
-    let why = match known {
-        Some(Known::Mapped { answers, .. }) => format!("what {answers} answers come to"),
-        Some(Known::Alone { .. }) => "the one answer that came".to_owned(),
-        Some(Known::Unmapped { texts }) => format!("the {} answers, which could not be mapped", texts.len()),
-        None => return out("nobody was asked"),
+fn render_batch_result(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> RenderedFragment {
+    let why = match result {
+        Some(BatchResult::Mapped { answers, .. }) => format!("what {answers} answers come to"),
+        Some(BatchResult::Single { .. }) => "the one answer that came".to_owned(),
+        Some(BatchResult::Unmapped { texts }) => format!("the {} answers, which could not be mapped", texts.len()),
+        None => return omit_fragment("nobody was asked"),
     };
-    let source = match known {
-        Some(Known::Mapped { call, .. } | Known::Alone { call, .. }) => Source::Call(*call),
-        _ => Source::State,
+    let source = match result {
+        Some(BatchResult::Mapped { call, .. } | BatchResult::Single { call, .. }) => FragmentSource::Call(*call),
+        _ => FragmentSource::State,
     };
-    Rendered::New { text: known_text(view, known), source, why }
+    RenderedFragment::New { text: batch_result_text(view, result), source, why }
 }
 
-fn known_text(view: &Sight<'_>, known: Option<&Known>) -> String {
-    let each = match known {
-        Some(Known::Unmapped { texts }) => {
-            fair_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), KNOWN_TOKENS_MAX)
+fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> String {
+    let each = match result {
+        Some(BatchResult::Unmapped { texts }) => {
+            fair_token_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), BATCH_RESULT_TOKENS_MAX)
         }
-        _ => KNOWN_TOKENS_MAX,
+        _ => BATCH_RESULT_TOKENS_MAX,
     };
-    let fenced = |text: &Text| fence(&shortened(&view.text(*text), text.tokens, each));
-    let arguments = match known {
-        Some(Known::Mapped { text, answers, .. }) => match map::parse(&view.text(*text), *answers) {
-            Ok(reading) => {
-                let analysis = analyse(&reading.map, *answers);
-                json!({"kind": "mapped", "brief": brief::text(&reading.map, &analysis), "answers": []})
+    let fenced = |text: &TextRef| wrap_in_code_fence(&truncate_to_tokens(&view.read_text(*text), text.tokens, each));
+    let arguments = match result {
+        Some(BatchResult::Mapped { text, answers, .. }) => {
+            match claim_map::parse_claim_map(&view.read_text(*text), *answers) {
+                Ok(reading) => {
+                    let analysis = analyse_claim_map(&reading.map, *answers);
+                    json!({"kind": "mapped", "brief": brief::render_brief(&reading.map, &analysis), "answers": []})
+                }
+                Err(_) => json!({"kind": "nothing", "brief": "", "answers": []}),
             }
-            Err(_) => json!({"kind": "nothing", "brief": "", "answers": []}),
-        },
-        Some(Known::Alone { text, .. }) => json!({"kind": "alone", "brief": "", "answers": [fenced(text)]}),
-        Some(Known::Unmapped { texts }) => {
+        }
+        Some(BatchResult::Single { text, .. }) => json!({"kind": "alone", "brief": "", "answers": [fenced(text)]}),
+        Some(BatchResult::Unmapped { texts }) => {
             json!({"kind": "unmapped", "brief": "", "answers": texts.iter().map(fenced).collect::<Vec<_>>()})
         }
         None => json!({"kind": "nothing", "brief": "", "answers": []}),
     };
-    fill(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
+    fill_template(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
-    if phase(view) != STARTER {
-        return out("only the starter is told a stance");
+fn render_guidance(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+    if current_phase(view) != STARTER_PHASE {
+        return omit_fragment("only the starter is told a stance");
     }
     // What is set goes first, also where a past call is made once more with another setting.
-    let (settings, _) = Settings::read(specs, &view.session.settings);
+    let (settings, _) = Settings::parse(specs, &view.session.settings);
     let stance = settings.stance.or(view.state.stance).unwrap_or_default();
-    let guidance = stance::guidance(stance);
-    let shape = view.state.opening.as_ref().and_then(|known| shape(view, known));
+    let guidance = stance::render_stance_guidance(stance);
+    let shape = view.state.opening_result.as_ref().and_then(|known| batch_result_shape(view, known));
     let arguments = json!({
         "framing": guidance.framing,
-        "shape_guidance": shape.map(brief::shape_guidance),
+        "shape_guidance": shape.map(brief::render_shape_guidance),
         "behaviour": guidance.behaviour,
         "voice": guidance.voice,
     });
@@ -303,54 +340,59 @@ fn guidance(view: &Sight<'_>, specs: &[SettingSpec]) -> Rendered {
         Some(shape) => format!("the stance is {stance}, the shape {shape}"),
         None => format!("the stance is {stance}"),
     };
-    template("guidance", include_str!("../../prompts/concierge/guidance.md"), &arguments, &why)
+    template_fragment("guidance", include_str!("../../prompts/concierge/guidance.md"), &arguments, &why)
 }
 
 /// What stands in the place of what was folded: the plan first, since it may have been shown there.
-fn standing(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
-    let folded = chat::shortening(asking, COMPACTION);
-    match (&view.state.workflow, folded) {
-        (Some(workflow), Rendered::New { text, source, why }) => {
+fn render_compacted_thread(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
+    let folded = chat::render_compaction_fragment(asking, COMPACTION_FRAGMENT);
+    match (&view.state.active_plan, folded) {
+        (Some(workflow), RenderedFragment::New { text, source, why }) => {
             let section = include_str!("../../prompts/concierge/workflow_section.md");
-            let plan = fill(section, &json!({"workflow": workflow.rendered()}));
-            Rendered::New { text: format!("{plan}\n\n{text}"), source, why }
+            let plan = fill_template(section, &json!({"workflow": workflow.render_for_prompt()}));
+            RenderedFragment::New { text: format!("{plan}\n\n{text}"), source, why }
         }
         (_, folded) => folded,
     }
 }
 
 /// The plan, if it changed since the concierge last saw it.
-fn workflow(view: &Sight<'_>, asking: &Asking<'_>) -> Rendered {
-    let Some(workflow) = &view.state.workflow else { return out("no plan is under way") };
-    if asking.opens {
-        return out("the thread opens with the plan");
+fn render_plan_update(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
+    let Some(workflow) = &view.state.active_plan else { return omit_fragment("no plan is under way") };
+    if asking.opens_thread {
+        return omit_fragment("the thread opens with the plan");
     }
-    if view.state.shown == Some(workflow.version) {
-        return out("the plan has not changed since it was last shown");
+    if view.state.shown_plan_version == Some(workflow.version) {
+        return omit_fragment("the plan has not changed since it was last shown");
     }
     let text = include_str!("../../prompts/concierge/workflow_changed.md");
-    from_state(fill(text, &json!({"workflow": workflow.rendered()})), "the plan has changed")
+    state_fragment(fill_template(text, &json!({"workflow": workflow.render_for_prompt()})), "the plan has changed")
 }
 
-fn findings(view: &Sight<'_>) -> Rendered {
-    let Some(findings) = &view.state.findings else { return out("nothing new was found") };
+fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
+    let Some(findings) = &view.state.pending_findings else { return omit_fragment("nothing new was found") };
     let arguments = json!({
-        "help": findings.purpose == Purpose::StepHelp,
+        "help": findings.purpose == BatchPurpose::StepHelp,
         "step": findings.task.as_ref().and_then(|task| task.step.clone()),
-        "known": known_text(view, Some(&findings.known)),
+        "known": batch_result_text(view, Some(&findings.result)),
     });
-    let source = match &findings.known {
-        Known::Mapped { call, .. } | Known::Alone { call, .. } => Source::Call(*call),
-        Known::Unmapped { .. } => Source::State,
+    let source = match &findings.result {
+        BatchResult::Mapped { call, .. } | BatchResult::Single { call, .. } => FragmentSource::Call(*call),
+        BatchResult::Unmapped { .. } => FragmentSource::State,
     };
-    let text = fill(include_str!("../../prompts/concierge/findings.md"), &arguments);
-    Rendered::New { text, source, why: "what the experts said, told once".to_owned() }
+    let text = fill_template(include_str!("../../prompts/concierge/findings.md"), &arguments);
+    RenderedFragment::New { text, source, why: "what the experts said, told once".to_owned() }
 }
 
-fn notices(view: &Sight<'_>) -> Rendered {
-    if view.state.notices.is_empty() {
-        return out("nothing was refused");
+fn render_notices(view: &ConciergeView<'_>) -> RenderedFragment {
+    if view.state.pending_notices.is_empty() {
+        return omit_fragment("nothing was refused");
     }
-    let arguments = json!({"notices": view.state.notices});
-    template("notices", include_str!("../../prompts/concierge/notices.md"), &arguments, "what was not acted on")
+    let arguments = json!({"notices": view.state.pending_notices});
+    template_fragment(
+        "notices",
+        include_str!("../../prompts/concierge/notices.md"),
+        &arguments,
+        "what was not acted on",
+    )
 }

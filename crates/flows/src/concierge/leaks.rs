@@ -4,20 +4,20 @@
 
 use std::ops::Range;
 
-use super::words::{Gap, begins, words};
-use crate::limits::LEAKS_MAX;
+use super::phrases::{WordGap, split_words, starts_with_phrase};
+use crate::limits::LEAKED_TERMS_MAX;
 
 /// A machinery term in a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leak {
+pub struct LeakedTerm {
     /// Which term of [`TERMS`].
     pub term: &'static str,
     /// Where it stands, in bytes.
-    pub place: Range<usize>,
+    pub range: Range<usize>,
 }
 
 /// What a reply should not speak of, each with the forms it takes.
-pub const TERMS: [(&str, &[&str]); 10] = [
+pub const INTERNAL_TERMS: [(&str, &[&str]); 10] = [
     ("model", &["model", "models", "llm", "llms", "language model", "language models"]),
     ("source", &["source", "sources"]),
     ("expert", &["expert", "experts"]),
@@ -31,7 +31,7 @@ pub const TERMS: [(&str, &[&str]); 10] = [
 ];
 
 /// Where such a word is surely about something else: the word before, and the term.
-pub const HARMLESS: [(&str, &str); 15] = [
+pub const HARMLESS_PHRASES: [(&str, &str); 15] = [
     ("role", "model"),
     ("business", "model"),
     ("mental", "model"),
@@ -51,25 +51,27 @@ pub const HARMLESS: [(&str, &str); 15] = [
 
 /// The machinery terms in a reply, in order.
 #[must_use]
-pub fn scan(reply: &str) -> Vec<Leak> {
-    let aside = aside(reply);
+pub fn find_leaked_terms(reply: &str) -> Vec<LeakedTerm> {
+    let aside = non_prose_ranges(reply);
     let mut aside = aside.iter().peekable();
-    let words = words(reply);
+    let words = split_words(reply);
     let mut leaks = Vec::new();
     for (at, word) in words.iter().enumerate() {
-        while aside.next_if(|range| range.end <= word.place.start).is_some() {}
-        if aside.peek().is_some_and(|range| range.start <= word.place.start) {
+        while aside.next_if(|range| range.end <= word.range.start).is_some() {}
+        if aside.peek().is_some_and(|range| range.start <= word.range.start) {
             continue;
         }
-        let forms = TERMS.iter().flat_map(|(term, forms)| forms.iter().map(|form| (*term, *form)));
-        let Some((term, form)) = forms.into_iter().find(|(_, form)| begins(&words[at..], form)) else { continue };
-        let before = at.checked_sub(1).map(|before| &words[before]).filter(|_| word.gap == Gap::Close);
-        if before.is_some_and(|before| HARMLESS.contains(&(before.text.as_str(), term))) {
+        let forms = INTERNAL_TERMS.iter().flat_map(|(term, forms)| forms.iter().map(|form| (*term, *form)));
+        let Some((term, form)) = forms.into_iter().find(|(_, form)| starts_with_phrase(&words[at..], form)) else {
+            continue;
+        };
+        let before = at.checked_sub(1).map(|before| &words[before]).filter(|_| word.gap == WordGap::Adjacent);
+        if before.is_some_and(|before| HARMLESS_PHRASES.contains(&(before.text.as_str(), term))) {
             continue;
         }
         let last = &words[at + form.split(' ').count() - 1];
-        leaks.push(Leak { term, place: word.place.start..last.place.end });
-        if leaks.len() == LEAKS_MAX {
+        leaks.push(LeakedTerm { term, range: word.range.start..last.range.end });
+        if leaks.len() == LEAKED_TERMS_MAX {
             break;
         }
     }
@@ -77,7 +79,7 @@ pub fn scan(reply: &str) -> Vec<Leak> {
 }
 
 /// What is not prose: fenced code, code spans, addresses. In order.
-fn aside(text: &str) -> Vec<Range<usize>> {
+fn non_prose_ranges(text: &str) -> Vec<Range<usize>> {
     let mut aside = Vec::new();
     let mut fence: Option<(&str, usize)> = None;
     let mut offset = 0;
@@ -91,7 +93,7 @@ fn aside(text: &str) -> Vec<Range<usize>> {
                 fence = None;
             }
             (Some(_), _) => {}
-            (None, None) => aside_in_line(line, offset, &mut aside),
+            (None, None) => push_non_prose_ranges(line, offset, &mut aside),
         }
         offset += line.len();
     }
@@ -100,17 +102,17 @@ fn aside(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Code spans and, between them, addresses.
-fn aside_in_line(line: &str, offset: usize, aside: &mut Vec<Range<usize>>) {
+fn push_non_prose_ranges(line: &str, offset: usize, ranges: &mut Vec<Range<usize>>) {
     let mut at = 0;
     for (place, part) in line.split('`').enumerate() {
         let is_code = place % 2 == 1 && at + part.len() < line.len();
         if is_code {
-            aside.push(offset + at..offset + at + part.len());
+            ranges.push(offset + at..offset + at + part.len());
         } else {
             let mut within = at;
             for word in part.split_inclusive(char::is_whitespace) {
                 if word.contains("://") {
-                    aside.push(offset + within..offset + within + word.len());
+                    ranges.push(offset + within..offset + within + word.len());
                 }
                 within += word.len();
             }

@@ -1,71 +1,72 @@
 //! What the concierge said: what of it the user hears, which signals it holds, and what follows from them. A signal that
 //! does not belong to the phase is refused, recorded and told; its block is hidden all the same.
 
-use segue_core::body::Text;
-use segue_core::event::{CallAnswered, CallOpened, CallWish, Outcome};
-use segue_core::flow::{Speech, Step, View};
-use segue_core::handover::{Document, Provenance, Settlement, settle};
+use segue_core::body::TextRef;
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
+use segue_core::flow::{FlowContext, FlowStep, ReplyText};
+use segue_core::handover::{HandoverDecision, HandoverDocument, HandoverProvenance, decide_handover};
 use segue_core::ids::CallId;
-use segue_core::signal::{self, Block, Complaint, Reading};
+use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock};
 use serde_json::json;
 
-use super::Concierge;
-use super::facts::{Fact, Purpose, Task};
+use super::ConciergeFlow;
+use super::facts::{BatchPurpose, ExpertTask, Fact};
 use super::leaks;
+use super::messages::{record_refusal, render_confirmation_question, render_notice, visit_handover};
+use super::plan::{ConciergePlan, PlanStep, StepLookupError, parse_steps_block, parse_steps_from_prose};
 use super::settings::Settings;
 use super::spec::{
-    ASK_BATCH, ASK_INTENT, ASK_STEPS, BATCH_BLOCK, CONCIERGE, EXECUTION, EXECUTION_FIELDS, EXECUTOR, EXPLORER,
-    HANDOVER_BLOCK, INTENT, INTENT_FIELDS, OUTCOME, STARTER, STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, phase_key,
+    ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS,
+    EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER,
+    OUTCOME_HANDOVER, STARTER_PHASE, STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, concierge_phase_key,
 };
-use super::state::Memory;
-use super::turn::propose;
-use super::words_of::{confirmation, handed, notice, told};
-use super::workflow::{NotDone, PlanStep, Workflow, from_block, from_prose};
-use super::{batch, documents, wish};
-use crate::template::fill;
+use super::state::ConciergeState;
+use super::turn::propose_phase;
+use super::{batch, handovers, plan_request};
+use crate::template::fill_template;
 
-type Sight<'a> = View<'a, Memory>;
+type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
 /// The starter's turn from which on it can hand over: the first in which there is a reply to read.
-const HANDOVER_TURN: u32 = 2;
+const HANDOVER_TURN_MIN: u32 = 2;
 
 /// What a block says of a step.
-enum Move {
+enum StepChange {
     Start,
     Complete,
 }
 
 /// An answer of the concierge's and what is at hand to judge it.
-struct Answer<'a> {
-    flow: &'a Concierge,
-    view: &'a Sight<'a>,
+struct ConciergeReply<'a> {
+    flow: &'a ConciergeFlow,
+    view: &'a ConciergeView<'a>,
     settings: &'a Settings,
     call: &'a CallOpened,
-    text: Text,
-    reading: Reading,
+    text: TextRef,
+    reading: ParsedReply,
 }
 
 /// The concierge answered.
-pub(super) fn answered(
-    flow: &Concierge,
-    view: &Sight<'_>,
+pub(super) fn handle_concierge_reply(
+    flow: &ConciergeFlow,
+    view: &ConciergeView<'_>,
     settings: &Settings,
     call: &CallOpened,
     answered: &CallAnswered,
-) -> Vec<Step> {
-    let reading = read(flow, view, call, answered.text);
-    let answer = Answer { flow, view, settings, call, text: answered.text, reading };
-    let mut steps = answer.complaints();
+) -> Vec<FlowStep> {
+    let reading = parse_reply_blocks(flow, view, call, answered.text);
+    let answer = ConciergeReply { flow, view, settings, call, text: answered.text, reading };
+    let mut steps = answer.record_complaints();
     match call.ask.as_str() {
-        ASK_INTENT => steps.extend(answer.hand_over()),
-        ASK_BATCH => steps.extend(answer.requested_again()),
-        ASK_STEPS => steps.extend(answer.steps_again()),
+        ASK_REPAIR_INTENT => steps.extend(answer.hand_over_to_explorer()),
+        ASK_REPAIR_BATCH => steps.extend(answer.handle_repaired_batch_block()),
+        ASK_REPAIR_STEPS => steps.extend(answer.handle_repaired_steps()),
         _ => {
-            steps.extend(answer.said());
-            steps.extend(match answer.phase() {
-                STARTER => answer.starter(),
-                EXPLORER => answer.explorer(),
-                _ => answer.executor(),
+            steps.extend(answer.send_reply());
+            steps.extend(match answer.phase_name() {
+                STARTER_PHASE => answer.handle_starter_reply(),
+                EXPLORER_PHASE => answer.handle_explorer_reply(),
+                _ => answer.handle_executor_reply(),
             });
         }
     }
@@ -73,365 +74,428 @@ pub(super) fn answered(
 }
 
 /// The concierge did not answer. What was asked of it privately is then done without; anything else fails the turn.
-pub(super) fn missed(
-    flow: &Concierge,
-    view: &Sight<'_>,
+pub(super) fn handle_concierge_failure(
+    flow: &ConciergeFlow,
+    view: &ConciergeView<'_>,
     settings: &Settings,
     call: &CallOpened,
     why: String,
-) -> Vec<Step> {
-    let text = stored(call).unwrap_or(Text { body: segue_core::body::BodyId::of(""), tokens: 0 });
-    let answer = Answer { flow, view, settings, call, text, reading: Reading::default() };
+) -> Vec<FlowStep> {
+    let text =
+        original_reply_text(call).unwrap_or(TextRef { body: segue_core::body::BodyId::hash_text(""), tokens: 0 });
+    let answer = ConciergeReply { flow, view, settings, call, text, reading: ParsedReply::default() };
     match call.ask.as_str() {
-        ASK_INTENT => answer.hand_over(),
-        ASK_BATCH => answer.requested_again(),
-        ASK_STEPS => answer.steps_again(),
-        _ => vec![Step::EndTurn(Outcome::Failed { reason: format!("{why}; say \"retry\" to try again") })],
+        ASK_REPAIR_INTENT => answer.hand_over_to_explorer(),
+        ASK_REPAIR_BATCH => answer.handle_repaired_batch_block(),
+        ASK_REPAIR_STEPS => answer.handle_repaired_steps(),
+        _ => vec![FlowStep::EndTurn(TurnResult::Failed { reason: format!("{why}; say \"retry\" to try again") })],
     }
 }
 
 /// What an answer holds. What it quotes from the user's words is the user's.
-fn read(flow: &Concierge, view: &Sight<'_>, call: &CallOpened, text: Text) -> Reading {
-    let words: Vec<_> = call.receipt.words().map(|words| view.text(words)).collect();
-    signal::read_beside(&view.text(text), &flow.blocks, &words)
+fn parse_reply_blocks(flow: &ConciergeFlow, view: &ConciergeView<'_>, call: &CallOpened, text: TextRef) -> ParsedReply {
+    let words: Vec<_> = call.receipt.user_words().map(|words| view.read_text(words)).collect();
+    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &words)
 }
 
 /// The answer that a private ask is about.
-fn stored(call: &CallOpened) -> Option<Text> {
-    serde_json::from_value(call.note.get("text")?.clone()).ok()
+fn original_reply_text(call: &CallOpened) -> Option<TextRef> {
+    serde_json::from_value(call.metadata.get("text")?.clone()).ok()
 }
 
-impl Answer<'_> {
+impl ConciergeReply<'_> {
     /// The turn ends, unless the user was told nothing in it: then the concierge is asked once more.
-    fn done(&self) -> Step {
-        self.ended(Some(told("", "silent", &[])))
+    fn end_turn_or_ask_again(&self) -> FlowStep {
+        self.end_turn_or_record_empty(Some(render_notice("", "silent", &[])))
     }
 
     /// The same, where the next to be asked is not the one who said nothing.
-    fn handed_on(&self) -> Step {
-        self.ended(None)
+    fn end_turn_after_handover(&self) -> FlowStep {
+        self.end_turn_or_record_empty(None)
     }
 
-    fn ended(&self, told: Option<String>) -> Step {
-        let is_private = matches!(self.call.ask.as_str(), ASK_INTENT | ASK_BATCH | ASK_STEPS);
-        let is_heard = (!is_private && !self.reading.visible.trim().is_empty()) || self.view.state.spoken;
-        if is_heard { Step::EndTurn(Outcome::Done) } else { Fact::Silent { call: Some(self.call.call), told }.note() }
+    fn end_turn_or_record_empty(&self, notice: Option<String>) -> FlowStep {
+        let is_private = matches!(self.call.ask.as_str(), ASK_REPAIR_INTENT | ASK_REPAIR_BATCH | ASK_REPAIR_STEPS);
+        let is_heard =
+            (!is_private && !self.reading.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
+        if is_heard {
+            FlowStep::EndTurn(TurnResult::Done)
+        } else {
+            Fact::EmptyReply { call: Some(self.call.call), notice }.into_step()
+        }
     }
 
-    fn phase(&self) -> &str {
-        self.call.phase.as_ref().map_or(STARTER, |phase| phase.as_str())
+    fn phase_name(&self) -> &str {
+        self.call.phase.as_ref().map_or(STARTER_PHASE, |phase| phase.as_str())
     }
 
-    fn is(&self, block: &Block, name: &str) -> bool {
+    fn is_block_named(&self, block: &SignalBlock, name: &str) -> bool {
         block.name == name
     }
 
-    fn blocks<'s>(&'s self, name: &'s str) -> impl DoubleEndedIterator<Item = &'s Block> {
-        self.reading.blocks.iter().filter(move |block| self.is(block, name))
+    fn blocks_named<'s>(&'s self, name: &'s str) -> impl DoubleEndedIterator<Item = &'s SignalBlock> {
+        self.reading.blocks.iter().filter(move |block| self.is_block_named(block, name))
     }
 
-    fn refuse(&self, block: &str, kind: &str, more: &[(&str, &str)]) -> Step {
-        notice(Some(self.call.call), block, kind, more)
+    fn refuse_block(&self, block: &str, reason: &str, arguments: &[(&str, &str)]) -> FlowStep {
+        record_refusal(Some(self.call.call), block, reason, arguments)
     }
 
     /// What was not as it should be.
-    fn complaints(&self) -> Vec<Step> {
+    fn record_complaints(&self) -> Vec<FlowStep> {
         let mut complaints: Vec<String> = self.reading.complaints.iter().map(ToString::to_string).collect();
         for name in [HANDOVER_BLOCK, BATCH_BLOCK, STEPS_BLOCK] {
-            if self.blocks(name).count() > 1 {
+            if self.blocks_named(name).count() > 1 {
                 complaints.push(format!("block {name} came more than once; the last good one stands"));
             }
         }
         if complaints.is_empty() {
             return Vec::new();
         }
-        vec![Fact::Complaints { call: self.call.call, complaints }.note()]
+        vec![Fact::ReplyComplaints { call: self.call.call, complaints }.into_step()]
     }
 
     /// What the user hears.
-    fn said(&self) -> Vec<Step> {
-        let visible = self.reading.visible.trim_end();
+    fn send_reply(&self) -> Vec<FlowStep> {
+        let visible = self.reading.visible_text.trim_end();
         if visible.trim().is_empty() {
             return Vec::new();
         }
-        let is_whole = *visible == *self.view.text(self.text);
-        let text = if is_whole { Speech::Stored(self.text) } else { Speech::New(visible.to_owned()) };
-        let mut steps = vec![Step::Say { text, by: Some(CONCIERGE.into()), call: Some(self.call.call) }];
-        let terms: Vec<String> = leaks::scan(visible).into_iter().map(|leak| leak.term.to_owned()).collect();
+        let is_whole = *visible == *self.view.read_text(self.text);
+        let text = if is_whole { ReplyText::Stored(self.text) } else { ReplyText::New(visible.to_owned()) };
+        let mut steps = vec![FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: Some(self.call.call) }];
+        let terms: Vec<String> =
+            leaks::find_leaked_terms(visible).into_iter().map(|leak| leak.term.to_owned()).collect();
         if !terms.is_empty() {
-            steps.push(Fact::Leak { call: self.call.call, terms }.note());
+            steps.push(Fact::InternalTermsLeaked { call: self.call.call, terms }.into_step());
         }
         steps
     }
 
     /// Refuses the blocks that do not belong here.
-    fn misplaced(&self, names: &[&str]) -> Vec<Step> {
+    fn refuse_misplaced_blocks(&self, names: &[&str]) -> Vec<FlowStep> {
         let misplaced = self.reading.blocks.iter().filter(|block| names.contains(&block.name.as_str()));
-        misplaced.map(|block| self.refuse(&block.name, "wrong_phase", &[])).collect()
+        misplaced.map(|block| self.refuse_block(&block.name, "wrong_phase", &[])).collect()
     }
 
-    fn starter(&self) -> Vec<Step> {
-        let mut steps = self.misplaced(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
-        let turns = self.view.session.phases.get(&phase_key()).map_or(0, |stand| stand.now.turns);
+    fn handle_starter_reply(&self) -> Vec<FlowStep> {
+        let mut steps = self.refuse_misplaced_blocks(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
+        let turns =
+            self.view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |stand| stand.state.turns_started);
         let is_due = turns >= self.settings.handover_by_turn;
-        if turns < HANDOVER_TURN && !is_due {
+        if turns < HANDOVER_TURN_MIN && !is_due {
             // There is no reply to read yet.
-            steps.extend(self.blocks(HANDOVER_BLOCK).map(|_| self.refuse(HANDOVER_BLOCK, "too_early", &[])));
-            steps.push(self.done());
+            steps
+                .extend(self.blocks_named(HANDOVER_BLOCK).map(|_| self.refuse_block(HANDOVER_BLOCK, "too_early", &[])));
+            steps.push(self.end_turn_or_ask_again());
             return steps;
         }
-        let is_good = self.intent().is_some_and(|document| document.contains_key("goal"));
+        let is_good = self.parse_intent_document().is_some_and(|document| document.contains_key("goal"));
         if is_good || is_due {
-            steps.extend(self.hand_over());
+            steps.extend(self.hand_over_to_explorer());
         } else {
-            steps.push(self.done());
+            steps.push(self.end_turn_or_ask_again());
         }
         steps
     }
 
     /// The last handover that says what they are after, or the last one at all.
-    fn intent(&self) -> Option<Document> {
-        let documents: Vec<Document> =
-            self.blocks(HANDOVER_BLOCK).map(|block| documents::read(&block.fields, &INTENT_FIELDS)).collect();
+    fn parse_intent_document(&self) -> Option<HandoverDocument> {
+        let documents: Vec<HandoverDocument> = self
+            .blocks_named(HANDOVER_BLOCK)
+            .map(|block| handovers::parse_document(&block.fields, &INTENT_FIELDS))
+            .collect();
         let good = documents.iter().rev().find(|document| document.contains_key("goal"));
         good.or_else(|| documents.last()).cloned()
     }
 
-    fn hand_over(&self) -> Vec<Step> {
-        let (document, how) = match settle(&self.flow.spec.handovers[INTENT], self.intent(), self.asked(INTENT)) {
-            Settlement::Make(checked, how) => (documents::with_exchange(self.view, checked.document), how),
-            Settlement::Build(checked) => (documents::built_intent(self.view, checked.document), Provenance::Built),
-            Settlement::Ask { missing } => {
-                let wish = self.ask_again(ASK_INTENT, json!({"missing": missing}));
-                return vec![Step::AskHandover(INTENT.into()), wish];
+    fn hand_over_to_explorer(&self) -> Vec<FlowStep> {
+        let (document, how) = match decide_handover(
+            &self.flow.spec.handovers[INTENT_HANDOVER],
+            self.parse_intent_document(),
+            self.handover_request_count(INTENT_HANDOVER),
+        ) {
+            HandoverDecision::Accept(checked, how) => {
+                (handovers::fill_exchange_fields(self.view, checked.document), how)
+            }
+            HandoverDecision::Synthesize(checked) => {
+                (handovers::build_intent_handover(self.view, checked.document), HandoverProvenance::Built)
+            }
+            HandoverDecision::RequestRepair { missing_fields: missing } => {
+                let wish = self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing}));
+                return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), wish];
             }
         };
-        let calls = self.calls();
-        vec![Step::Hand { kind: INTENT.into(), document, calls, how }, propose(EXPLORER), self.handed_on()]
+        let calls = self.source_calls();
+        vec![
+            FlowStep::MakeHandover { kind: INTENT_HANDOVER.into(), document, calls, provenance: how },
+            propose_phase(EXPLORER_PHASE),
+            self.end_turn_after_handover(),
+        ]
     }
 
     /// The calls a document comes from: this one, and the one it was asked again for.
-    fn calls(&self) -> Vec<CallId> {
-        let first = self.call.note.get("of").and_then(|call| serde_json::from_value(call.clone()).ok());
+    fn source_calls(&self) -> Vec<CallId> {
+        let first = self.call.metadata.get("of").and_then(|call| serde_json::from_value(call.clone()).ok());
         first.into_iter().chain([self.call.call]).collect()
     }
 
-    fn ask_again(&self, ask: &str, mut note: serde_json::Value) -> Step {
+    fn request_repair(&self, ask: &str, mut note: serde_json::Value) -> FlowStep {
         note["of"] = json!(self.call.call);
         note["text"] = json!(self.text);
-        Step::Call(CallWish { model: self.settings.concierge.clone(), ..CallWish::new(CONCIERGE, ask).note(note) })
+        FlowStep::Call(CallRequest {
+            model: self.settings.concierge.clone(),
+            ..CallRequest::new(CONCIERGE_ROLE, ask).with_metadata(note)
+        })
     }
 
-    fn explorer(&self) -> Vec<Step> {
-        let mut steps = self.misplaced(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
-        let request = self.request();
-        if let Some((wish, times)) = self.wished().filter(|_| !request.as_ref().is_some_and(Request::is_for_a_plan)) {
-            if times > self.view.state.plan_asked.times {
-                steps.push(wish.note());
+    fn handle_explorer_reply(&self) -> Vec<FlowStep> {
+        let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
+        let request = self.last_batch_block();
+        if let Some((wish, times)) =
+            self.detect_plan_request().filter(|_| !request.as_ref().is_some_and(BatchBlock::is_plan_request))
+        {
+            if times > self.view.state.unmet_plan_requests.count {
+                steps.push(wish.into_step());
             }
             if times >= self.settings.plan_by_request {
-                steps.extend(self.plan_due());
+                steps.extend(self.demand_plan_request());
                 return steps;
             }
         }
         match request {
-            Some(request) => steps.extend(self.requested(&request)),
-            None => steps.extend(self.without_request()),
+            Some(request) => steps.extend(self.handle_batch_block(&request)),
+            None => steps.extend(self.handle_missing_batch_block()),
         }
         steps
     }
 
     /// The user's plain request for a plan that this answers, and how many there were by then. A message that is answered twice
     /// asks once.
-    fn wished(&self) -> Option<(Fact, u32)> {
+    fn detect_plan_request(&self) -> Option<(Fact, u32)> {
         let state = self.view.state;
-        let said = state.answered.iter().rev().filter(|_| self.phase() == EXPLORER);
-        let mut wishes = said.filter_map(|(message, text)| Some((*message, wish::read(&self.view.text(*text))?)));
+        let said = state.last_answered_messages.iter().rev().filter(|_| self.phase_name() == EXPLORER_PHASE);
+        let mut wishes = said.filter_map(|(message, text)| {
+            Some((*message, plan_request::find_plan_request(&self.view.read_text(*text))?))
+        });
         let (message, wish) = wishes.next()?;
-        let is_new = state.plan_asked.last != Some(message);
-        let times = state.plan_asked.times + u32::from(is_new);
-        Some((Fact::PlanAsked { message, words: wish.words, times }, times))
+        let is_new = state.unmet_plan_requests.last_message != Some(message);
+        let times = state.unmet_plan_requests.count + u32::from(is_new);
+        Some((Fact::PlanRequested { message, phrase: wish.phrase, count: times }, times))
     }
 
     /// The user has asked for a plan often enough: the explorer is asked for its request, once, and done without if that fails.
-    fn plan_due(&self) -> Vec<Step> {
-        match settle(&self.flow.spec.handovers[EXECUTION], None, self.asked(EXECUTION)) {
-            Settlement::Ask { .. } => {
-                let note = json!({"missing": [], "wanted": !self.is_cut()});
-                vec![Step::AskHandover(EXECUTION.into()), self.ask_again(ASK_BATCH, note)]
+    fn demand_plan_request(&self) -> Vec<FlowStep> {
+        match decide_handover(
+            &self.flow.spec.handovers[EXECUTION_HANDOVER],
+            None,
+            self.handover_request_count(EXECUTION_HANDOVER),
+        ) {
+            HandoverDecision::RequestRepair { .. } => {
+                let note = json!({"missing": [], "wanted": !self.is_batch_block_truncated()});
+                vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), self.request_repair(ASK_REPAIR_BATCH, note)]
             }
-            Settlement::Make(..) | Settlement::Build(_) => self.plan_built(Document::new(), None),
+            HandoverDecision::Accept(..) | HandoverDecision::Synthesize(_) => {
+                self.request_plan_from_state(HandoverDocument::new(), None)
+            }
         }
     }
 
-    fn asked(&self, kind: &str) -> u32 {
-        self.view.session.asked.get(kind).copied().unwrap_or_default()
+    fn handover_request_count(&self, kind: &str) -> u32 {
+        self.view.session.handover_repairs.get(kind).copied().unwrap_or_default()
     }
 
-    fn is_cut(&self) -> bool {
-        let is_cut = |complaint: &Complaint| matches!(complaint, Complaint::Unclosed { block } if block == BATCH_BLOCK);
+    fn is_batch_block_truncated(&self) -> bool {
+        let is_cut = |complaint: &BlockComplaint| matches!(complaint, BlockComplaint::UnclosedBlock { block } if block == BATCH_BLOCK);
         self.reading.complaints.iter().any(is_cut)
     }
 
     /// No request was made, or one that was cut off: then it is asked for again.
-    fn without_request(&self) -> Vec<Step> {
-        if self.is_cut() {
-            return vec![self.ask_again(ASK_BATCH, json!({"missing": []}))];
+    fn handle_missing_batch_block(&self) -> Vec<FlowStep> {
+        if self.is_batch_block_truncated() {
+            return vec![self.request_repair(ASK_REPAIR_BATCH, json!({"missing": []}))];
         }
-        vec![self.done()]
+        vec![self.end_turn_or_ask_again()]
     }
 
     /// The last request of a known type, or the last one at all.
-    fn request(&self) -> Option<Request> {
-        let requests: Vec<Request> = self.blocks(BATCH_BLOCK).map(Request::of).collect();
+    fn last_batch_block(&self) -> Option<BatchBlock> {
+        let requests: Vec<BatchBlock> = self.blocks_named(BATCH_BLOCK).map(BatchBlock::from_block).collect();
         let known = requests.iter().rposition(|request| request.purpose.is_some());
         let place = known.or_else(|| requests.len().checked_sub(1))?;
         requests.into_iter().nth(place)
     }
 
-    fn requested(&self, request: &Request) -> Vec<Step> {
-        match request.purpose {
-            Some(Purpose::Workflow) => self.plan_wanted(request),
-            Some(_) if self.phase() == EXECUTOR => self.help_wanted(request),
-            Some(_) => vec![self.refuse(BATCH_BLOCK, "help_without_plan", &[]), self.done()],
-            None => vec![self.refuse(BATCH_BLOCK, "unknown_type", &[("given", &request.kind)]), self.done()],
+    fn handle_batch_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
+        match block.purpose {
+            Some(BatchPurpose::Plan) => self.handle_plan_block(block),
+            Some(_) if self.phase_name() == EXECUTOR_PHASE => self.handle_help_block(block),
+            Some(_) => vec![self.refuse_block(BATCH_BLOCK, "help_without_plan", &[]), self.end_turn_or_ask_again()],
+            None => vec![
+                self.refuse_block(BATCH_BLOCK, "unknown_type", &[("given", &block.kind)]),
+                self.end_turn_or_ask_again(),
+            ],
         }
     }
 
-    fn plan_wanted(&self, request: &Request) -> Vec<Step> {
-        let found = Some(request.handover.clone());
-        match settle(&self.flow.spec.handovers[EXECUTION], found, self.asked(EXECUTION)) {
-            Settlement::Make(checked, how) => self.plan_made(checked.document, how, request.prompt.clone()),
-            Settlement::Build(checked) => self.plan_built(checked.document, request.prompt.clone()),
-            Settlement::Ask { missing } => {
-                let wish = self.ask_again(ASK_BATCH, json!({"missing": missing}));
-                vec![Step::AskHandover(EXECUTION.into()), wish]
+    fn handle_plan_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
+        let found = Some(block.handover.clone());
+        match decide_handover(
+            &self.flow.spec.handovers[EXECUTION_HANDOVER],
+            found,
+            self.handover_request_count(EXECUTION_HANDOVER),
+        ) {
+            HandoverDecision::Accept(checked, how) => {
+                self.start_plan_batch(checked.document, how, block.prompt.clone())
+            }
+            HandoverDecision::Synthesize(checked) => {
+                self.request_plan_from_state(checked.document, block.prompt.clone())
+            }
+            HandoverDecision::RequestRepair { missing_fields: missing } => {
+                let wish = self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing}));
+                vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), wish]
             }
         }
     }
 
     /// The request for a plan from what the rules know; what was understood of the model's own stays.
-    fn plan_built(&self, understood: Document, prompt: Option<String>) -> Vec<Step> {
-        let document = documents::built_execution(self.view, understood, &self.view.state.visit.said);
-        self.plan_made(document, Provenance::Built, prompt)
+    fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
+        let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
+        self.start_plan_batch(document, HandoverProvenance::Built, prompt)
     }
 
-    fn plan_made(&self, document: Document, how: Provenance, prompt: Option<String>) -> Vec<Step> {
+    fn start_plan_batch(
+        &self,
+        document: HandoverDocument,
+        provenance: HandoverProvenance,
+        prompt: Option<String>,
+    ) -> Vec<FlowStep> {
         let goal = match document.get("goal") {
-            Some(segue_core::handover::Field::Text(goal)) => goal.clone(),
+            Some(segue_core::handover::HandoverFieldValue::Text(goal)) => goal.clone(),
             _ => String::new(),
         };
         let prompt = prompt.unwrap_or_else(|| {
-            let arguments = json!({"help": false, "goal": goal, "context": documents::as_context(&document)});
-            fill(include_str!("../../prompts/concierge/task_built.md"), &arguments)
+            let arguments =
+                json!({"help": false, "goal": goal, "context": handovers::render_document_context(&document)});
+            fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
-        let task = Task { goal: Some(goal), prompt, call: Some(self.call.call), ..Task::default() };
-        let mut steps = vec![Step::Hand { kind: EXECUTION.into(), document, calls: self.calls(), how }];
-        steps.extend(self.ask_everyone(Purpose::Workflow, task));
+        let task = ExpertTask { goal: Some(goal), prompt, call: Some(self.call.call), ..ExpertTask::default() };
+        let mut steps = vec![FlowStep::MakeHandover {
+            kind: EXECUTION_HANDOVER.into(),
+            document,
+            calls: self.source_calls(),
+            provenance,
+        }];
+        steps.extend(self.start_or_confirm_batch(BatchPurpose::Plan, task));
         steps
     }
 
-    fn help_wanted(&self, request: &Request) -> Vec<Step> {
-        let Request { step, blocker, context, prompt, .. } = request.clone();
+    fn handle_help_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
+        let BatchBlock { step, blocker, context, prompt, .. } = block.clone();
         if prompt.is_none() && blocker.is_none() && step.is_none() {
-            return vec![self.refuse(BATCH_BLOCK, "empty_help", &[]), self.done()];
+            return vec![self.refuse_block(BATCH_BLOCK, "empty_help", &[]), self.end_turn_or_ask_again()];
         }
         let prompt = prompt.unwrap_or_else(|| {
             let arguments = json!({"help": true, "goal": null, "context": null});
-            fill(include_str!("../../prompts/concierge/task_built.md"), &arguments)
+            fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
-        let task = Task { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
-        self.ask_everyone(Purpose::StepHelp, task)
+        let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
+        self.start_or_confirm_batch(BatchPurpose::StepHelp, task)
     }
 
-    fn ask_everyone(&self, purpose: Purpose, task: Task) -> Vec<Step> {
-        let messages = self.view.session.turn.iter().flat_map(|turn| &turn.messages);
+    fn start_or_confirm_batch(&self, purpose: BatchPurpose, task: ExpertTask) -> Vec<FlowStep> {
+        let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
         let asked = messages.map(|waiting| (waiting.message, waiting.text)).collect();
-        let begun = batch::wished(self.view, self.settings, purpose, Some(task), asked);
+        let begun = batch::new_batch_request(self.view, self.settings, purpose, Some(task), asked);
         if self.settings.confirm_batches {
-            let question = Step::Say { text: Speech::New(confirmation(&begun)), by: None, call: None };
-            return vec![Fact::Confirm { begun }.note(), question, Step::EndTurn(Outcome::Done)];
+            let question =
+                FlowStep::Reply { text: ReplyText::New(render_confirmation_question(&begun)), role: None, call: None };
+            return vec![
+                Fact::ConfirmationRequested { request: begun }.into_step(),
+                question,
+                FlowStep::EndTurn(TurnResult::Done),
+            ];
         }
-        batch::begin(self.view, self.settings, begun)
+        batch::start_batch(self.view, self.settings, begun)
     }
 
     /// The answer that this private one is about, read again.
-    fn before(&self) -> Option<Reading> {
-        let messages = self.view.session.turn.iter().flat_map(|turn| &turn.messages);
-        let words: Vec<_> = messages.map(|waiting| self.view.text(waiting.text)).collect();
-        let text = stored(self.call)?;
-        Some(signal::read_beside(&self.view.text(text), &self.flow.blocks, &words))
+    fn parse_original_reply(&self) -> Option<ParsedReply> {
+        let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
+        let words: Vec<_> = messages.map(|waiting| self.view.read_text(waiting.text)).collect();
+        let text = original_reply_text(self.call)?;
+        Some(signal::parse_reply_ignoring_quotes(&self.view.read_text(text), &self.flow.blocks, &words))
     }
 
     /// The request was asked for again.
-    fn requested_again(&self) -> Vec<Step> {
-        let first = self
-            .before()
-            .and_then(|reading| reading.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(Request::of));
-        let is_wished = self.wished().is_some();
-        match (self.request(), first) {
-            (Some(request), _) if request.is_for_a_plan() || (request.purpose.is_some() && !is_wished) => {
-                self.requested(&request)
+    fn handle_repaired_batch_block(&self) -> Vec<FlowStep> {
+        let first = self.parse_original_reply().and_then(|reading| {
+            reading.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(BatchBlock::from_block)
+        });
+        let is_wished = self.detect_plan_request().is_some();
+        match (self.last_batch_block(), first) {
+            (Some(request), _) if request.is_plan_request() || (request.purpose.is_some() && !is_wished) => {
+                self.handle_batch_block(&request)
             }
             // What was understood the first time has to do.
-            (_, Some(first)) if first.is_for_a_plan() => self.plan_wanted(&first),
+            (_, Some(first)) if first.is_plan_request() => self.handle_plan_block(&first),
             // Both want a plan, and only the words for it do not come.
-            _ if is_wished => self.plan_built(Document::new(), None),
-            _ => vec![self.refuse(BATCH_BLOCK, "unclosed", &[]), self.done()],
+            _ if is_wished => self.request_plan_from_state(HandoverDocument::new(), None),
+            _ => vec![self.refuse_block(BATCH_BLOCK, "unclosed", &[]), self.end_turn_or_ask_again()],
         }
     }
 
-    fn executor(&self) -> Vec<Step> {
-        let mut steps = self.misplaced(&[HANDOVER_BLOCK]);
-        let Some(workflow) = &self.view.state.workflow else {
-            steps.extend(self.presented());
+    fn handle_executor_reply(&self) -> Vec<FlowStep> {
+        let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK]);
+        let Some(workflow) = &self.view.state.active_plan else {
+            steps.extend(self.handle_presented_plan());
             return steps;
         };
-        steps.extend(self.blocks(STEPS_BLOCK).map(|_| self.refuse(STEPS_BLOCK, "steps_again", &[])));
+        steps.extend(self.blocks_named(STEPS_BLOCK).map(|_| self.refuse_block(STEPS_BLOCK, "steps_again", &[])));
         let mut workflow = workflow.clone();
-        steps.extend(self.moved(&mut workflow));
+        steps.extend(self.apply_step_blocks(&mut workflow));
         if workflow.is_complete() {
-            steps.extend(self.close(&workflow));
+            steps.extend(self.complete_plan(&workflow));
             return steps;
         }
-        match self.request() {
-            Some(request) => steps.extend(self.requested(&request)),
-            None => steps.extend(self.without_request()),
+        match self.last_batch_block() {
+            Some(request) => steps.extend(self.handle_batch_block(&request)),
+            None => steps.extend(self.handle_missing_batch_block()),
         }
         steps
     }
 
     /// What the blocks say of the plan's steps, in the order they came.
-    fn moved(&self, workflow: &mut Workflow) -> Vec<Step> {
+    fn apply_step_blocks(&self, plan: &mut ConciergePlan) -> Vec<FlowStep> {
         let mut steps = Vec::new();
         for block in &self.reading.blocks {
             let named = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
-            let current = workflow.current_step().map(|step| step.title.clone()).unwrap_or_default();
+            let current = plan.current_step().map(|step| step.title.clone()).unwrap_or_default();
             let moved = match block.name.as_str() {
-                STEP_START_BLOCK => workflow.find(named).map(|step| (step, Move::Start)),
-                STEP_DONE_BLOCK => workflow.confirm(named).map(|step| (step, Move::Complete)),
+                STEP_START_BLOCK => plan.find_open_step(named).map(|step| (step, StepChange::Start)),
+                STEP_DONE_BLOCK => plan.confirm_current_step(named).map(|step| (step, StepChange::Complete)),
                 _ => continue,
             };
             match moved {
-                Ok((step, Move::Start)) if step == workflow.current => {}
-                Ok((step, Move::Start)) => {
-                    let title = workflow.steps[step].title.clone();
-                    steps.push(Fact::StepStarted { step, title, call: self.call.call }.note());
-                    workflow.start(step);
+                Ok((step, StepChange::Start)) if step == plan.current => {}
+                Ok((step, StepChange::Start)) => {
+                    let title = plan.steps[step].title.clone();
+                    steps.push(Fact::StepStarted { step, title, call: self.call.call }.into_step());
+                    plan.start_step(step);
                 }
-                Ok((step, Move::Complete)) => {
-                    steps.push(Fact::StepDone { step, title: current, call: self.call.call }.note());
-                    workflow.complete(step);
+                Ok((step, StepChange::Complete)) => {
+                    steps.push(Fact::StepCompleted { step, title: current, call: self.call.call }.into_step());
+                    plan.complete_step(step);
                 }
                 Err(why) => {
                     let kind = if block.name == STEP_START_BLOCK { "not_begun" } else { "not_current" };
                     let known = match why {
-                        NotDone::Unknown => "",
-                        NotDone::NotCurrent => "later",
-                        NotDone::Complete => "complete",
+                        StepLookupError::UnknownStep => "",
+                        StepLookupError::NotCurrent => "later",
+                        StepLookupError::AlreadyComplete => "complete",
                     };
                     let more = [("given", named), ("current", current.as_str()), ("known", known)];
-                    steps.push(self.refuse(&block.name, kind, &more));
+                    steps.push(self.refuse_block(&block.name, kind, &more));
                 }
             }
         }
@@ -439,35 +503,41 @@ impl Answer<'_> {
     }
 
     /// The last step is done: what came of it crosses to the next explorer, and nothing else.
-    fn close(&self, workflow: &Workflow) -> Vec<Step> {
-        let mut steps: Vec<Step> =
-            self.blocks(BATCH_BLOCK).map(|_| self.refuse(BATCH_BLOCK, "plan_closed", &[])).collect();
-        let document = documents::built_outcome(handed(self.view), workflow, self.reading.visible.trim());
+    fn complete_plan(&self, plan: &ConciergePlan) -> Vec<FlowStep> {
+        let mut steps: Vec<FlowStep> =
+            self.blocks_named(BATCH_BLOCK).map(|_| self.refuse_block(BATCH_BLOCK, "plan_closed", &[])).collect();
+        let document =
+            handovers::build_outcome_handover(visit_handover(self.view), plan, self.reading.visible_text.trim());
         let calls = vec![self.call.call];
-        steps.push(Fact::WorkflowClosed { goal: workflow.goal.clone(), steps: workflow.steps.len() }.note());
-        steps.push(Step::Hand { kind: OUTCOME.into(), document, calls, how: Provenance::Built });
-        steps.push(propose(EXPLORER));
-        steps.push(self.handed_on());
+        steps.push(Fact::PlanCompleted { goal: plan.goal.clone(), steps: plan.steps.len() }.into_step());
+        steps.push(FlowStep::MakeHandover {
+            kind: OUTCOME_HANDOVER.into(),
+            document,
+            calls,
+            provenance: HandoverProvenance::Built,
+        });
+        steps.push(propose_phase(EXPLORER_PHASE));
+        steps.push(self.end_turn_after_handover());
         steps
     }
 
     /// A plan was presented.
-    fn presented(&self) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
+    fn handle_presented_plan(&self) -> Vec<FlowStep> {
+        let mut steps: Vec<FlowStep> = Vec::new();
         for name in [BATCH_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK] {
-            steps.extend(self.blocks(name).map(|_| self.refuse(name, "plan_first", &[])));
+            steps.extend(self.blocks_named(name).map(|_| self.refuse_block(name, "plan_first", &[])));
         }
-        match self.steps_read() {
-            Ok(plan) => steps.extend(self.under_way(plan, Provenance::Emitted)),
-            Err(why) => steps.push(self.ask_again(ASK_STEPS, json!({"why": why}))),
+        match self.parse_presented_steps() {
+            Ok(plan) => steps.extend(self.start_plan(plan, HandoverProvenance::Emitted)),
+            Err(why) => steps.push(self.request_repair(ASK_REPAIR_STEPS, json!({"why": why}))),
         }
         steps
     }
 
-    fn steps_read(&self) -> Result<Vec<PlanStep>, Option<String>> {
+    fn parse_presented_steps(&self) -> Result<Vec<PlanStep>, Option<String>> {
         let mut why = None;
-        for block in self.blocks(STEPS_BLOCK).rev() {
-            match from_block(&block.raw) {
+        for block in self.blocks_named(STEPS_BLOCK).rev() {
+            match parse_steps_block(&block.raw) {
                 Ok(steps) => return Ok(steps),
                 Err(unreadable) => why = Some(unreadable.to_string()),
             }
@@ -476,57 +546,60 @@ impl Answer<'_> {
     }
 
     /// The steps were asked for again; if they still cannot be read, the plan itself must name them.
-    fn steps_again(&self) -> Vec<Step> {
-        if let Ok(plan) = self.steps_read() {
-            return self.under_way(plan, Provenance::Repaired);
+    fn handle_repaired_steps(&self) -> Vec<FlowStep> {
+        if let Ok(plan) = self.parse_presented_steps() {
+            return self.start_plan(plan, HandoverProvenance::Repaired);
         }
-        let plan = self.before().map(|reading| reading.visible);
-        let mut steps = from_prose(&plan.unwrap_or_default());
+        let plan = self.parse_original_reply().map(|reading| reading.visible_text);
+        let mut steps = parse_steps_from_prose(&plan.unwrap_or_default());
         if steps.is_empty() {
-            steps.push(PlanStep { title: self.goal(), ..PlanStep::default() });
+            steps.push(PlanStep { title: self.handover_goal(), ..PlanStep::default() });
         }
-        self.under_way(steps, Provenance::Built)
+        self.start_plan(steps, HandoverProvenance::Built)
     }
 
-    fn goal(&self) -> String {
-        handed(self.view).and_then(|handover| handover.text("goal")).unwrap_or_default().to_owned()
+    fn handover_goal(&self) -> String {
+        visit_handover(self.view).and_then(|handover| handover.text_field("goal")).unwrap_or_default().to_owned()
     }
 
-    fn under_way(&self, steps: Vec<PlanStep>, how: Provenance) -> Vec<Step> {
-        let call = self.calls().first().copied().unwrap_or(self.call.call);
-        vec![Fact::Workflow { goal: self.goal(), steps, how, call }.note(), self.done()]
+    fn start_plan(&self, steps: Vec<PlanStep>, provenance: HandoverProvenance) -> Vec<FlowStep> {
+        let call = self.source_calls().first().copied().unwrap_or(self.call.call);
+        vec![
+            Fact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),
+            self.end_turn_or_ask_again(),
+        ]
     }
 }
 
 /// A BATCH block as it was meant.
 #[derive(Debug, Clone)]
-struct Request {
+struct BatchBlock {
     kind: String,
-    purpose: Option<Purpose>,
-    handover: Document,
+    purpose: Option<BatchPurpose>,
+    handover: HandoverDocument,
     step: Option<String>,
     blocker: Option<String>,
     context: Option<String>,
     prompt: Option<String>,
 }
 
-impl Request {
-    fn of(block: &Block) -> Self {
+impl BatchBlock {
+    fn from_block(block: &SignalBlock) -> Self {
         let text =
             |name: &str| block.fields.text(name).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let kind = text("type").unwrap_or_default();
         let purpose = match kind.to_ascii_uppercase().replace([' ', '-'], "_").as_str() {
-            "WORKFLOW" => Some(Purpose::Workflow),
-            "STEP_HELP" => Some(Purpose::StepHelp),
+            "WORKFLOW" => Some(BatchPurpose::Plan),
+            "STEP_HELP" => Some(BatchPurpose::StepHelp),
             _ => None,
         };
         let handover = block.fields.section("handover");
-        let handover = handover.map(|fields| documents::read(fields, &EXECUTION_FIELDS)).unwrap_or_default();
+        let handover = handover.map(|fields| handovers::parse_document(fields, &EXECUTION_FIELDS)).unwrap_or_default();
         let (step, blocker, context, prompt) = (text("step"), text("blocker"), text("context"), text("prompt"));
         Self { kind, purpose, handover, step, blocker, context, prompt }
     }
 
-    fn is_for_a_plan(&self) -> bool {
-        self.purpose == Some(Purpose::Workflow)
+    fn is_plan_request(&self) -> bool {
+        self.purpose == Some(BatchPurpose::Plan)
     }
 }

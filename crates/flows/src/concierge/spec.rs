@@ -1,60 +1,62 @@
 //! The flow's data: who speaks, through which phases, what each is shown, which documents cross from one phase to the
 //! next and which blocks carry signals.
 
-use segue_core::context::{FragmentSpec, Layer, Over};
-use segue_core::event::{Owner, PhaseKey};
-use segue_core::flow::{Compaction, FlowSpec, RoleSpec, Summariser};
-use segue_core::handover::{FieldSpec, Form, Need, Schema};
+use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
+use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, Summarizer};
+use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
 use segue_core::phase::guard::Guard;
-use segue_core::phase::{Attached, Edge, Phase, PhaseGraph};
-use segue_core::scope::{Scope, Until};
-use segue_core::signal::BlockNames;
-use segue_core::signal::fields::Shape;
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
+use segue_core::scope::{Scope, ThreadBoundary};
+use segue_core::signal::BlockSet;
+use segue_core::signal::fields::BlockSchema;
 
 use super::settings;
-use crate::limits::{FRAME_TOKENS_MAX, HANDOVER_TOKENS_MAX, KNOWN_TOKENS_MAX, SOURCES_TOKENS_MAX};
+use crate::limits::{
+    BATCH_RESULT_TOKENS_MAX, HANDOVER_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
+};
 
 /// One of those who answer.
-pub const EXPERT: &str = "expert";
+pub const EXPERT_ROLE: &str = "expert";
 /// Who makes the map.
-pub const MAPPER: &str = "mapper";
+pub const MAPPER_ROLE: &str = "mapper";
 /// Who speaks to the user.
-pub const CONCIERGE: &str = "concierge";
+pub const CONCIERGE_ROLE: &str = "concierge";
 /// Who shortens threads.
-pub const SUMMARISER: &str = "summariser";
+pub const SUMMARISER_ROLE: &str = "summariser";
 
 /// The phases of the concierge.
-pub const GRAPH: &str = "conversation";
+pub const PHASE_GRAPH: &str = "conversation";
 /// Answers the first question and reads the reply.
-pub const STARTER: &str = "starter";
+pub const STARTER_PHASE: &str = "starter";
 /// Explores until there is commitment.
-pub const EXPLORER: &str = "explorer";
+pub const EXPLORER_PHASE: &str = "explorer";
 /// Carries a plan out.
-pub const EXECUTOR: &str = "executor";
+pub const EXECUTOR_PHASE: &str = "executor";
 
 /// From starter to explorer.
-pub const INTENT: &str = "intent";
+pub const INTENT_HANDOVER: &str = "intent";
 /// From explorer, or from one plan, to the executor of the next.
-pub const EXECUTION: &str = "execution";
+pub const EXECUTION_HANDOVER: &str = "execution";
 /// From executor to explorer.
-pub const OUTCOME: &str = "outcome";
+pub const OUTCOME_HANDOVER: &str = "outcome";
 
 pub(super) const ASK_QUESTION: &str = "question";
 pub(super) const ASK_TASK: &str = "task";
 pub(super) const ASK_MAP: &str = "map";
-pub(super) const ASK_REPAIR: &str = "repair";
+pub(super) const ASK_REPAIR_MAP: &str = "repair";
 pub(super) const ASK_REPLY: &str = "reply";
 pub(super) const ASK_PRESENT: &str = "present";
-pub(super) const ASK_INTENT: &str = "repair_intent";
-pub(super) const ASK_BATCH: &str = "repair_batch";
-pub(super) const ASK_STEPS: &str = "repair_steps";
+pub(super) const ASK_REPAIR_INTENT: &str = "repair_intent";
+pub(super) const ASK_REPAIR_BATCH: &str = "repair_batch";
+pub(super) const ASK_REPAIR_STEPS: &str = "repair_steps";
 
-pub(super) const MESSAGE: &str = "message";
-pub(super) const WORKFLOW: &str = "workflow";
-pub(super) const FINDINGS: &str = "findings";
-pub(super) const NOTICES: &str = "notices";
+pub(super) const MESSAGE_FRAGMENT: &str = "message";
+pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
+pub(super) const FINDINGS_FRAGMENT: &str = "findings";
+pub(super) const NOTICES_FRAGMENT: &str = "notices";
 /// The plan as a thread opens with it, while it is under way.
-pub(super) const PLAN: &str = "plan";
+pub(super) const PLAN_FRAGMENT: &str = "plan";
 
 pub(super) const HANDOVER_BLOCK: &str = "HANDOVER";
 pub(super) const BATCH_BLOCK: &str = "BATCH";
@@ -63,190 +65,208 @@ pub(super) const STEP_START_BLOCK: &str = "STEP_START";
 pub(super) const STEP_DONE_BLOCK: &str = "STEP_DONE";
 
 /// Longest summary of a folded thread.
-const SUMMARY_TOKENS: u32 = 800;
+const SUMMARY_TOKENS_MAX: u32 = 800;
 /// Longest map: a claim takes some eighty tokens, an edge thirty.
-const MAP_TOKENS: u32 = 16_384;
+const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
 /// Longest answer of the concierge: a plan, with its steps for the record.
-const SPEECH_TOKENS: u32 = 8_192;
+const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;
 
 /// What the starter leaves to the explorer, in the order it is shown.
-pub const INTENT_FIELDS: [(&str, Form); 14] = [
-    ("shape", Form::Text),
-    ("key_findings", Form::List),
-    ("tensions", Form::List),
-    ("gaps", Form::List),
-    ("user_query", Form::Text),
-    ("starter_response", Form::Text),
-    ("user_reply", Form::Text),
-    ("goal", Form::Text),
-    ("constraints", Form::List),
-    ("accepted_framing", Form::Text),
-    ("resisted_framing", Form::Text),
-    ("unprompted_reveals", Form::List),
-    ("still_unclear", Form::List),
-    ("effective_stance", Form::Text),
+pub const INTENT_FIELDS: [(&str, HandoverFieldType); 14] = [
+    ("shape", HandoverFieldType::Text),
+    ("key_findings", HandoverFieldType::List),
+    ("tensions", HandoverFieldType::List),
+    ("gaps", HandoverFieldType::List),
+    ("user_query", HandoverFieldType::Text),
+    ("starter_response", HandoverFieldType::Text),
+    ("user_reply", HandoverFieldType::Text),
+    ("goal", HandoverFieldType::Text),
+    ("constraints", HandoverFieldType::List),
+    ("accepted_framing", HandoverFieldType::Text),
+    ("resisted_framing", HandoverFieldType::Text),
+    ("unprompted_reveals", HandoverFieldType::List),
+    ("still_unclear", HandoverFieldType::List),
+    ("effective_stance", HandoverFieldType::Text),
 ];
 
 /// What the explorer leaves to the executor, in the order it is shown.
-pub const EXECUTION_FIELDS: [(&str, Form); 8] = [
-    ("goal", Form::Text),
-    ("problem_summary", Form::Text),
-    ("situation", Form::Text),
-    ("constraints", Form::List),
-    ("priorities", Form::List),
-    ("decisions_made", Form::List),
-    ("open_questions", Form::List),
-    ("exploration_highlights", Form::List),
+pub const EXECUTION_FIELDS: [(&str, HandoverFieldType); 8] = [
+    ("goal", HandoverFieldType::Text),
+    ("problem_summary", HandoverFieldType::Text),
+    ("situation", HandoverFieldType::Text),
+    ("constraints", HandoverFieldType::List),
+    ("priorities", HandoverFieldType::List),
+    ("decisions_made", HandoverFieldType::List),
+    ("open_questions", HandoverFieldType::List),
+    ("exploration_highlights", HandoverFieldType::List),
 ];
 
 /// What the executor leaves to the next explorer, in the order it is shown.
-pub const OUTCOME_FIELDS: [(&str, Form); 5] = [
-    ("goal", Form::Text),
-    ("outcome", Form::Text),
-    ("steps", Form::List),
-    ("decisions", Form::List),
-    ("open_questions", Form::List),
+pub const OUTCOME_FIELDS: [(&str, HandoverFieldType); 5] = [
+    ("goal", HandoverFieldType::Text),
+    ("outcome", HandoverFieldType::Text),
+    ("steps", HandoverFieldType::List),
+    ("decisions", HandoverFieldType::List),
+    ("open_questions", HandoverFieldType::List),
 ];
 
 /// The key of the concierge's phases.
 #[must_use]
-pub fn phase_key() -> PhaseKey {
-    PhaseKey { graph: GRAPH.into(), owner: Owner::Role(CONCIERGE.into()) }
+pub fn concierge_phase_key() -> PhaseGraphKey {
+    PhaseGraphKey { graph: PHASE_GRAPH.into(), owner: PhaseGraphOwner::Role(CONCIERGE_ROLE.into()) }
 }
 
 /// The blocks that the concierge speaks in, hidden from the user.
 #[must_use]
-pub fn blocks() -> BlockNames {
-    let shape = |fields: &[(&str, Form)]| {
-        fields.iter().fold(Shape::new(), |shape, (name, form)| match form {
-            Form::Text => shape.text(name),
-            Form::List => shape.list(name),
+pub fn signal_block_names() -> BlockSet {
+    let shape = |fields: &[(&str, HandoverFieldType)]| {
+        fields.iter().fold(BlockSchema::new(), |shape, (name, form)| match form {
+            HandoverFieldType::Text => shape.with_text(name),
+            HandoverFieldType::List => shape.with_list(name),
         })
     };
-    let batch = Shape::new()
-        .text("type")
-        .text("step")
-        .text("blocker")
-        .text("context")
-        .section("handover", shape(&EXECUTION_FIELDS))
-        .raw("prompt");
-    BlockNames::new()
-        .block(HANDOVER_BLOCK, shape(&INTENT_FIELDS))
-        .block(BATCH_BLOCK, batch)
-        .block(STEPS_BLOCK, Shape::new().entry("title").entry("description").entry("done_when"))
-        .block(STEP_START_BLOCK, Shape::new().text("step"))
-        .block(STEP_DONE_BLOCK, Shape::new().text("step"))
+    let batch = BlockSchema::new()
+        .with_text("type")
+        .with_text("step")
+        .with_text("blocker")
+        .with_text("context")
+        .with_section("handover", shape(&EXECUTION_FIELDS))
+        .with_raw("prompt");
+    BlockSet::new()
+        .with_block(HANDOVER_BLOCK, shape(&INTENT_FIELDS))
+        .with_block(BATCH_BLOCK, batch)
+        .with_block(
+            STEPS_BLOCK,
+            BlockSchema::new().with_entry_key("title").with_entry_key("description").with_entry_key("done_when"),
+        )
+        .with_block(STEP_START_BLOCK, BlockSchema::new().with_text("step"))
+        .with_block(STEP_DONE_BLOCK, BlockSchema::new().with_text("step"))
 }
 
 /// The whole of it.
 #[must_use]
-pub fn spec() -> FlowSpec {
+pub fn concierge_flow_spec() -> FlowSpec {
     let spec = FlowSpec::new("concierge", "many models answer, one voice speaks");
-    let spec = spec.graph(graph()).role(expert()).role(mapper()).role(concierge()).role(summariser());
     let spec = spec
-        .handover(schema(INTENT, &INTENT_FIELDS))
-        .handover(schema(EXECUTION, &EXECUTION_FIELDS))
-        .handover(schema(OUTCOME, &OUTCOME_FIELDS));
-    settings::specs().into_iter().fold(spec, FlowSpec::setting)
+        .with_graph(concierge_phase_graph())
+        .with_role(expert_role_spec())
+        .with_role(mapper_role_spec())
+        .with_role(concierge_role_spec())
+        .with_role(summariser_role_spec());
+    let spec = spec
+        .with_handover(handover_schema(INTENT_HANDOVER, &INTENT_FIELDS))
+        .with_handover(handover_schema(EXECUTION_HANDOVER, &EXECUTION_FIELDS))
+        .with_handover(handover_schema(OUTCOME_HANDOVER, &OUTCOME_FIELDS));
+    settings::concierge_setting_specs().into_iter().fold(spec, FlowSpec::with_setting)
 }
 
-fn schema(kind: &str, fields: &[(&str, Form)]) -> Schema {
+fn handover_schema(kind: &str, fields: &[(&str, HandoverFieldType)]) -> HandoverSpec {
     // Without a goal nobody knows what to go on with; anything else may be missing.
-    let need = |name: &str| if name == "goal" { Need::Required } else { Need::Optional };
-    let field = |(name, form): &(&str, Form)| FieldSpec { name: (*name).to_owned(), form: *form, need: need(name) };
-    Schema { kind: kind.into(), fields: fields.iter().map(field).collect(), repairs_max: 1 }
+    let need =
+        |name: &str| if name == "goal" { HandoverFieldPresence::Required } else { HandoverFieldPresence::Optional };
+    let field = |(name, form): &(&str, HandoverFieldType)| HandoverFieldSpec {
+        name: (*name).to_owned(),
+        field_type: *form,
+        presence: need(name),
+    };
+    HandoverSpec { kind: kind.into(), fields: fields.iter().map(field).collect(), repairs_max: 1 }
 }
 
-fn graph() -> PhaseGraph {
-    let phase = |name: &str, purpose: &str| Phase { purpose: purpose.to_owned(), ..Phase::named(name) };
-    let edge = |from: &str, to: &str, kind: &str| Edge {
+fn concierge_phase_graph() -> PhaseGraph {
+    let phase = |name: &str, purpose: &str| PhaseSpec { purpose: purpose.to_owned(), ..PhaseSpec::new(name) };
+    let edge = |from: &str, to: &str, kind: &str| PhaseEdge {
         from: from.into(),
         to: to.into(),
         guard: Guard::Handover(kind.into()),
     };
     PhaseGraph {
-        name: GRAPH.into(),
-        attached: Attached::Role,
-        start: STARTER.into(),
+        name: PHASE_GRAPH.into(),
+        owner_kind: PhaseOwnerKind::Role,
+        start: STARTER_PHASE.into(),
         phases: vec![
-            phase(STARTER, "answers the first question and reads the reply"),
-            phase(EXPLORER, "explores until there is commitment"),
-            phase(EXECUTOR, "makes a plan and carries it out"),
+            phase(STARTER_PHASE, "answers the first question and reads the reply"),
+            phase(EXPLORER_PHASE, "explores until there is commitment"),
+            phase(EXECUTOR_PHASE, "makes a plan and carries it out"),
         ],
         edges: vec![
-            edge(STARTER, EXPLORER, INTENT),
-            edge(EXPLORER, EXECUTOR, EXECUTION),
-            edge(EXECUTOR, EXECUTOR, EXECUTION),
-            edge(EXECUTOR, EXPLORER, OUTCOME),
+            edge(STARTER_PHASE, EXPLORER_PHASE, INTENT_HANDOVER),
+            edge(EXPLORER_PHASE, EXECUTOR_PHASE, EXECUTION_HANDOVER),
+            edge(EXECUTOR_PHASE, EXECUTOR_PHASE, EXECUTION_HANDOVER),
+            edge(EXECUTOR_PHASE, EXPLORER_PHASE, OUTCOME_HANDOVER),
         ],
         gates: Vec::new(),
     }
 }
 
-fn shortened() -> Compaction {
-    let by = Some(Summariser { role: SUMMARISER.into(), ask: "summarise".into() });
-    Compaction { by, tokens_max: SUMMARY_TOKENS, ..Compaction::default() }
+fn thread_compaction() -> CompactionPolicy {
+    let by = Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
+    CompactionPolicy { summarizer: by, summary_tokens_max: SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
 }
 
-fn expert() -> RoleSpec {
-    let mut expert = RoleSpec::new(EXPERT, Scope::model())
-        .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
-        .ask(ASK_QUESTION, [message()])
-        .ask(ASK_TASK, [FragmentSpec::changing("task", Layer::Task)]);
-    expert.compaction = shortened();
+fn expert_role_spec() -> RoleSpec {
+    let mut expert = RoleSpec::new(EXPERT_ROLE, Scope::per_model())
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+        .with_ask(ASK_QUESTION, [message_fragment_spec()])
+        .with_ask(ASK_TASK, [FragmentSpec::changing("task", ContextLayer::Task)]);
+    expert.compaction = thread_compaction();
     expert
 }
 
-fn mapper() -> RoleSpec {
+fn mapper_role_spec() -> RoleSpec {
     let sources = || {
-        FragmentSpec::changing("sources", Layer::Conversation)
-            .within(SOURCES_TOKENS_MAX + FRAME_TOKENS_MAX, Over::KeepStart)
+        FragmentSpec::changing("sources", ContextLayer::Conversation)
+            .with_budget(MAPPER_SOURCES_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, OverflowPolicy::KeepStart)
     };
-    let mut mapper = RoleSpec::new(MAPPER, Scope::Fresh)
-        .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
-        .ask(ASK_MAP, [sources()])
-        .ask(ASK_REPAIR, [sources(), FragmentSpec::changing("repair", Layer::Task)]);
-    mapper.reply_tokens_max = MAP_TOKENS;
+    let mut mapper = RoleSpec::new(MAPPER_ROLE, Scope::Fresh)
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+        .with_ask(ASK_MAP, [sources()])
+        .with_ask(ASK_REPAIR_MAP, [sources(), FragmentSpec::changing("repair", ContextLayer::Task)]);
+    mapper.reply_tokens_max = MAP_REPLY_TOKENS_MAX;
     mapper
 }
 
-fn concierge() -> RoleSpec {
+fn concierge_role_spec() -> RoleSpec {
     let known = |name: &str| {
-        FragmentSpec::changing(name, Layer::Knowledge).within(KNOWN_TOKENS_MAX + FRAME_TOKENS_MAX, Over::KeepStart)
+        FragmentSpec::changing(name, ContextLayer::Knowledge)
+            .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, OverflowPolicy::KeepStart)
     };
-    let handover = FragmentSpec::changing("handover", Layer::Handover).within(HANDOVER_TOKENS_MAX, Over::KeepStart);
-    let workflow = |name: &str| FragmentSpec::changing(name, Layer::Reasoning);
-    let notices = || FragmentSpec::changing(NOTICES, Layer::Task);
-    let repair = || [FragmentSpec::changing("repair", Layer::Task)];
-    let mut concierge = RoleSpec::new(CONCIERGE, Scope::phase().until(Until::Model))
-        .lives_by(GRAPH)
-        .opens_with(FragmentSpec::stable("identity", Layer::Instruction))
-        .opens_with(FragmentSpec::stable("never", Layer::Instruction))
-        .opens_with(FragmentSpec::changing("part", Layer::Instruction))
-        .opens_with(FragmentSpec::changing("capabilities", Layer::Instruction))
-        .opens_with(handover)
-        .opens_with(known("brief"))
-        .opens_with(FragmentSpec::changing("guidance", Layer::Instruction))
-        .opens_with(workflow(PLAN))
-        .ask(ASK_REPLY, [workflow(WORKFLOW), known(FINDINGS), notices(), message()])
-        .ask(ASK_PRESENT, [known(FINDINGS), notices(), message()])
-        .ask_privately(ASK_INTENT, repair())
-        .ask_privately(ASK_BATCH, repair())
-        .ask_privately(ASK_STEPS, repair())
-        .heard_by_user(blocks());
-    concierge.compaction = shortened();
-    concierge.reply_tokens_max = SPEECH_TOKENS;
+    let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
+        .with_budget(HANDOVER_TOKENS_MAX, OverflowPolicy::KeepStart);
+    let workflow = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
+    let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
+    let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
+    let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadBoundary::Model))
+        .with_phase_graph(PHASE_GRAPH)
+        .with_opening_fragment(FragmentSpec::stable("identity", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("never", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("part", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("capabilities", ContextLayer::Instruction))
+        .with_opening_fragment(handover)
+        .with_opening_fragment(known("brief"))
+        .with_opening_fragment(FragmentSpec::changing("guidance", ContextLayer::Instruction))
+        .with_opening_fragment(workflow(PLAN_FRAGMENT))
+        .with_ask(
+            ASK_REPLY,
+            [workflow(PLAN_UPDATE_FRAGMENT), known(FINDINGS_FRAGMENT), notices(), message_fragment_spec()],
+        )
+        .with_ask(ASK_PRESENT, [known(FINDINGS_FRAGMENT), notices(), message_fragment_spec()])
+        .with_private_ask(ASK_REPAIR_INTENT, repair())
+        .with_private_ask(ASK_REPAIR_BATCH, repair())
+        .with_private_ask(ASK_REPAIR_STEPS, repair())
+        .visible_to_user(signal_block_names());
+    concierge.compaction = thread_compaction();
+    concierge.reply_tokens_max = CONCIERGE_REPLY_TOKENS_MAX;
     concierge
 }
 
-fn summariser() -> RoleSpec {
-    let mut summariser = RoleSpec::new(SUMMARISER, Scope::Fresh)
-        .opens_with(FragmentSpec::stable("summarise", Layer::Instruction))
-        .ask("summarise", [FragmentSpec::changing("folded", Layer::Conversation)]);
-    summariser.reply_tokens_max = SUMMARY_TOKENS;
+fn summariser_role_spec() -> RoleSpec {
+    let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
+        .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
+    summariser.reply_tokens_max = SUMMARY_TOKENS_MAX;
     summariser
 }
 
-fn message() -> FragmentSpec {
-    FragmentSpec::changing(MESSAGE, Layer::Words)
+fn message_fragment_spec() -> FragmentSpec {
+    FragmentSpec::changing(MESSAGE_FRAGMENT, ContextLayer::UserWords)
 }

@@ -8,14 +8,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::Shape;
-use super::words::{Gap, Word, begins, words};
-use crate::template::fill;
+use super::analysis::MapShape;
+use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
+use crate::template::fill_template;
 
 /// The stances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-pub enum Stance {
+pub enum ReplyStance {
     /// Answers what was asked.
     #[default]
     Default,
@@ -27,7 +27,7 @@ pub enum Stance {
     Challenge,
 }
 
-impl Stance {
+impl ReplyStance {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Default, Self::Decide, Self::Explore, Self::Challenge];
 
@@ -43,7 +43,7 @@ impl Stance {
     }
 }
 
-impl fmt::Display for Stance {
+impl fmt::Display for ReplyStance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -51,30 +51,30 @@ impl fmt::Display for Stance {
 
 /// A stance and what led to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct StanceChoice {
     /// The stance.
-    pub stance: Stance,
+    pub stance: ReplyStance,
     /// What led to it.
-    pub because: Because,
+    pub reason: StanceReason,
 }
 
 /// What leads to a stance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Because {
+pub enum StanceReason {
     /// The user set it.
-    Set,
+    UserSetting,
     /// The message asks for it in these words.
-    Cue(&'static str),
+    MessageCue(&'static str),
     /// It suits the shape.
-    Shape(Shape),
+    MapShape(MapShape),
     /// Nothing speaks for another.
-    Nothing,
+    Fallback,
 }
 
 /// Which words ask for which stance; a hyphen counts as a blank.
-pub const CUES: [(Stance, &[&str]); 3] = [
+pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
     (
-        Stance::Decide,
+        ReplyStance::Decide,
         &[
             "decide",
             "just tell me",
@@ -99,7 +99,7 @@ pub const CUES: [(Stance, &[&str]); 3] = [
         ],
     ),
     (
-        Stance::Challenge,
+        ReplyStance::Challenge,
         &[
             "challenge me",
             "challenge my",
@@ -132,7 +132,7 @@ pub const CUES: [(Stance, &[&str]); 3] = [
         ],
     ),
     (
-        Stance::Explore,
+        ReplyStance::Explore,
         &[
             "explore",
             "exploring",
@@ -154,7 +154,7 @@ pub const CUES: [(Stance, &[&str]); 3] = [
 ];
 
 /// After one of these, a cue asks for nothing.
-const REFUSALS: [&str; 15] = [
+const NEGATIONS: [&str; 15] = [
     "don't",
     "dont",
     "not",
@@ -172,49 +172,51 @@ const REFUSALS: [&str; 15] = [
     "than",
 ];
 /// How many words a refusal reaches.
-const REFUSAL_WORDS: usize = 3;
+const NEGATION_REACH_WORDS: usize = 3;
 
 /// The stance for a message. Without a map there is no shape.
 #[must_use]
-pub fn choose(set: Option<Stance>, message: &str, shape: Option<Shape>) -> Choice {
-    if let Some(stance) = set {
-        return Choice { stance, because: Because::Set };
+pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<MapShape>) -> StanceChoice {
+    if let Some(stance) = setting {
+        return StanceChoice { stance, reason: StanceReason::UserSetting };
     }
-    if let Some((stance, cue)) = cue(message) {
-        return Choice { stance, because: Because::Cue(cue) };
+    if let Some((stance, cue)) = find_stance_cue(message) {
+        return StanceChoice { stance, reason: StanceReason::MessageCue(cue) };
     }
     match shape {
-        Some(shape) => Choice { stance: suiting(shape), because: Because::Shape(shape) },
-        None => Choice { stance: Stance::Default, because: Because::Nothing },
+        Some(shape) => StanceChoice { stance: stance_for_shape(shape), reason: StanceReason::MapShape(shape) },
+        None => StanceChoice { stance: ReplyStance::Default, reason: StanceReason::Fallback },
     }
 }
 
 /// The stance that suits a shape.
 #[must_use]
-pub fn suiting(shape: Shape) -> Stance {
+pub fn stance_for_shape(shape: MapShape) -> ReplyStance {
     match shape {
-        Shape::Tradeoff | Shape::Exploratory | Shape::Dimensional | Shape::Contextual => Stance::Explore,
-        Shape::Settled | Shape::Linear | Shape::Keystone | Shape::Contested => Stance::Default,
+        MapShape::Tradeoff | MapShape::Exploratory | MapShape::Dimensional | MapShape::Contextual => {
+            ReplyStance::Explore
+        }
+        MapShape::Settled | MapShape::Linear | MapShape::Keystone | MapShape::Contested => ReplyStance::Default,
     }
 }
 
-fn cue(message: &str) -> Option<(Stance, &'static str)> {
-    let words = words(message);
+fn find_stance_cue(message: &str) -> Option<(ReplyStance, &'static str)> {
+    let words = split_words(message);
     (0..words.len()).find_map(|at| {
-        let all = CUES.iter().flat_map(|(stance, cues)| cues.iter().map(|cue| (*stance, *cue)));
-        let found = all.filter(|(_, cue)| begins(&words[at..], cue)).max_by_key(|(_, cue)| cue.len());
-        found.filter(|_| !is_refused(&words, at))
+        let all = STANCE_CUES.iter().flat_map(|(stance, cues)| cues.iter().map(|cue| (*stance, *cue)));
+        let found = all.filter(|(_, cue)| starts_with_phrase(&words[at..], cue)).max_by_key(|(_, cue)| cue.len());
+        found.filter(|_| !is_negated(&words, at))
     })
 }
 
 /// Whether a word of refusal stands a few words before, in the same clause. "Why not" invites.
-fn is_refused(words: &[Word], at: usize) -> bool {
-    for before in (at.saturating_sub(REFUSAL_WORDS)..at).rev() {
-        if words[before + 1].gap == Gap::Wide {
+fn is_negated(words: &[TextWord], at: usize) -> bool {
+    for before in (at.saturating_sub(NEGATION_REACH_WORDS)..at).rev() {
+        if words[before + 1].gap == WordGap::Separated {
             return false;
         }
         let is_invitation = before > 0 && words[before].text == "not" && words[before - 1].text == "why";
-        if REFUSALS.contains(&words[before].text.as_str()) && !is_invitation {
+        if NEGATIONS.contains(&words[before].text.as_str()) && !is_invitation {
             return true;
         }
     }
@@ -223,7 +225,7 @@ fn is_refused(words: &[Word], at: usize) -> bool {
 
 /// What the concierge is told about its stance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guidance {
+pub struct StanceGuidance {
     /// What the user is after; nothing for the default.
     pub framing: Option<String>,
     /// What to do.
@@ -234,14 +236,14 @@ pub struct Guidance {
 
 /// What the concierge is told about a stance.
 #[must_use]
-pub fn guidance(stance: Stance) -> Guidance {
+pub fn render_stance_guidance(stance: ReplyStance) -> StanceGuidance {
     #[derive(Serialize)]
-    struct Arguments {
+    struct StanceGuidanceArguments {
         stance: &'static str,
     }
-    let filled = |template| fill(template, &Arguments { stance: stance.name() });
+    let filled = |template| fill_template(template, &StanceGuidanceArguments { stance: stance.name() });
     let framing = filled(include_str!("../../prompts/concierge/stance/framing.md"));
-    Guidance {
+    StanceGuidance {
         framing: (!framing.is_empty()).then_some(framing),
         behaviour: filled(include_str!("../../prompts/concierge/stance/behaviour.md")),
         voice: filled(include_str!("../../prompts/concierge/stance/voice.md")),

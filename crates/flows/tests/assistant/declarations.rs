@@ -1,6 +1,6 @@
 //! Declarations of domains: what is sound, and what is complained of.
 
-use segue_flows::assistant::domain::Domain;
+use segue_flows::assistant::domain::DomainSchema;
 
 const SOUND: &str = r#"
 name = "bees"
@@ -33,13 +33,16 @@ hive = "old"
 
 #[test]
 fn a_sound_declaration_is_read() {
-    let domain = Domain::parse(SOUND).expect("sound");
+    let domain = DomainSchema::parse(SOUND).expect("sound");
     assert_eq!(domain.type_names().collect::<Vec<_>>(), ["hive", "visit"]);
     assert_eq!(
-        domain.links_to("hive").map(|(kind, field)| (kind.name.as_str(), field.name.as_str())).collect::<Vec<_>>(),
+        domain
+            .fields_linking_to("hive")
+            .map(|(kind, field)| (kind.name.as_str(), field.name.as_str()))
+            .collect::<Vec<_>>(),
         [("visit", "hive")]
     );
-    assert_eq!(Domain::shipped().len(), 2);
+    assert_eq!(DomainSchema::built_in().len(), 2);
 }
 
 #[test]
@@ -64,17 +67,17 @@ fn what_contradicts_itself_is_named() {
     ] {
         let text = SOUND.replacen(from, to, 1);
         assert_ne!(text, SOUND, "{from}");
-        let why = Domain::parse(&text).expect_err("it is not sound");
+        let why = DomainSchema::parse(&text).expect_err("it is not sound");
         assert!(why.contains(complaint), "{complaint}: {why}");
     }
-    assert!(Domain::parse("name = \"empty\"").expect_err("nothing in it").contains("it has no types"));
-    assert!(Domain::parse("name = ").expect_err("no TOML").contains("line 1"));
+    assert!(DomainSchema::parse("name = \"empty\"").expect_err("nothing in it").contains("it has no types"));
+    assert!(DomainSchema::parse("name = ").expect_err("no TOML").contains("line 1"));
 }
 
 #[test]
 fn a_server_is_declared_in_one_way_and_without_secrets() {
     let faults = |server: &str| {
-        let why = Domain::parse(&format!("name = \"notes\"\n[server]\n{server}")).err();
+        let why = DomainSchema::parse(&format!("name = \"notes\"\n[server]\n{server}")).err();
         why.unwrap_or_default()
     };
     for sound in [
@@ -113,7 +116,7 @@ fn every_declaration_on_the_page_is_sound() {
     let fences = page.split("```toml").skip(1).filter_map(|part| part.split_once('\n')?.1.split("```").next());
     let declared: Vec<&str> = fences.filter(|text| text.starts_with("name =")).collect();
     let sound: Vec<String> =
-        declared.iter().filter_map(|text| Domain::parse(text).ok()).map(|domain| domain.name).collect();
+        declared.iter().filter_map(|text| DomainSchema::parse(text).ok()).map(|domain| domain.name).collect();
     assert_eq!(sound, ["clients", "tracker", "notes"], "all but the one that is broken on purpose");
     assert_eq!(declared.len(), 4);
 }

@@ -1,33 +1,33 @@
 //! What is put on show of a session, picked by what it holds.
 
-use segue_core::flow::exhibit::{Exhibit, Form, NoteItem, TableRow};
-use segue_core::flow::{About, Flow, Telling, Texts, View};
-use segue_core::session::State;
-use segue_flows::assistant::Assistant;
-use segue_flows::assistant::state::Memory;
-use segue_testkit::Stage;
+use segue_core::flow::artifact::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow};
+use segue_core::flow::{EventSubject, FactDisplay, Flow, FlowContext, TextResolver};
+use segue_core::session::SessionState;
+use segue_flows::assistant::AssistantFlow;
+use segue_flows::assistant::state::AssistantState;
+use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
 use super::play::*;
 
-fn on_show(stage: &Stage) -> Vec<Exhibit> {
-    let flow = Assistant::new();
-    let state = State::fold(&flow, stage.journal());
-    let memory = state.flow.get::<Memory>().expect("it is this flow's");
-    let (texts, about) = (Texts::new(stage.shelf()), About::default());
-    flow.exhibits(&View { session: &state.session, state: memory, texts: &texts, about: &about })
+fn on_show(stage: &SessionHarness) -> Vec<Artifact> {
+    let flow = AssistantFlow::new();
+    let state = SessionState::fold(&flow, stage.journal());
+    let memory = state.flow.downcast_ref::<AssistantState>().expect("it is this flow's");
+    let (texts, about) = (TextResolver::new(stage.texts()), EventSubject::default());
+    flow.artifacts(&FlowContext { session: &state.session, state: memory, texts: &texts, subject: &about })
 }
 
-fn table(exhibits: &[Exhibit], name: &str) -> Vec<TableRow> {
+fn table(exhibits: &[Artifact], name: &str) -> Vec<ArtifactTableRow> {
     let exhibit = exhibits.iter().find(|exhibit| exhibit.name == name).unwrap_or_else(|| panic!("no {name}"));
-    let Form::Table { columns, rows } = &exhibit.form else { panic!("{name} is a table") };
+    let ArtifactContent::Table { columns, rows } = &exhibit.content else { panic!("{name} is a table") };
     assert!(rows.iter().all(|row| row.cells.len() == columns.len()));
     rows.clone()
 }
 
-fn notes(exhibits: &[Exhibit], name: &str) -> Vec<NoteItem> {
+fn notes(exhibits: &[Artifact], name: &str) -> Vec<ArtifactNote> {
     let exhibit = exhibits.iter().find(|exhibit| exhibit.name == name).unwrap_or_else(|| panic!("no {name}"));
-    let Form::Notes { items } = &exhibit.form else { panic!("{name} are notes") };
+    let ArtifactContent::Notes { items } = &exhibit.content else { panic!("{name} are notes") };
     items.clone()
 }
 
@@ -54,14 +54,14 @@ fn entities_are_shown_with_where_they_stand_and_why() {
     for said in ["hm", "well"] {
         talk_turn(&mut stage, said);
     }
-    stage.say("still here");
+    stage.send_message("still here");
     let exhibits = on_show(&stage);
-    let row = |id: &str, group: &str, label: &str, detail: &str, why: &str| TableRow {
+    let row = |id: &str, group: &str, label: &str, detail: &str, why: &str| ArtifactTableRow {
         id: id.to_owned(),
         group: group.to_owned(),
         cells: [id, label, "yes", detail, "read", "1"].map(str::to_owned).into(),
         why: why.to_owned(),
-        offers: Vec::new(),
+        commands: Vec::new(),
     };
     assert_eq!(
         table(&exhibits, "entities"),
@@ -100,7 +100,8 @@ fn writes_are_shown_with_whether_they_stand() {
     let what = "created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)";
     assert_eq!(writes[0].cells, ["x2", "2", what]);
     assert_eq!(writes[0].group, "stands");
-    let offers: Vec<(&str, &Value)> = writes[0].offers.iter().map(|it| (it.command.as_str(), &it.arguments)).collect();
+    let offers: Vec<(&str, &Value)> =
+        writes[0].commands.iter().map(|it| (it.command.as_str(), &it.arguments)).collect();
     assert_eq!(offers, [("undo", &json!({"run": 2}))]);
 }
 
@@ -108,14 +109,16 @@ fn writes_are_shown_with_whether_they_stand() {
 fn facts_are_told_in_words_and_writes_are_news() {
     let mut stage = wrote();
     replied(&mut stage, "Added.");
-    let (flow, memory) = (Assistant::new(), memory(&stage));
+    let (flow, memory) = (AssistantFlow::new(), memory(&stage));
     let told = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        segue_core::event::Event::Fact { kind, value } => Some(match flow.tell(&memory, kind, value) {
-            Telling::Detail(text) => text,
-            Telling::News(text) => format!("! {text}"),
-            Telling::Nothing => "-".to_owned(),
-            Telling::AsItStands => panic!("{kind} is not told"),
-        }),
+        segue_core::event::Event::FlowFactRecorded { kind, value } => {
+            Some(match flow.describe_fact(&memory, kind, value) {
+                FactDisplay::Detail(text) => text,
+                FactDisplay::Notice(text) => format!("! {text}"),
+                FactDisplay::Hidden => "-".to_owned(),
+                FactDisplay::Raw => panic!("{kind} is not told"),
+            })
+        }
         _ => None,
     });
     assert_eq!(

@@ -1,23 +1,23 @@
 //! The three layers: who changes which, and that looking changes none.
 
-use segue_core::body::{BodyId, Text};
-use segue_core::event::{Event, Recorded};
-use segue_core::flow::{About, Flow, Texts, View};
-use segue_core::ids::{Millis, Seq};
-use segue_core::session::State;
+use segue_core::body::{BodyId, TextRef};
+use segue_core::event::{Event, RecordedEvent};
+use segue_core::flow::{EventSubject, Flow, FlowContext, TextResolver};
+use segue_core::ids::{Seq, UnixMillis};
+use segue_core::session::SessionState;
 use segue_flows::assistant::facts::Fact;
 use segue_flows::assistant::settings::Settings;
-use segue_flows::assistant::state::Memory;
-use segue_flows::assistant::{Assistant, context};
+use segue_flows::assistant::state::AssistantState;
+use segue_flows::assistant::{AssistantFlow, prompt_context};
 use serde_json::{Value, json};
 
 use super::play::*;
 
-fn with(memory: &Memory, kind: &str, value: Value) -> Memory {
+fn with(memory: &AssistantState, kind: &str, value: Value) -> AssistantState {
     let mut memory = memory.clone();
-    let event = Event::Fact { kind: kind.to_owned(), value };
-    assert!(Fact::of(&event).is_some(), "{kind} is a fact");
-    memory.fold(&Recorded { seq: Seq(1), at: Millis(1), event });
+    let event = Event::FlowFactRecorded { kind: kind.to_owned(), value };
+    assert!(Fact::from_event(&event).is_some(), "{kind} is a fact");
+    memory.apply_event(&RecordedEvent { seq: Seq(1), at: UnixMillis(1), event });
     memory
 }
 
@@ -25,11 +25,11 @@ fn with(memory: &Memory, kind: &str, value: Value) -> Memory {
 fn a01_three_layers_exist_with_one_owner_each() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
-    stage.say("and now?").answer("understand", &heard("goes on").to_string());
+    stage.send_message("and now?").answer_call("understand", &heard("goes on").to_string());
     let memory = memory(&stage);
     assert!(!memory.entities.entities.is_empty() && !memory.conversation.recent.is_empty());
-    assert!(!memory.reasoning.full.is_empty());
-    let text = Text { body: BodyId::of("x"), tokens: 1 };
+    assert!(!memory.reasoning.recent.is_empty());
+    let text = TextRef { body: BodyId::hash_text("x"), tokens: 1 };
     let known = json!({"ref": "recipe_9", "type": "recipe", "id": "x", "label": "X", "place": 0});
     let of_entities = [
         ("understood", json!({"turn": 2, "expressed": "x", "demote": [{"ref": "recipe_1", "reason": "x"}]})),
@@ -72,27 +72,28 @@ fn a03_a_builder_only_reads() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "and now?", heard("goes on"), plan(&[step("analyze", "recipe", 1, &["recipe_1"])]));
-    let flow = Assistant::new();
-    let state = State::fold(&flow, stage.journal());
-    let memory = state.flow.get::<Memory>().expect("it is this flow's");
-    let (before, texts, about) = (memory.clone(), Texts::new(stage.shelf()), About::default());
-    let view = View { session: &state.session, state: memory, texts: &texts, about: &about };
-    let domains = segue_flows::assistant::settings::Domains::new(segue_flows::assistant::domain::Domain::shipped());
-    let (settings, _) = Settings::read(&state.session.settings, &domains);
+    let flow = AssistantFlow::new();
+    let state = SessionState::fold(&flow, stage.journal());
+    let memory = state.flow.downcast_ref::<AssistantState>().expect("it is this flow's");
+    let (before, texts, about) = (memory.clone(), TextResolver::new(stage.texts()), EventSubject::default());
+    let view = FlowContext { session: &state.session, state: memory, texts: &texts, subject: &about };
+    let domains =
+        segue_flows::assistant::settings::DomainCatalog::new(segue_flows::assistant::domain::DomainSchema::built_in());
+    let (settings, _) = Settings::parse(&state.session.settings, &domains);
     let domain = settings.domain.clone().expect("the kitchen");
     let all = || {
-        let act = context::act(&view, &domain, 1).expect("the step is there");
+        let act = prompt_context::build_act_context(&view, &domain, 1).expect("the step is there");
         let shown = (
-            context::understand(&view, &settings),
-            context::think(&view, &settings),
+            prompt_context::build_understand_context(&view, &settings),
+            prompt_context::build_think_context(&view, &settings),
             act,
-            context::reply(&view, &domain),
+            prompt_context::build_reply_context(&view, &domain),
         );
         serde_json::to_string(&shown).expect("it is data")
     };
     assert_eq!(all(), all(), "and the same is read twice");
     assert_eq!(*memory, before);
-    assert!(Flow::spec(&flow).faults().is_empty());
+    assert!(Flow::spec(&flow).validation_errors().is_empty());
 }
 
 #[test]
@@ -106,5 +107,5 @@ fn a23_the_phase_label_blocks_nothing() {
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
     assert!(asked(&stage, "reply").contains("- Phase: executing"));
-    assert!(stage.session().phases.is_empty(), "it is no phase of any graph");
+    assert!(stage.session().phase_graphs.is_empty(), "it is no phase of any graph");
 }

@@ -1,10 +1,10 @@
 //! The page about the flow: its tables are those of the flow's data, and its conversation runs.
 
 use segue_core::event::Event;
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::{Domains, specs};
-use segue_flows::assistant::spec::spec;
-use segue_testkit::spoken;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::{DomainCatalog, assistant_setting_specs};
+use segue_flows::assistant::spec::assistant_flow_spec;
+use segue_testkit::parse_transcript;
 use serde_json::Value;
 
 use super::play::*;
@@ -19,7 +19,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn each_node_on_the_page_is_shown_what_the_page_says() {
-    let spec = spec(&Domains::new(Domain::shipped()));
+    let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
     let nodes = rows("| node");
     assert_eq!(nodes.len(), NODES.len());
     for row in nodes {
@@ -32,7 +32,7 @@ fn each_node_on_the_page_is_shown_what_the_page_says() {
 
 #[test]
 fn every_setting_on_the_page_is_one_and_its_default_is_right() {
-    let specs = specs(&Domains::new(Domain::shipped()));
+    let specs = assistant_setting_specs(&DomainCatalog::new(DomainSchema::built_in()));
     let rows = rows("| setting");
     assert_eq!(rows.len(), specs.len());
     for (row, spec) in rows.iter().zip(specs) {
@@ -47,16 +47,16 @@ fn the_conversation_on_the_page_runs() {
     let mut stage = open();
     let (_, rest) = PAGE.split_once("```transcript\n").expect("the page has one");
     let (transcript, _) = rest.split_once("```").expect("it is closed");
-    for (who, text) in spoken(transcript) {
+    for (who, text) in parse_transcript(transcript) {
         match who {
             "you" => {
                 assert!(stage.session().is_idle(), "before: {text}");
-                stage.say(&text);
+                stage.send_message(&text);
             }
-            "heard" => assert_eq!(stage.said(), text),
+            "heard" => assert_eq!(stage.last_reply(), text),
             "records" => host(&mut stage, &text),
             role => {
-                stage.answer(role, &text);
+                stage.answer_call(role, &text);
             }
         }
     }

@@ -1,29 +1,29 @@
 //! An assistant held in the hand: the answers of its nodes, records as a host would return them, and the shortest way
 //! through a turn.
 
-use segue_core::event::{CallOpened, Event, ToolOpened};
+use segue_core::event::{CallOpened, Event, ToolRunOpened};
 use segue_core::ids::CallId;
-use segue_core::session::State;
-use segue_flows::assistant::Assistant;
-use segue_flows::assistant::state::Memory;
-use segue_flows::assistant::tools::Told;
-use segue_testkit::Stage;
+use segue_core::session::SessionState;
+use segue_flows::assistant::AssistantFlow;
+use segue_flows::assistant::state::AssistantState;
+use segue_flows::assistant::tools::DomainToolRequest;
+use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
 pub const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
 
-pub fn open() -> Stage {
-    Stage::open(Assistant::new())
+pub fn open() -> SessionHarness {
+    SessionHarness::open(AssistantFlow::new())
 }
 
-pub fn open_set(settings: Value) -> Stage {
-    Stage::open_set(Assistant::new(), settings)
+pub fn open_set(settings: Value) -> SessionHarness {
+    SessionHarness::open_with_settings(AssistantFlow::new(), settings)
 }
 
 /// The flow's own state, folded from the journal.
-pub fn memory(stage: &Stage) -> Memory {
-    let state = State::fold(&Assistant::new(), stage.journal());
-    state.flow.get::<Memory>().expect("it is this flow's").clone()
+pub fn memory(stage: &SessionHarness) -> AssistantState {
+    let state = SessionState::fold(&AssistantFlow::new(), stage.journal());
+    state.flow.downcast_ref::<AssistantState>().expect("it is this flow's").clone()
 }
 
 /// What Understand says where nothing matters.
@@ -100,33 +100,33 @@ pub fn meal(of: &str) -> Value {
 }
 
 /// A turn up to where Think has decided.
-pub fn decided(stage: &mut Stage, said: &str, heard: Value, plan: Value) {
-    stage.say(said).answer("understand", &heard.to_string()).answer("think", &plan.to_string());
+pub fn decided(stage: &mut SessionHarness, said: &str, heard: Value, plan: Value) {
+    stage.send_message(said).answer_call("understand", &heard.to_string()).answer_call("think", &plan.to_string());
 }
 
-pub fn act(stage: &mut Stage, action: Value) {
-    stage.answer("act", &action.to_string());
+pub fn act(stage: &mut SessionHarness, action: Value) {
+    stage.answer_call("act", &action.to_string());
 }
 
-pub fn host(stage: &mut Stage, result: &str) {
-    stage.tool("records", Ok(result));
+pub fn host(stage: &mut SessionHarness, result: &str) {
+    stage.finish_tool("records", Ok(result));
 }
 
 /// The reply, and whatever is folded after it.
-pub fn replied(stage: &mut Stage, text: &str) {
-    stage.answer("reply", text);
+pub fn replied(stage: &mut SessionHarness, text: &str) {
+    stage.answer_call("reply", text);
     fold(stage);
-    assert!(stage.session().is_idle(), "{:?}", stage.open_roles());
+    assert!(stage.session().is_idle(), "{:?}", stage.open_call_roles());
 }
 
-pub fn fold(stage: &mut Stage) {
-    while stage.open_roles().iter().any(|role| role == "summarize") {
-        stage.answer("summarize", "in short: they want dinner");
+pub fn fold(stage: &mut SessionHarness) {
+    while stage.open_call_roles().iter().any(|role| role == "summarize") {
+        stage.answer_call("summarize", "in short: they want dinner");
     }
 }
 
 /// A turn in which recipes are read.
-pub fn read_turn(stage: &mut Stage, said: &str) {
+pub fn read_turn(stage: &mut SessionHarness, said: &str) {
     decided(stage, said, heard("wants recipes"), plan(&[step("read", "recipe", 1, &[])]));
     act(stage, tool("read", json!({"type": "recipe", "full": true})));
     host(stage, &found(&recipes()));
@@ -135,7 +135,7 @@ pub fn read_turn(stage: &mut Stage, said: &str) {
 }
 
 /// A new stage on which recipes were read and a write was planned.
-pub fn about_to_write() -> Stage {
+pub fn about_to_write() -> SessionHarness {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
     decided(&mut stage, "add it", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
@@ -143,14 +143,14 @@ pub fn about_to_write() -> Stage {
 }
 
 /// The same, with the write under way.
-pub fn writing() -> Stage {
+pub fn writing() -> SessionHarness {
     let mut stage = about_to_write();
     act(&mut stage, meal("recipe_1"));
     stage
 }
 
 /// The same, with the write done and the reply owed.
-pub fn wrote() -> Stage {
+pub fn wrote() -> SessionHarness {
     let mut stage = writing();
     host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
     act(&mut stage, done("added"));
@@ -158,22 +158,22 @@ pub fn wrote() -> Stage {
 }
 
 /// A turn in which something is only said.
-pub fn talk_turn(stage: &mut Stage, said: &str) {
+pub fn talk_turn(stage: &mut SessionHarness, said: &str) {
     decided(stage, said, heard("talks"), propose("Shall I?"));
     replied(stage, "Shall I?");
 }
 
 /// The facts of a kind, as values.
-pub fn facts(stage: &Stage, wanted: &str) -> Vec<Value> {
+pub fn facts(stage: &SessionHarness, wanted: &str) -> Vec<Value> {
     let kinds = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        Event::Fact { kind, value } if kind == wanted => Some(value.clone()),
+        Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
         _ => None,
     });
     kinds.collect()
 }
 
 /// The calls of a role, in order.
-pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
+pub fn calls(stage: &SessionHarness, role: &str) -> Vec<CallOpened> {
     let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
         _ => None,
@@ -182,38 +182,38 @@ pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
 }
 
 /// The tool runs, in order.
-pub fn runs(stage: &Stage) -> Vec<ToolOpened> {
+pub fn runs(stage: &SessionHarness) -> Vec<ToolRunOpened> {
     let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        Event::ToolOpened(opened) => Some(opened.clone()),
+        Event::ToolRunOpened(opened) => Some(opened.clone()),
         _ => None,
     });
     opened.collect()
 }
 
-pub fn told(opened: &ToolOpened) -> Told {
-    Told::of(&opened.arguments).expect("the flow told it")
+pub fn told(opened: &ToolRunOpened) -> DomainToolRequest {
+    DomainToolRequest::parse(&opened.arguments).expect("the flow told it")
 }
 
 /// What the open call of a role is sent: everything, as one text.
-pub fn shown(stage: &Stage, role: &str) -> String {
-    let messages = stage.prompt(role).messages;
+pub fn shown(stage: &SessionHarness, role: &str) -> String {
+    let messages = stage.prompt_for_role(role).messages;
     messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// The last part of what the open call of a role is sent: what is asked, without the standing instructions.
-pub fn asked(stage: &Stage, role: &str) -> String {
-    stage.prompt(role).messages.last().expect("there is a message").text()
+pub fn asked(stage: &SessionHarness, role: &str) -> String {
+    stage.prompt_for_role(role).messages.last().expect("there is a message").text()
 }
 
 /// What a past call was sent, as one text.
-pub fn sent(stage: &Stage, call: CallId) -> String {
-    let messages = stage.rebuilt(call).messages;
+pub fn sent(stage: &SessionHarness, call: CallId) -> String {
+    let messages = stage.rebuild_prompt(call).messages;
     messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// The names of the fragments a call was shown, the opening before the bar.
 pub fn layout(opened: &CallOpened) -> String {
-    let names = |pieces: &[segue_core::context::Piece]| {
+    let names = |pieces: &[segue_core::context::FragmentReceipt]| {
         let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
         shown.collect::<Vec<_>>().join(" ")
     };
@@ -221,8 +221,8 @@ pub fn layout(opened: &CallOpened) -> String {
 }
 
 /// The text of one fragment of a call.
-pub fn fragment(stage: &Stage, opened: &CallOpened, name: &str) -> Option<String> {
+pub fn fragment(stage: &SessionHarness, opened: &CallOpened, name: &str) -> Option<String> {
     let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
     let piece = pieces.into_iter().find(|piece| piece.name == *name)?;
-    Some(stage.body(piece.text?.body).to_string())
+    Some(stage.stored_text(piece.text?.body).to_string())
 }

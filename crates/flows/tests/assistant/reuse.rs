@@ -1,13 +1,13 @@
 //! A reference is not data: what is not loaded is read, what is loaded is not read again.
 
-use segue_flows::assistant::registry::Detail;
-use segue_testkit::Stage;
+use segue_flows::assistant::registry::DetailLevel;
+use segue_testkit::SessionHarness;
 use serde_json::json;
 
 use super::play::*;
 
 /// A stage on which recipes were read, and not in full.
-fn looked() -> Stage {
+fn looked() -> SessionHarness {
     let mut stage = open();
     decided(&mut stage, "look", heard("looks"), plan(&[step("read", "recipe", 1, &[])]));
     act(&mut stage, tool("read", json!({"type": "recipe"})));
@@ -48,12 +48,12 @@ fn a21_a_step_that_asks_for_what_is_at_hand_gets_it_without_a_run() {
 #[test]
 fn what_a_step_works_with_and_is_not_loaded_is_loaded_before_it_begins() {
     let mut stage = looked();
-    assert_eq!(memory(&stage).entities.get("recipe_2").map(|entity| entity.detail), Some(Detail::Summary));
+    assert_eq!(memory(&stage).entities.get("recipe_2").map(|entity| entity.detail), Some(DetailLevel::Summary));
     decided(&mut stage, "the second", heard("chooses"), plan(&[step("analyze", "recipe", 1, &["recipe_2"])]));
-    assert!(stage.open_roles().is_empty(), "nobody is asked before the record is there");
+    assert!(stage.open_call_roles().is_empty(), "nobody is asked before the record is there");
     let run = runs(&stage).pop().expect("it is fetched");
     assert_eq!(
-        (told(&run).op.word(), &told(&run).rest["items"]),
+        (told(&run).operation.as_str(), &told(&run).parameters["items"]),
         ("get", &json!([{"type": "recipe", "id": id("recipe", 2)}]))
     );
     let mut full = recipes().remove(1);
@@ -67,7 +67,7 @@ fn what_a_step_works_with_and_is_not_loaded_is_loaded_before_it_begins() {
 fn a_step_begins_without_its_records_if_they_cannot_be_had() {
     let mut stage = looked();
     decided(&mut stage, "the second", heard("chooses"), plan(&[step("analyze", "recipe", 1, &["recipe_2"])]));
-    stage.tool("records", Err("the disk is gone"));
+    stage.finish_tool("records", Err("the disk is gone"));
     assert_eq!(facts(&stage, "tool_failed").len(), 1);
     act(&mut stage, json!({"action": "fail", "reason": "its record is not there"}));
     assert!(asked(&stage, "reply").contains("failed. its record is not there"));
@@ -83,13 +83,13 @@ fn records_are_let_go_of_once_they_are_no_longer_near_and_then_read_again() {
     for said in ["later", "not yet"] {
         talk_turn(&mut stage, said);
     }
-    stage.say("well");
+    stage.send_message("well");
     let memory = memory(&stage);
     let detail = |name: &str| memory.entities.get(name).map(|entity| entity.detail);
-    assert_eq!(detail("recipe_1"), Some(Detail::Full), "it is kept, and so is what is known of it");
-    assert_eq!(detail("recipe_2"), Some(Detail::None));
-    assert!(!memory.is_complete("recipe"));
-    stage.answer("understand", &heard("goes on").to_string());
+    assert_eq!(detail("recipe_1"), Some(DetailLevel::Full), "it is kept, and so is what is known of it");
+    assert_eq!(detail("recipe_2"), Some(DetailLevel::None));
+    assert!(!memory.is_type_fully_loaded("recipe"));
+    stage.answer_call("understand", &heard("goes on").to_string());
     let asked = asked(&stage, "think");
     assert!(
         asked.contains("- recipe_1 (recipe, retained, detail full): Lemon Herb Chicken; kept: they like it"),

@@ -1,10 +1,10 @@
 //! The checklist, row by row. Rows about operators and labels stand beside the code they are about.
 
-use segue_core::context::Layer;
-use segue_core::decide::{Command, Input};
-use segue_core::event::{Event, Outcome};
-use segue_core::prompt::{FailureKind, Reply};
-use segue_flows::assistant::registry::Tier;
+use segue_core::context::ContextLayer;
+use segue_core::decide::{OperatorCommand, SessionInput};
+use segue_core::event::{Event, TurnResult};
+use segue_core::prompt::{FailureKind, ModelReply};
+use segue_flows::assistant::registry::RelevanceTier;
 use serde_json::json;
 
 use super::play::*;
@@ -26,15 +26,17 @@ fn a02_each_node_is_shown_its_own_slice_of_the_layers() {
         assert_eq!(last(role).receipt.carried.entries, 0, "{role} remembers no earlier turn");
     }
     let layers = |role: &str| last(role).receipt.ask.iter().map(|piece| piece.layer).collect::<Vec<_>>();
-    assert!(layers("understand").contains(&Layer::Entities) && layers("think").contains(&Layer::Reasoning));
-    assert!(!layers("act").contains(&Layer::Conversation), "Act is not told what was said");
+    assert!(
+        layers("understand").contains(&ContextLayer::Entities) && layers("think").contains(&ContextLayer::Reasoning)
+    );
+    assert!(!layers("act").contains(&ContextLayer::Conversation), "Act is not told what was said");
 }
 
 #[test]
 fn a04_think_sees_references_and_labels_and_no_record() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
-    stage.say("and now?").answer("understand", &heard("goes on").to_string());
+    stage.send_message("and now?").answer_call("understand", &heard("goes on").to_string());
     let asked = asked(&stage, "think");
     assert!(asked.contains("- recipe_3 (recipe, active, detail full): Baked Cod"), "{asked}");
     for inside in ["tomatoes", "minutes", "spaghetti"] {
@@ -46,7 +48,7 @@ fn a04_think_sees_references_and_labels_and_no_record() {
 fn a05_think_is_told_what_is_loaded_and_not_to_be_read_again() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
-    stage.say("and now?").answer("understand", &heard("goes on").to_string());
+    stage.send_message("and now?").answer_call("understand", &heard("goes on").to_string());
     let opened = calls(&stage, "think").pop().expect("it was asked");
     let loaded = fragment(&stage, &opened, "loaded").expect("something is loaded");
     assert!(loaded.starts_with("## Loaded already: do not read again"), "{loaded}");
@@ -64,7 +66,7 @@ fn a06_think_sees_what_was_kept_and_set_aside_in_this_turn() {
         "no cod",
         json!({"retain": [{"ref": "recipe_1", "reason": "they like it"}], "demote": [{"ref": "recipe_3", "reason": "no cod"}]}),
     );
-    stage.say("no cod").answer("understand", &heard.to_string());
+    stage.send_message("no cod").answer_call("understand", &heard.to_string());
     let asked = asked(&stage, "think");
     assert!(asked.contains("Kept: recipe_1 (they like it)"), "{asked}");
     assert!(asked.contains("Set aside: recipe_3 (no cod)"), "{asked}");
@@ -76,7 +78,7 @@ fn a07_a12_think_sees_the_last_two_turns_in_full_and_no_more() {
     for said in ["one", "two", "three"] {
         read_turn(&mut stage, said);
     }
-    stage.say("four").answer("understand", &heard("goes on").to_string());
+    stage.send_message("four").answer_call("understand", &heard("goes on").to_string());
     let opened = calls(&stage, "think").pop().expect("it was asked");
     let reasoning = fragment(&stage, &opened, "reasoning").expect("there is a past");
     for turn in ["Turn 2 (exploring)", "Turn 3 (exploring)", "step 1 (read recipe), done: found three recipes"] {
@@ -85,7 +87,7 @@ fn a07_a12_think_sees_the_last_two_turns_in_full_and_no_more() {
     assert!(!reasoning.contains("Turn 1"), "{reasoning}");
     assert!(reasoning.contains("in short: they want dinner"), "{reasoning}");
     let memory = memory(&stage);
-    assert_eq!(memory.reasoning.full.iter().map(|summary| summary.turn).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(memory.reasoning.recent.iter().map(|summary| summary.turn).collect::<Vec<_>>(), [2, 3]);
 }
 
 #[test]
@@ -149,8 +151,8 @@ fn a11_a_turn_leaves_one_summary() {
     let mut stage = open();
     read_turn(&mut stage, "one");
     talk_turn(&mut stage, "two");
-    stage.say("three").fail("understand", FailureKind::BadKey);
-    stage.say("four").command(Command::Cancel);
+    stage.send_message("three").fail_call("understand", FailureKind::InvalidApiKey);
+    stage.send_message("four").run_command(OperatorCommand::Cancel);
     let summaries = facts(&stage, "summarized");
     let turns: Vec<_> = summaries.iter().map(|summary| summary["summary"]["turn"].as_u64()).collect();
     assert_eq!(turns, [Some(1), Some(2), Some(3), Some(4)]);
@@ -167,14 +169,14 @@ fn a13_older_summaries_are_folded_by_a_model_into_one_text() {
     }
     assert!(calls(&stage, "summarize").is_empty(), "two summaries stay as they are");
     decided(&mut stage, "three", heard("talks"), propose("Well?"));
-    stage.answer("reply", "Well?");
+    stage.answer_call("reply", "Well?");
     let older = asked(&stage, "summarize");
     assert!(older.contains("Turn 1 (exploring): the person expressed: talks"), "{older}");
     assert!(!older.contains("Turn 2") && !older.contains("Summary so far"), "{older}");
-    stage.answer("summarize", "They talked once.");
+    stage.answer_call("summarize", "They talked once.");
     assert!(stage.session().is_idle());
     decided(&mut stage, "four", heard("talks"), propose("Well?"));
-    stage.answer("reply", "Well?");
+    stage.answer_call("reply", "Well?");
     let older = asked(&stage, "summarize");
     assert!(older.starts_with("Summary so far:\nThey talked once.\n\nTurns after that:\n\nTurn 2"), "{older}");
 }
@@ -185,22 +187,22 @@ fn a14_a_folding_that_fails_keeps_what_stood_and_the_turn_succeeds() {
     for said in ["one", "two", "three"] {
         talk_turn(&mut stage, said);
     }
-    let before = memory(&stage).reasoning.folded.expect("the first turn was folded");
+    let before = memory(&stage).reasoning.compacted.expect("the first turn was folded");
     decided(&mut stage, "four", heard("talks"), propose("Well?"));
-    stage.answer("reply", "Well?").fail("summarize", FailureKind::Refused);
+    stage.answer_call("reply", "Well?").fail_call("summarize", FailureKind::Refused);
     let ended = stage.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
     });
-    assert_eq!(ended, Some(Outcome::Done));
-    assert_eq!(memory(&stage).reasoning.folded, Some(before));
+    assert_eq!(ended, Some(TurnResult::Done));
+    assert_eq!(memory(&stage).reasoning.compacted, Some(before));
     assert_eq!(facts(&stage, "not_folded").len(), 1);
     // An empty text is no summary either; and what was not folded is folded the next time.
     decided(&mut stage, "five", heard("talks"), propose("Well?"));
-    stage.answer("reply", "Well?").answer("summarize", "  ");
-    assert_eq!(memory(&stage).reasoning.folded, Some(before));
+    stage.answer_call("reply", "Well?").answer_call("summarize", "  ");
+    assert_eq!(memory(&stage).reasoning.compacted, Some(before));
     decided(&mut stage, "six", heard("talks"), propose("Well?"));
-    stage.answer("reply", "Well?");
+    stage.answer_call("reply", "Well?");
     let older = asked(&stage, "summarize");
     assert!(older.contains("Turn 2") && older.contains("Turn 3") && older.contains("Turn 4"), "{older}");
 }
@@ -255,7 +257,7 @@ fn a19_a_question_from_an_analysis_brings_what_was_found_so_far() {
     let asked = asked(&stage, "reply");
     assert!(asked.contains("Ask them: Chicken or cod first?") && asked.contains("\"viable_recipes\":6"), "{asked}");
     replied(&mut stage, "Six fit. Chicken or cod first?");
-    stage.say("chicken");
+    stage.send_message("chicken");
     let understand = shown(&stage, "understand");
     assert!(understand.contains("Chicken or cod first?") && understand.contains("viable_recipes"), "{understand}");
 }
@@ -277,26 +279,30 @@ fn a19_an_analysis_that_will_not_say_what_it_found_is_asked_once_and_then_spoken
 fn a22_what_is_demoted_leaves_the_active_set_at_once_and_stays_out_until_it_is_referred_to() {
     let mut stage = open();
     read_turn(&mut stage, "what can I cook?");
-    let tier = |stage: &segue_testkit::Stage| {
+    let tier = |stage: &segue_testkit::SessionHarness| {
         let memory = memory(stage);
-        memory.entities.get("recipe_3").map(|entity| entity.tier(memory.turn()))
+        memory.entities.get("recipe_3").map(|entity| entity.tier(memory.current_turn_number()))
     };
-    assert_eq!(tier(&stage), Some(Tier::Active));
+    assert_eq!(tier(&stage), Some(RelevanceTier::Active));
     let heard_no =
         heard_with("no cod", json!({"references": ["recipe_3"], "demote": [{"ref": "recipe_3", "reason": "no cod"}]}));
-    stage.say("no cod").answer("understand", &heard_no.to_string());
-    assert_eq!(tier(&stage), Some(Tier::Demoted), "in the same turn, although it was just referred to");
+    stage.send_message("no cod").answer_call("understand", &heard_no.to_string());
+    assert_eq!(tier(&stage), Some(RelevanceTier::Demoted), "in the same turn, although it was just referred to");
     assert!(!asked(&stage, "think").contains("- recipe_3 (recipe, active"));
-    stage.answer("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
+    stage.answer_call("think", &plan(&[step("read", "recipe", 1, &[])]).to_string());
     act(&mut stage, tool("read", json!({"type": "recipe"})));
     host(&mut stage, &found(&recipes()));
-    assert_eq!(tier(&stage), Some(Tier::Demoted), "that it stands among others that were read brings it not back");
+    assert_eq!(
+        tier(&stage),
+        Some(RelevanceTier::Demoted),
+        "that it stands among others that were read brings it not back"
+    );
     act(&mut stage, done("read"));
     replied(&mut stage, "Well.");
     stage
-        .say("cod after all")
-        .answer("understand", &heard_with("wants cod", json!({"references": ["recipe_3"]})).to_string());
-    assert_eq!(tier(&stage), Some(Tier::Active));
+        .send_message("cod after all")
+        .answer_call("understand", &heard_with("wants cod", json!({"references": ["recipe_3"]})).to_string());
+    assert_eq!(tier(&stage), Some(RelevanceTier::Active));
 }
 
 #[test]
@@ -309,7 +315,7 @@ fn a25_without_narratives_there_is_no_third_layer_and_all_else_is_the_same() {
         let stage_calls = |role: &str| calls(&stage, role).iter().map(layout).collect::<Vec<_>>();
         let prompts: Vec<String> =
             ["act", "reply"].iter().flat_map(|role| calls(&stage, role)).map(|call| sent(&stage, call.call)).collect();
-        (NODES.map(stage_calls), prompts, facts(&stage, "summarized"), stage.said())
+        (NODES.map(stage_calls), prompts, facts(&stage, "summarized"), stage.last_reply())
     };
     let (on, on_prompts, _, on_said) = layouts(json!({}));
     let (off, off_prompts, summarized, off_said) = layouts(json!({"turn_narratives": false}));
@@ -357,15 +363,15 @@ fn a27_no_real_id_is_in_any_prompt() {
     act(&mut stage, done("added"));
     replied(&mut stage, "Added.");
     read_turn(&mut stage, "what else?");
-    let prompts = stage.all_rebuilt();
+    let prompts = stage.rebuild_all_prompts();
     assert!(prompts.len() > 10);
     for (call, prompt) in prompts {
         for message in &*prompt.messages {
             assert!(!message.text().contains("0198c0de"), "{call}: {}", message.text());
         }
     }
-    let run = runs(&stage).into_iter().find(|run| told(run).op.word() == "create").expect("it was written");
-    assert_eq!(told(&run).rest["records"][0]["recipe"], json!(id("recipe", 1)), "the host is told the id");
+    let run = runs(&stage).into_iter().find(|run| told(run).operation.as_str() == "create").expect("it was written");
+    assert_eq!(told(&run).parameters["records"][0]["recipe"], json!(id("recipe", 1)), "the host is told the id");
 }
 
 #[test]
@@ -383,7 +389,7 @@ fn a28_a_draft_lives_through_turns_and_is_promoted_in_place_when_it_is_saved() {
         talk_turn(&mut stage, said);
     }
     let draft = memory(&stage).entities.get("gen_recipe_1").cloned().expect("it is still there");
-    assert_eq!((draft.tier(6), draft.id.is_none()), (Tier::Draft, true));
+    assert_eq!((draft.tier(6), draft.id.is_none()), (RelevanceTier::Draft, true));
     decided(&mut stage, "yes", heard("agrees"), plan(&[step("write", "recipe", 1, &["gen_recipe_1"])]));
     assert!(asked(&stage, "act").contains("\"potatoes\""), "its content is at hand");
     act(&mut stage, tool("create", json!({"drafts": ["gen_recipe_1"]})));
@@ -395,7 +401,7 @@ fn a28_a_draft_lives_through_turns_and_is_promoted_in_place_when_it_is_saved() {
     let memory = memory(&stage);
     let saved = memory.entities.get("gen_recipe_1").expect("under the same reference");
     assert_eq!(saved.id, Some(id("recipe", 40)));
-    assert_eq!(memory.entities.reference_of("recipe", &id("recipe", 40)), Some("gen_recipe_1"));
+    assert_eq!(memory.entities.find_reference("recipe", &id("recipe", 40)), Some("gen_recipe_1"));
     assert!(memory.entities.get("recipe_1").is_none());
 }
 
@@ -404,15 +410,15 @@ fn a29_a_proposal_is_seen_in_the_next_turn_and_then_cleared() {
     let mut stage = open();
     decided(&mut stage, "plan meals", heard("wants a plan"), propose("Three days, dinners only?"));
     replied(&mut stage, "Three days, dinners only?");
-    stage.say("yes");
+    stage.send_message("yes");
     assert!(asked(&stage, "understand").contains("This was proposed in turn 1:\n```\nThree days, dinners only?"));
-    stage.answer("understand", &heard_with("agrees", json!({"pending": "accepted"})).to_string());
+    stage.answer_call("understand", &heard_with("agrees", json!({"pending": "accepted"})).to_string());
     let think = asked(&stage, "think");
     assert!(think.contains("Three days, dinners only?") && think.contains("What waited for an answer was accepted."));
-    stage.answer("think", &plan(&[step("analyze", "recipe", 1, &[])]).to_string());
+    stage.answer_call("think", &plan(&[step("analyze", "recipe", 1, &[])]).to_string());
     act(&mut stage, done("planned"));
     replied(&mut stage, "Here is the plan.");
-    stage.say("thanks");
+    stage.send_message("thanks");
     assert!(!asked(&stage, "understand").contains("waits for the person's answer"));
 }
 
@@ -437,23 +443,25 @@ fn a30_a_turn_that_was_blocked_records_why() {
 #[test]
 fn a31_what_an_answer_leads_to_is_one_commit() {
     let mut stage = open();
-    let give = |stage: &mut segue_testkit::Stage, role: &str, text: String| {
-        let (call, attempt) = stage.open_call(role);
-        let reply = Reply { text, ..Reply::default() };
-        let input = Input::Answer { call, attempt, reply, cost_microusd: None, ms: 1 };
-        let decision = stage.try_give(input).expect("it is owed");
+    let give = |stage: &mut segue_testkit::SessionHarness, role: &str, text: String| {
+        let (call, attempt) = stage.oldest_open_call(role);
+        let reply = ModelReply { text, ..ModelReply::default() };
+        let input = SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 1 };
+        let decision = stage.try_input(input).expect("it is owed");
         decision
             .events
             .iter()
             .map(|recorded| match &recorded.event {
-                Event::Fact { kind, .. } => kind.clone(),
+                Event::FlowFactRecorded { kind, .. } => kind.clone(),
                 Event::CallOpened(opened) => format!("call {}", opened.role),
-                other => other.line(&|_| String::new()).split_whitespace().next().unwrap_or_default().to_owned(),
+                other => {
+                    other.summary_line(&|_| String::new()).split_whitespace().next().unwrap_or_default().to_owned()
+                }
             })
             .collect::<Vec<_>>()
             .join(", ")
     };
-    stage.say("hello");
+    stage.send_message("hello");
     assert_eq!(give(&mut stage, "understand", heard("greets").to_string()), "c1, understood, call think");
     assert_eq!(give(&mut stage, "think", propose("What shall we do?").to_string()), "c2, planned, call reply");
     assert_eq!(give(&mut stage, "reply", "What shall we do?".to_owned()), "c3, said, summarized, t1");
@@ -464,9 +472,9 @@ fn steps_of_a_group_run_at_the_same_time_and_the_next_group_waits_for_all() {
     let mut stage = open();
     let steps = [step("read", "recipe", 1, &[]), step("read", "inventory", 1, &[]), step("analyze", "recipe", 2, &[])];
     decided(&mut stage, "plan", heard("wants a plan"), plan(&steps));
-    assert_eq!(stage.open_roles(), ["act", "act"]);
+    assert_eq!(stage.open_call_roles(), ["act", "act"]);
     act(&mut stage, done("recipes are read"));
-    assert_eq!(stage.open_roles(), ["act"], "the other one still runs");
+    assert_eq!(stage.open_call_roles(), ["act"], "the other one still runs");
     act(&mut stage, done("the store is read"));
     let asked = asked(&stage, "act");
     assert!(
@@ -479,13 +487,13 @@ fn steps_of_a_group_run_at_the_same_time_and_the_next_group_waits_for_all() {
 fn a_crash_anywhere_in_a_turn_loses_nothing_and_asks_nothing_twice() {
     let mut stage = open();
     decided(&mut stage, "plan", heard("wants a plan"), plan(&[step("read", "recipe", 1, &[])]));
-    stage.crash();
+    stage.crash_and_recover();
     act(&mut stage, tool("read", json!({"type": "recipe"})));
-    stage.crash();
+    stage.crash_and_recover();
     host(&mut stage, &found(&recipes()));
-    stage.crash();
+    stage.crash_and_recover();
     act(&mut stage, done("read"));
-    stage.crash();
+    stage.crash_and_recover();
     replied(&mut stage, "Three.");
     assert_eq!(runs(&stage).len(), 1);
     assert_eq!(calls(&stage, "think").len(), 1);

@@ -1,9 +1,9 @@
 //! A domain whose tools a server brings: which of them are offered, what models are told of them, and what comes of a call.
 
-use segue_flows::assistant::Assistant;
-use segue_flows::assistant::domain::Domain;
-use segue_flows::assistant::settings::Domains;
-use segue_testkit::Stage;
+use segue_flows::assistant::AssistantFlow;
+use segue_flows::assistant::domain::DomainSchema;
+use segue_flows::assistant::settings::DomainCatalog;
+use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
 use super::play::*;
@@ -23,10 +23,10 @@ tools = [
 ]
 "#;
 
-fn serving(text: &str) -> Stage {
-    let domain = Domain::parse(text).expect("sound");
+fn serving(text: &str) -> SessionHarness {
+    let domain = DomainSchema::parse(text).expect("sound");
     let settings = json!({"domain": domain.name});
-    Stage::open_set(Assistant::with(Domains::new([domain])), settings)
+    SessionHarness::open_with_settings(AssistantFlow::with_domains(DomainCatalog::new([domain])), settings)
 }
 
 fn tools(names: &[(&str, Option<bool>)]) -> String {
@@ -40,8 +40,8 @@ fn both() -> String {
     tools(&[("list_notes", None), ("finish_note", None)])
 }
 
-fn server(stage: &mut Stage, result: &str) {
-    stage.tool("remote", Ok(result));
+fn server(stage: &mut SessionHarness, result: &str) {
+    stage.finish_tool("remote", Ok(result));
 }
 
 fn listed() -> String {
@@ -52,11 +52,11 @@ fn listed() -> String {
 }
 
 /// A turn in which the notes are listed.
-fn list_turn(stage: &mut Stage) {
-    stage.say("my notes?");
+fn list_turn(stage: &mut SessionHarness) {
+    stage.send_message("my notes?");
     server(stage, &both());
-    stage.answer("understand", &heard("wants notes").to_string());
-    stage.answer("think", &plan(&[step("read", "note", 1, &[])]).to_string());
+    stage.answer_call("understand", &heard("wants notes").to_string());
+    stage.answer_call("think", &plan(&[step("read", "note", 1, &[])]).to_string());
     act(stage, tool("list_notes", json!({})));
     server(stage, &listed());
     act(stage, done("two notes"));
@@ -66,40 +66,40 @@ fn list_turn(stage: &mut Stage) {
 #[test]
 fn the_first_turn_waits_for_what_the_server_has_and_later_ones_do_not() {
     let mut stage = serving(NOTES);
-    stage.say("my notes?");
-    assert!(stage.open_roles().is_empty(), "nobody is asked before it is known what can be done");
+    stage.send_message("my notes?");
+    assert!(stage.open_call_roles().is_empty(), "nobody is asked before it is known what can be done");
     server(&mut stage, &both());
-    assert_eq!(stage.open_roles(), ["understand"]);
-    stage.answer("understand", &heard("wants notes").to_string());
+    assert_eq!(stage.open_call_roles(), ["understand"]);
+    stage.answer_call("understand", &heard("wants notes").to_string());
     assert!(
         shown(&stage, "think")
             .contains("- list_notes: does list_notes\n- finish_note: does finish_note (changes something")
     );
-    stage.answer("think", &propose("Shall I list them?").to_string());
+    stage.answer_call("think", &propose("Shall I list them?").to_string());
     replied(&mut stage, "Shall I list them?");
-    stage.say("yes");
-    assert_eq!(stage.open_roles(), ["understand"], "while the server is asked again");
+    stage.send_message("yes");
+    assert_eq!(stage.open_call_roles(), ["understand"], "while the server is asked again");
     server(&mut stage, &both());
-    assert_eq!((stage.open_roles(), facts(&stage, "described").len()), (vec!["understand".to_owned()], 1));
+    assert_eq!((stage.open_call_roles(), facts(&stage, "described").len()), (vec!["understand".to_owned()], 1));
 }
 
 #[test]
 fn a_tool_that_is_gone_is_offered_no_more_and_a_new_one_only_if_it_is_allowed() {
     let mut stage = serving(NOTES);
     list_turn(&mut stage);
-    stage.say("finish the first");
+    stage.send_message("finish the first");
     server(&mut stage, &tools(&[("list_notes", None), ("erase", Some(true))]));
     assert_eq!(facts(&stage, "described").len(), 2);
-    stage.answer("understand", &heard("finishes").to_string());
+    stage.answer_call("understand", &heard("finishes").to_string());
     let think = shown(&stage, "think");
     assert!(think.contains("- list_notes") && !think.contains("finish_note") && !think.contains("erase"), "{think}");
-    stage.answer("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+    stage.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
     act(&mut stage, tool("finish_note", json!({"note": "note_1"})));
     assert!(asked(&stage, "act").contains("there is no tool `finish_note`; there are `list_notes`"));
     act(&mut stage, tool("erase", json!({})));
     assert_eq!(facts(&stage, "step_ended").pop().expect("it ended")["end"], "failed");
     assert_eq!(
-        runs(&stage).iter().filter(|run| told(run).op.word() == "call").count(),
+        runs(&stage).iter().filter(|run| told(run).operation.as_str() == "call").count(),
         1,
         "the list of the first turn"
     );
@@ -108,12 +108,12 @@ fn a_tool_that_is_gone_is_offered_no_more_and_a_new_one_only_if_it_is_allowed() 
 #[test]
 fn a_server_that_cannot_be_asked_fails_no_turn() {
     let mut stage = serving(NOTES);
-    stage.say("my notes?");
-    stage.tool("remote", Err("the server `notes` cannot be started"));
-    stage.answer("understand", &heard("wants notes").to_string());
-    stage.answer("think", &plan(&[step("read", "note", 1, &[])]).to_string());
+    stage.send_message("my notes?");
+    stage.finish_tool("remote", Err("the server `notes` cannot be started"));
+    stage.answer_call("understand", &heard("wants notes").to_string());
+    stage.answer_call("think", &plan(&[step("read", "note", 1, &[])]).to_string());
     act(&mut stage, tool("list_notes", json!({})));
-    stage.tool("remote", Err("the server `notes` cannot be started"));
+    stage.finish_tool("remote", Err("the server `notes` cannot be started"));
     assert!(asked(&stage, "act").starts_with("## list_notes was not done\n\nthe server `notes` cannot be started"));
     act(&mut stage, json!({"action": "fail", "reason": "the notes cannot be reached"}));
     assert!(asked(&stage, "reply").contains("failed. the notes cannot be reached"));
@@ -124,15 +124,15 @@ fn a_server_that_cannot_be_asked_fails_no_turn() {
 fn a_tool_of_which_nobody_says_that_it_only_reads_needs_a_write_step() {
     for (says, is_refused) in [(None, true), (Some(true), true), (Some(false), false)] {
         let mut stage = serving(NOTES);
-        stage.say("go");
+        stage.send_message("go");
         server(&mut stage, &tools(&[("list_notes", Some(true)), ("finish_note", says)]));
-        stage.answer("understand", &heard("goes").to_string());
-        stage.answer("think", &plan(&[step("analyze", "note", 1, &[])]).to_string());
+        stage.answer_call("understand", &heard("goes").to_string());
+        stage.answer_call("think", &plan(&[step("analyze", "note", 1, &[])]).to_string());
         let guide = shown(&stage, "act");
         assert!(guide.contains("list_notes"), "it was declared to read, whatever the server says");
         assert_eq!(guide.contains("- finish_note"), !is_refused, "{says:?}");
         act(&mut stage, tool("finish_note", json!({})));
-        assert_eq!(runs(&stage).iter().any(|run| told(run).op.word() == "call"), !is_refused, "{says:?}");
+        assert_eq!(runs(&stage).iter().any(|run| told(run).operation.as_str() == "call"), !is_refused, "{says:?}");
         if is_refused {
             assert!(asked(&stage, "act").contains("only a `write` step may do that"));
         }
@@ -143,15 +143,15 @@ fn a_tool_of_which_nobody_says_that_it_only_reads_needs_a_write_step() {
 fn a_write_of_a_server_is_claimed_only_if_it_answered() {
     let mut stage = serving(NOTES);
     list_turn(&mut stage);
-    let finish = |stage: &mut Stage| {
-        stage.say("finish the first");
+    let finish = |stage: &mut SessionHarness| {
+        stage.send_message("finish the first");
         server(stage, &both());
-        stage.answer("understand", &heard("finishes").to_string());
-        stage.answer("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+        stage.answer_call("understand", &heard("finishes").to_string());
+        stage.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
         act(stage, tool("finish_note", json!({"note": "note_1"})));
     };
     finish(&mut stage);
-    assert_eq!(told(&runs(&stage).pop().expect("called")).rest["arguments"], json!({"note": id("note", 1)}));
+    assert_eq!(told(&runs(&stage).pop().expect("called")).parameters["arguments"], json!({"note": id("note", 1)}));
     server(&mut stage, &json!({"said": "finished"}).to_string());
     act(&mut stage, done("finished"));
     assert!(asked(&stage, "reply").contains("- finish_note was done (“Buy oak”)"), "{}", asked(&stage, "reply"));
@@ -165,7 +165,7 @@ fn a_write_of_a_server_is_claimed_only_if_it_answered() {
     replied(&mut stage, "It is locked.");
     // Nobody knows: it is not asked for again, and nobody claims anything.
     finish(&mut stage);
-    stage.tool("remote", Err("the server went away"));
+    stage.finish_tool("remote", Err("the server went away"));
     assert!(asked(&stage, "reply").contains("it is not known whether this was done: the server went away"));
     replied(&mut stage, "I do not know.");
     assert_eq!(memory(&stage).writes.len(), 1);
@@ -175,39 +175,39 @@ fn a_write_of_a_server_is_claimed_only_if_it_answered() {
 fn what_a_server_did_is_not_taken_back_from_here() {
     let mut stage = serving(NOTES);
     list_turn(&mut stage);
-    stage.say("finish the first");
+    stage.send_message("finish the first");
     server(&mut stage, &both());
-    stage.answer("understand", &heard("finishes").to_string());
-    stage.answer("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
+    stage.answer_call("understand", &heard("finishes").to_string());
+    stage.answer_call("think", &plan(&[step("write", "note", 1, &["note_1"])]).to_string());
     act(&mut stage, tool("finish_note", json!({"note": "note_1"})));
     server(&mut stage, &json!({"said": "finished"}).to_string());
     act(&mut stage, done("finished"));
     replied(&mut stage, "Done.");
-    stage.command(segue_core::decide::Command::Flow { command: "undo".to_owned(), arguments: Value::Null });
-    assert!(stage.said().contains("only whoever did it can take it back"), "{}", stage.said());
+    stage.run_command(segue_core::decide::OperatorCommand::Flow { command: "undo".to_owned(), arguments: Value::Null });
+    assert!(stage.last_reply().contains("only whoever did it can take it back"), "{}", stage.last_reply());
     assert!(stage.session().is_idle());
 }
 
 #[test]
 fn ids_in_the_words_of_a_server_become_references_that_it_gets_back_as_ids() {
     let mut stage = serving("name = \"bare\"\n[server]\nurl = \"https://notes.example/mcp\"");
-    stage.say("find it");
+    stage.send_message("find it");
     server(&mut stage, &tools(&[("search", Some(false)), ("open", Some(false))]));
-    stage.answer("understand", &heard("looks").to_string());
+    stage.answer_call("understand", &heard("looks").to_string());
     assert!(shown(&stage, "think").contains("subdomain: a word for what it is about"));
-    stage.answer("think", &plan(&[step("read", "anything", 1, &[])]).to_string());
+    stage.answer_call("think", &plan(&[step("read", "anything", 1, &[])]).to_string());
     act(&mut stage, tool("search", json!({"text": "oak"})));
     let found = format!("one: {}, two: {}.", id("x", 1), id("x", 2));
     server(&mut stage, &json!({"said": found}).to_string());
     assert!(asked(&stage, "act").contains("one: item_1, two: item_2."), "{}", asked(&stage, "act"));
     act(&mut stage, tool("open", json!({"which": {"ids": ["item_2", "item_7"]}, "how": "item"})));
-    let given = &told(&runs(&stage).pop().expect("called")).rest["arguments"];
+    let given = &told(&runs(&stage).pop().expect("called")).parameters["arguments"];
     assert_eq!(*given, json!({"which": {"ids": [id("x", 2), "item_7"]}, "how": "item"}));
     server(&mut stage, &json!({"said": format!("{} again", id("x", 1))}).to_string());
     assert!(asked(&stage, "act").contains("item_1 again"), "the same id has the same reference");
     act(&mut stage, done("found"));
     replied(&mut stage, "There.");
-    for (call, prompt) in stage.all_rebuilt() {
+    for (call, prompt) in stage.rebuild_all_prompts() {
         assert!(prompt.messages.iter().all(|message| !message.text().contains("0198c0de")), "{call}");
     }
 }
@@ -216,14 +216,14 @@ fn ids_in_the_words_of_a_server_become_references_that_it_gets_back_as_ids() {
 fn many_tools_are_told_of_briefly() {
     let names: Vec<String> = (0..40).map(|number| format!("tool_{number}")).collect();
     let mut stage = serving("name = \"bare\"\n[server]\ncommand = [\"many\"]");
-    stage.say("go");
+    stage.send_message("go");
     let long: String = "x".repeat(3_000);
     let many = names.iter().map(
         |name| json!({"name": name, "about": "does", "arguments": {"type": "object", "note": long}, "writes": false}),
     );
     server(&mut stage, &json!({"tools": many.collect::<Vec<_>>()}).to_string());
-    stage.answer("understand", &heard("goes").to_string());
-    stage.answer("think", &plan(&[step("read", "x", 1, &[])]).to_string());
+    stage.answer_call("understand", &heard("goes").to_string());
+    stage.answer_call("think", &plan(&[step("read", "x", 1, &[])]).to_string());
     let opened = calls(&stage, "act").pop().expect("asked");
     let guide = fragment(&stage, &opened, "guide").expect("it has one");
     assert!(names.iter().all(|name| guide.contains(&format!("- {name}: does"))), "each is named: {guide}");

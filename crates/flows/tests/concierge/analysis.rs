@@ -1,34 +1,34 @@
 //! What the terms of the analysis mean, one by one.
 
-use segue_flows::concierge::analysis::{Analysis, Shape, Support, analyse};
-use segue_flows::concierge::map::{ClaimId, Edge, EdgeKind, Map};
+use segue_flows::concierge::analysis::{MapAnalysis, MapShape, SupportLevel, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap};
 
 use crate::small::{analysed, edge, ids, small};
 
-fn of_support(analysis: &Analysis, support: Support) -> String {
+fn of_support(analysis: &MapAnalysis, support: SupportLevel) -> String {
     let claims = analysis.claims.iter().filter(|claim| claim.support == support);
     claims.map(|claim| claim.id.0.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-fn chain(analysis: &Analysis) -> Vec<Vec<&str>> {
-    analysis.chain.iter().map(|link| ids(link)).collect()
+fn chain(analysis: &MapAnalysis) -> Vec<Vec<&str>> {
+    analysis.longest_chain.iter().map(|link| ids(link)).collect()
 }
 
 #[test]
 fn who_equals_the_mark_belongs_to_the_top() {
     // ⌈.3·6⌉ = 2: the second highest value is 2, and three claims have it. The second lowest is 1; none is at 0.
     let analysis = analysed("3\na 1,2,3\nb 1,2\nc 1,3\nd 2,3\ne 1\nf 3");
-    assert_eq!(of_support(&analysis, Support::High), "a b c d");
-    assert_eq!(of_support(&analysis, Support::Low), "e f");
+    assert_eq!(of_support(&analysis, SupportLevel::High), "a b c d");
+    assert_eq!(of_support(&analysis, SupportLevel::Low), "e f");
 }
 
 #[test]
 fn where_support_is_even_all_is_high_and_nothing_low() {
     let analysis = analysed("3\na 1\nb 2\nc 3");
-    assert_eq!(of_support(&analysis, Support::High), "a b c");
+    assert_eq!(of_support(&analysis, SupportLevel::High), "a b c");
     let analysis = analysed("3\na -\nb -\nc -");
-    assert_eq!(of_support(&analysis, Support::High), "");
-    assert_eq!(of_support(&analysis, Support::Low), "a b c");
+    assert_eq!(of_support(&analysis, SupportLevel::High), "");
+    assert_eq!(of_support(&analysis, SupportLevel::Low), "a b c");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn leverage_weighs_roles() {
 
 #[test]
 fn a_hub_leads_half_as_far_again_as_the_next() {
-    let hub = |text| analysed(text).hub.map(|hub| (hub.claim.0, hub.out_degree, hub.runner_up));
+    let hub = |text| analysed(text).hub.map(|hub| (hub.claim.0, hub.out_degree, hub.runner_up_out_degree));
     assert_eq!(hub("2\na 1\nb 1\nc 1\nd 1\na -> b\na => c\na -> d\nb -> c\nb -> d"), Some(("a".to_owned(), 3, 2)));
     assert_eq!(hub("2\na 1\nb 1\nc 1\nd 1\na -> b\na -> c\nb -> c\nb -> d"), None, "as far as another");
     assert_eq!(hub("2\na 1\nb 1\na -> b"), None, "one edge is not enough");
@@ -73,7 +73,7 @@ fn a_keystone_takes_two_prerequisites_and_a_supporter() {
 fn the_longest_chain_takes_a_circle_as_one_link() {
     let analysis = analysed("2\na 1\nb 1\nc 1\nd 1\na => b\nb => c\nc => b\nc => d");
     assert_eq!(chain(&analysis), [vec!["a"], vec!["b", "c"], vec!["d"]]);
-    assert_eq!(analysis.circles.iter().map(|circle| ids(circle)).collect::<Vec<_>>(), [["b", "c"]]);
+    assert_eq!(analysis.cycles.iter().map(|circle| ids(circle)).collect::<Vec<_>>(), [["b", "c"]]);
     assert_eq!(analysis.ratios.depth, 0.75);
     // b needs c, c needs b, d needs both.
     let dependents: Vec<u32> = analysis.claims.iter().map(|claim| claim.dependents).collect();
@@ -105,11 +105,11 @@ fn dependents_are_counted_once_however_many_ways_lead_there() {
 fn a_weak_joint_costs_confidence_once() {
     // b and d are held by one each and join the rest.
     let joined = analysed("3\na 1,2,3\nb 1\nc 1,2,3\nd 1\ne 1,2,3\na -> b\nb -> c\nc -> d\nd -> e");
-    assert_eq!(ids(&joined.fragility.weak_joints), ["b", "d"]);
-    assert_eq!(joined.fragility.penalty(), 0.20);
+    assert_eq!(ids(&joined.fragility.weak_articulation_points), ["b", "d"]);
+    assert_eq!(joined.fragility.confidence_penalty(), 0.20);
     // With another way round them they are no joints.
     let round = analysed("3\na 1,2,3\nb 1\nc 1,2,3\nd 1\ne 1,2,3\na -> b\nb -> c\nc -> d\nd -> e\ne -> a");
-    assert_eq!(ids(&round.fragility.weak_joints), [""; 0]);
+    assert_eq!(ids(&round.fragility.weak_articulation_points), [""; 0]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn conditional_conflicts_cost_at_most_a_fifth() {
             text.push_str(&format!("{other} 1,2\n"));
         }
         ["b", "c", "d"].iter().take(count).for_each(|other| text.push_str(&format!("a x {other}\n")));
-        analysed(&text).fragility.penalty()
+        analysed(&text).fragility.confidence_penalty()
     };
     assert_eq!([conflicts(0), conflicts(1), conflicts(2), conflicts(3)], [0.0, 0.10, 0.20, 0.20]);
 }
@@ -139,7 +139,7 @@ fn consensus_is_disconnected_if_little_ties_it_together() {
     // Components {a b c}, {d}, {e}, {f}: densities 2/3, 0, 0, 0; the mean is 1/6.
     let loose = analysed("2\na 1,2\nb 1,2\nc 1,2\nd 1,2\ne 1,2\nf 1,2\na -> b\nb -> c");
     assert!(loose.fragility.has_disconnected_consensus);
-    assert_eq!(loose.fragility.penalty(), 0.15);
+    assert_eq!(loose.fragility.confidence_penalty(), 0.15);
     // Without d, e and f the mean is 2/3; with one answer of two there is no consensus.
     assert!(!analysed("2\na 1,2\nb 1,2\nc 1,2\na -> b\nb -> c").fragility.has_disconnected_consensus);
     assert!(!analysed("2\na 1\nb 1\nc 1\nd 1\ne 1\nf 1\na -> b\nb -> c").fragility.has_disconnected_consensus);
@@ -150,9 +150,9 @@ fn confidence_stays_within_its_bounds() {
     // Contextual fits best with .15 + .35 + .10 = .60, and leads exploratory by some .06: about .52. Signal takes .3·7/12, the
     // two conditional conflicts .20, the weak joint .20: less than nothing is left.
     let poor = analysed("9\na 1 conditional\nb 1,2\nc 1,2\na x b\na x c");
-    assert_eq!((poor.shape, poor.confidence), (Shape::Contextual, 0.10));
-    let empty = analyse(&Map::default(), 0);
-    assert_eq!(empty.shape, Shape::Exploratory);
+    assert_eq!((poor.shape, poor.confidence), (MapShape::Contextual, 0.10));
+    let empty = analyse_claim_map(&ClaimMap::default(), 0);
+    assert_eq!(empty.shape, MapShape::Exploratory);
     assert!(empty.confidence >= 0.10 && empty.confidence <= 1.0);
 }
 
@@ -163,12 +163,12 @@ fn what_cannot_count_does_not() {
     odd.claims[0].supporters.extend([0, 4, u32::MAX]);
     odd.claims.push(odd.claims[1].clone());
     odd.edges.extend([edge("a", "->", "a"), edge("a", "->", "b"), edge("b", "x", "a"), edge("a", "=>", "nowhere")]);
-    assert_eq!(analyse(&odd, answers), analyse(&plain, answers));
+    assert_eq!(analyse_claim_map(&odd, answers), analyse_claim_map(&plain, answers));
 }
 
 /// The largest map there is room for: every claim needs earlier ones, far back and near, with circles and conflicts in
 /// between.
-fn large(claims: usize, edges: usize) -> Map {
+fn large(claims: usize, edges: usize) -> ClaimMap {
     let (mut map, _) = small("8");
     let id = |number: usize| ClaimId(format!("c{number:05}"));
     let (one, _) = small("8\na 1");
@@ -186,25 +186,25 @@ fn large(claims: usize, edges: usize) -> Map {
     for number in 0..edges {
         let (from, to) = if number < claims - 1 { (number, number + 1) } else { (next(claims), next(claims)) };
         let kind = match number % 5 {
-            _ if number < claims - 1 => EdgeKind::Prerequisite,
-            0 => EdgeKind::Conflicts,
-            1 => EdgeKind::Tradeoff,
-            2 => EdgeKind::Supports,
-            _ => EdgeKind::Prerequisite,
+            _ if number < claims - 1 => ClaimEdgeKind::Prerequisite,
+            0 => ClaimEdgeKind::Conflicts,
+            1 => ClaimEdgeKind::Tradeoff,
+            2 => ClaimEdgeKind::Supports,
+            _ => ClaimEdgeKind::Prerequisite,
         };
         let (from, to) = if number % 97 == 0 { (from, to) } else { (from.min(to), from.max(to)) };
-        map.edges.push(Edge { from: id(from), to: id(to), kind });
+        map.edges.push(ClaimEdge { from: id(from), to: id(to), kind });
     }
     map
 }
 
 #[test]
 fn the_largest_map_is_analysed_whole() {
-    let analysis = analyse(&large(10_000, 9_999), 8);
-    assert_eq!((analysis.chain.len(), analysis.ratios.depth), (10_000, 1.0));
+    let analysis = analyse_claim_map(&large(10_000, 9_999), 8);
+    assert_eq!((analysis.longest_chain.len(), analysis.ratios.depth), (10_000, 1.0));
     assert_eq!(analysis.claims[0].dependents, 9_999);
-    let analysis = analyse(&large(10_000, 50_000), 8);
+    let analysis = analyse_claim_map(&large(10_000, 50_000), 8);
     assert_eq!(analysis.components.len(), 1);
-    assert!(!analysis.circles.is_empty());
+    assert!(!analysis.cycles.is_empty());
     assert_eq!(analysis.claims[0].dependents, 9_999);
 }

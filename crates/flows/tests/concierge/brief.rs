@@ -2,16 +2,16 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{Shape, analyse};
-use segue_flows::concierge::brief::{shape_guidance, text};
-use segue_flows::concierge::leaks::scan;
-use segue_flows::concierge::map::{self, ClaimId, Map};
+use segue_flows::concierge::analysis::{MapShape, analyse_claim_map};
+use segue_flows::concierge::brief::{render_brief, render_shape_guidance};
+use segue_flows::concierge::claim_map::{self, ClaimId, ClaimMap};
+use segue_flows::concierge::leaks::find_leaked_terms;
 
 use crate::properties;
 use crate::small::small;
 
-fn brief_of(map: &Map, answers: u32) -> String {
-    text(map, &analyse(map, answers))
+fn brief_of(map: &ClaimMap, answers: u32) -> String {
+    render_brief(map, &analyse_claim_map(map, answers))
 }
 
 /// Headings and labels, in order. Prose counts as there or not there.
@@ -44,7 +44,7 @@ fn check(small_map: &str, expected: &Expect) {
 
 #[test]
 fn a_brief_tells_land_positions_flow_friction_fragility_gaps_and_question() {
-    let reading = map::parse(map::FORMAT, 3).expect("a map");
+    let reading = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
     expect![[r#"
         # The lie of the land
         … Measure before changing anything
@@ -172,8 +172,8 @@ fn circles_weak_joints_and_challengers_are_told() {
 fn the_question_is_about_what_the_shape_turns_on() {
     let question = |small_map: &str| {
         let (map, answers) = small(small_map);
-        let analysis = analyse(&map, answers);
-        let layout = layout(&text(&map, &analysis));
+        let analysis = analyse_claim_map(&map, answers);
+        let layout = layout(&render_brief(&map, &analysis));
         format!("{}{}", analysis.shape, layout.lines().last().unwrap_or_default().trim_start_matches('…'))
     };
     let chain = "a => b\nb => c\nc => d\nd => e";
@@ -216,19 +216,19 @@ fn a_brief_stays_short_however_large_the_map() {
 
 #[test]
 fn every_shape_has_its_own_guidance_land_and_question() {
-    let guidance: std::collections::BTreeSet<String> = Shape::ALL.into_iter().map(shape_guidance).collect();
+    let guidance: std::collections::BTreeSet<String> = MapShape::ALL.into_iter().map(render_shape_guidance).collect();
     assert_eq!(guidance.len(), 8);
     assert!(guidance.iter().all(|text| text.len() > 80 && !text.contains("{%")));
     let (map, answers) = small("4\na 1\nb 2\nc 3\na -> b\nb ~ c\na x c");
-    let mut analysis = analyse(&map, answers);
+    let mut analysis = analyse_claim_map(&map, answers);
     let section = |brief: &str, heading: &str| {
         let rest = brief.split(&format!("### {heading}\n")).nth(1).expect("the section");
         rest.split("### ").next().unwrap_or_default().trim().to_owned()
     };
     let mut told = std::collections::BTreeSet::new();
-    for shape in Shape::ALL {
+    for shape in MapShape::ALL {
         analysis.shape = shape;
-        let brief = text(&map, &analysis);
+        let brief = render_brief(&map, &analysis);
         let question = section(&brief, "The question this leaves to them");
         assert!(question.contains('?'), "{shape}: {question}");
         told.insert(question);
@@ -239,10 +239,10 @@ fn every_shape_has_its_own_guidance_land_and_question() {
 
 #[test]
 fn s33_what_the_concierge_is_told_holds_no_word_it_must_not_say() {
-    let reading = map::parse(map::FORMAT, 3).expect("a map");
-    assert_eq!(scan(&brief_of(&reading.map, 3)), []);
-    for shape in Shape::ALL {
-        assert_eq!(scan(&shape_guidance(shape)), [], "{shape}");
+    let reading = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
+    assert_eq!(find_leaked_terms(&brief_of(&reading.map, 3)), []);
+    for shape in MapShape::ALL {
+        assert_eq!(find_leaked_terms(&render_shape_guidance(shape)), [], "{shape}");
     }
 }
 
@@ -254,6 +254,6 @@ proptest! {
         let brief = brief_of(&map, answers);
         prop_assert!(!brief.contains(|c: char| c.is_ascii_digit() || c == '%'), "{}", brief);
         prop_assert_eq!(brief.matches("### ").count(), 7);
-        prop_assert_eq!(scan(&brief), []);
+        prop_assert_eq!(find_leaked_terms(&brief), []);
     }
 }

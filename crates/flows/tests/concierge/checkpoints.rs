@@ -1,7 +1,7 @@
 //! The five checkpoints of the flow's source, end to end, with receipts as evidence: what each call was really shown.
 
-use segue_core::context::{Prefix, Source, ThreadUse};
-use segue_core::scope::{Opening, Part};
+use segue_core::context::{FragmentSource, PrefixMatch, ThreadUse};
+use segue_core::scope::{ThreadChange, ThreadOpenReason};
 
 use super::play::*;
 
@@ -12,7 +12,7 @@ fn s27_checkpoint_1_the_mapper_remembers_nothing() {
     let mappers = calls(&stage, "mapper");
     let [first, second] = mappers.as_slice() else { panic!("two maps were made") };
     for mapper in [first, second] {
-        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: Opening::Fresh, .. }));
+        assert!(matches!(&mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!(mapper.receipt.carried.entries, 0);
         assert_eq!(layout(mapper), "instruction | sources");
     }
@@ -25,35 +25,37 @@ fn s27_checkpoint_1_the_mapper_remembers_nothing() {
 fn s27_checkpoint_2_the_starter_knows_its_first_turn_and_hands_over_in_its_second() {
     let mut stage = open();
     started(&mut stage);
-    stage.say("I stay five years");
-    let messages = stage.prompt("concierge").messages;
+    stage.send_message("I stay five years");
+    let messages = stage.prompt_for_role("concierge").messages;
     let texts: Vec<String> = messages.iter().skip(1).map(|message| message.text().to_string()).collect();
     assert_eq!(texts, ["rent or buy?", "Rent, unless you stay for long.", "I stay five years"]);
     let call = calls(&stage, "concierge")[1].clone();
-    assert!(matches!(call.receipt.prefix, Prefix::Extends(before) if before == calls(&stage, "concierge")[0].call));
-    stage.answer("concierge", &format!("Then buy.\n{HANDOVER}"));
-    assert_eq!(stage.session().handover("intent").expect("it was made").calls, [call.call]);
+    assert!(
+        matches!(call.receipt.prefix, PrefixMatch::Extends(before) if before == calls(&stage, "concierge")[0].call)
+    );
+    stage.answer_call("concierge", &format!("Then buy.\n{HANDOVER}"));
+    assert_eq!(stage.session().latest_handover("intent").expect("it was made").source_calls, [call.call]);
 }
 
 #[test]
 fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_persists() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("where?");
+    stage.send_message("where?");
     let call = calls(&stage, "concierge")[2].clone();
     assert_eq!(layout(&call), "identity never part handover | message");
     match &call.receipt.thread {
-        ThreadUse::Opened { why: Opening::Changed(parts), .. } => assert_eq!(parts, &[Part::Phase]),
+        ThreadUse::Opened { why: ThreadOpenReason::Changed(parts), .. } => assert_eq!(parts, &[ThreadChange::Phase]),
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }
     let handover = call.receipt.opening.iter().find(|piece| piece.name == *"handover").expect("it is in the recipe");
-    let made = stage.session().handover("intent").expect("it was made").id;
-    assert_eq!(handover.source, Some(Source::Handover(made)));
+    let made = stage.session().latest_handover("intent").expect("it was made").id;
+    assert_eq!(handover.source, Some(FragmentSource::Handover(made)));
     let prompt = sent(&stage, call.call);
     assert!(prompt.contains("a home that lasts") && !prompt.contains("Rent, unless you stay for long."));
-    stage.answer("concierge", "In town.").say("why?");
+    stage.answer_call("concierge", "In town.").send_message("why?");
     let again = calls(&stage, "concierge")[3].clone();
-    assert_eq!(again.receipt.thread, ThreadUse::Continued(call.receipt.thread.thread()));
+    assert_eq!(again.receipt.thread, ThreadUse::Continued(call.receipt.thread.thread_id()));
     assert_eq!(again.receipt.carried.entries, 2);
 }
 
@@ -61,7 +63,7 @@ fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_persists() {
 fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_plan() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", &format!("Good.\n{WORKFLOW}"));
+    stage.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
     let experts_asked: Vec<String> = calls(&stage, "expert")[3..].iter().map(layout).collect();
     assert_eq!(experts_asked, ["| task", "| task", "| task"], "each goes on in its own thread");
     experts(&mut stage, PLAN_MAP);
@@ -71,8 +73,8 @@ fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_plan() 
     assert!(
         prompt.contains("buy a flat by May") && prompt.contains("measure twice") && prompt.contains("give me a plan")
     );
-    stage.answer("concierge", PLAN);
-    assert_eq!(stage.said(), "Here is the plan.");
+    stage.answer_call("concierge", PLAN);
+    assert_eq!(stage.last_reply(), "Here is the plan.");
     let workflow = &facts(&stage, "workflow")[0];
     assert_eq!(workflow["goal"], "buy a flat by May");
     assert_eq!(workflow["steps"][1]["done_when"], "one is liked");
@@ -82,15 +84,15 @@ fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_plan() 
 fn s27_checkpoint_5_step_help_reaches_the_same_executor() {
     let mut stage = open();
     planned(&mut stage);
-    let thread = calls(&stage, "concierge")[3].receipt.thread.thread();
-    stage.say("the bank says no").answer("concierge", &format!("Let me see.\n{STEP_HELP}"));
+    let thread = calls(&stage, "concierge")[3].receipt.thread.thread_id();
+    stage.send_message("the bank says no").answer_call("concierge", &format!("Let me see.\n{STEP_HELP}"));
     experts(&mut stage, PLAN_MAP);
-    stage.say("what now?");
+    stage.send_message("what now?");
     let call = calls(&stage, "concierge")[5].clone();
     assert_eq!(call.receipt.thread, ThreadUse::Continued(thread));
     assert_eq!(layout(&call), "| findings message");
     let findings = &call.receipt.ask[1];
-    assert_eq!(findings.source, Some(Source::Call(calls(&stage, "mapper")[2].call)));
-    stage.answer("concierge", "Ask the second bank.");
-    assert_eq!(stage.said(), "Ask the second bank.");
+    assert_eq!(findings.source, Some(FragmentSource::Call(calls(&stage, "mapper")[2].call)));
+    stage.answer_call("concierge", "Ask the second bank.");
+    assert_eq!(stage.last_reply(), "Ask the second bank.");
 }

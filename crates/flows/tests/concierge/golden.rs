@@ -1,7 +1,7 @@
 //! One map for each shape, worked out by hand. The scores come in the order of the table: settled, linear, keystone,
 //! contested, tradeoff, dimensional, exploratory, contextual. Where fractions are exact they are written as fractions.
 
-use segue_flows::concierge::analysis::Shape;
+use segue_flows::concierge::analysis::MapShape;
 
 use crate::small::{Expected, check, ids};
 
@@ -25,13 +25,13 @@ fn s28_agreement_is_settled() {
             103.0 / 360.0, // .35·7/18 + 0 + 0 + .15
             0.0,
         ],
-        shape: Shape::Settled,
+        shape: MapShape::Settled,
         // Lead 173/180 − 1/2 = 83/180. .35 + .4·83/180 + .25·173/180 − .3·99/240. b holds the two others together, and
         // has high support: not fragile.
         confidence: 0.35 + 33.2 / 180.0 + 43.25 / 180.0 - 29.7 / 240.0,
     };
     let analysis = check("4\na 1,2,3,4\nb 1,2,3,4\nc 1,2,3\na -> b\nb -> c", &expected);
-    assert_eq!(analysis.fragility.penalty(), 0.0);
+    assert_eq!(analysis.fragility.confidence_penalty(), 0.0);
 }
 
 #[test]
@@ -50,12 +50,12 @@ fn s28_a_sequence_is_linear() {
             0.69,   // .35·.9 + .30·3/4 + 0 + .15
             0.0,
         ],
-        shape: Shape::Linear,
+        shape: MapShape::Linear,
         // Lead 1 − .69 = .31. .35 + .124 + .25 − .3·.3.
         confidence: 0.634,
     };
     let analysis = check("4\na 1\nb 2\nc 3\nd 4\ne 1\na => b\nb => c\nc => d\nd => e", &expected);
-    let chain: Vec<Vec<&str>> = analysis.chain.iter().map(|link| ids(link)).collect();
+    let chain: Vec<Vec<&str>> = analysis.longest_chain.iter().map(|link| ids(link)).collect();
     assert_eq!(chain, [["a"], ["b"], ["c"], ["d"], ["e"]]);
     let dependents: Vec<u32> = analysis.claims.iter().map(|claim| claim.dependents).collect();
     assert_eq!(dependents, [4, 3, 2, 1, 0]);
@@ -82,13 +82,13 @@ fn s28_much_resting_on_one_is_keystone() {
             0.526,  // .35·.86 + .30·1/4 + 0 + .15
             0.0,
         ],
-        shape: Shape::Keystone,
+        shape: MapShape::Keystone,
         // Lead .89 − .814 = .076. .35 + .0304 + .2225 − .3·(.3 − 8/75) = .6029 − .09 + .032.
         confidence: 0.5449,
     };
     let analysis = check("4\na 1,2,3 anchor\nb 1\nc 2\nd 3\ne 4\na => b\na => c\na -> d\na -> e", &expected);
     let hub = analysis.hub.as_ref().expect("a hub");
-    assert_eq!((hub.claim.0.as_str(), hub.out_degree, hub.runner_up), ("a", 4, 0));
+    assert_eq!((hub.claim.0.as_str(), hub.out_degree, hub.runner_up_out_degree), ("a", 4, 0));
     assert_eq!(ids(&analysis.keystones), ["a"]);
     // 2·3/4 + 2 (anchor) + 2·2 + 0 + 0 + .25·4 + 2 (root).
     assert_eq!(analysis.claims[0].leverage, 10.5);
@@ -114,12 +114,12 @@ fn s28_strong_positions_against_each_other_are_contested() {
             0.15 + 91.0 / 360.0, // .35·13/18 + .15 + 0 + 0
             0.2,                 // 0 + 0 + .20
         ],
-        shape: Shape::Contested,
+        shape: MapShape::Contested,
         // Lead .35. .35 + .14 + .2125 − .3·.35.
         confidence: 0.5975,
     };
     let analysis = check("4\na 1,2\nb 3,4\nc 1\na x b\nc -> a", &expected);
-    assert!(analysis.tensions[0].is_between_high && !analysis.tensions[0].is_conditional);
+    assert!(analysis.tensions[0].is_between_high_support && !analysis.tensions[0].is_conditional);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn s28_goods_bought_with_each_other_are_tradeoff() {
             0.4875,      // .35·3/4 + .30·3/4 + 0 + 0
             0.2,         // 0 + 0 + .20
         ],
-        shape: Shape::Tradeoff,
+        shape: MapShape::Tradeoff,
         // Lead .4375. .35 + .175 + .234375 − .3·13/30.
         confidence: 0.629375,
     };
@@ -162,7 +162,7 @@ fn s28_coherent_sides_are_dimensional() {
             0.0,   // 0 + 0 + 0 + 0
             0.275, // 0 + .35·1/2 + .10
         ],
-        shape: Shape::Dimensional,
+        shape: MapShape::Dimensional,
         // Lead .05. .35 + .02 + .20 − .3·.3.
         confidence: 0.48,
     };
@@ -185,7 +185,7 @@ fn s28_little_in_common_is_exploratory() {
             0.94, // .35 + .30·4/5 + .20 + .15
             0.1,  // 0 + 0 + .20·1/2
         ],
-        shape: Shape::Exploratory,
+        shape: MapShape::Exploratory,
         // Lead .51. .35 + .204 + .235 − .3·.82.
         confidence: 0.543,
     };
@@ -208,7 +208,7 @@ fn s28_what_depends_on_circumstances_is_contextual() {
             0.36875,     // .35·5/8 + .15 + 0 + 0
             1.0,         // .45 + .35 + .20
         ],
-        shape: Shape::Contextual,
+        shape: MapShape::Contextual,
         // Lead .5. .35 + .2 + .25 − .3·(1 − 17/30 − .09375) − 2·.10 for the two conditional conflicts: .8 − .101875 − .2.
         confidence: 0.498125,
     };
@@ -225,10 +225,13 @@ fn a_tie_goes_to_the_earlier_shape() {
     let expected = Expected {
         ratios: [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 17.0 / 30.0],
         scores: [1.0, 1.0, 1.0, 0.0, 0.0, 0.8, 0.15, 0.0],
-        shape: Shape::Settled,
+        shape: MapShape::Settled,
         // No lead. .35 + 0 + .25 − .3·13/30.
         confidence: 0.47,
     };
     let analysis = check("2\na 1,2\nb 1,2\na => b\na -> b", &expected);
-    assert!(analysis.score(Shape::Settled) < analysis.score(Shape::Linear), "the tie is one of rounding");
+    assert!(
+        analysis.shape_score(MapShape::Settled) < analysis.shape_score(MapShape::Linear),
+        "the tie is one of rounding"
+    );
 }

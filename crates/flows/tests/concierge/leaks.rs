@@ -1,27 +1,27 @@
 //! Whether a reply speaks of the machinery behind it.
 
 use proptest::prelude::*;
-use segue_flows::concierge::leaks::{HARMLESS, TERMS, scan};
+use segue_flows::concierge::leaks::{HARMLESS_PHRASES, INTERNAL_TERMS, find_leaked_terms};
 
 fn found(reply: &str) -> Vec<&str> {
-    scan(reply).into_iter().map(|leak| &reply[leak.place]).collect()
+    find_leaked_terms(reply).into_iter().map(|leak| &reply[leak.range]).collect()
 }
 
 #[test]
 fn s33_machinery_terms_are_found_where_they_stand() {
     let reply = "The Models agree; my structural analysis of the claims (from the last batch) says so.";
     assert_eq!(found(reply), ["Models", "structural", "analysis", "claims", "batch"]);
-    let leaks = scan(reply);
-    assert_eq!((leaks[0].term, leaks[0].place.clone()), ("model", 4..10));
+    let leaks = find_leaked_terms(reply);
+    assert_eq!((leaks[0].term, leaks[0].range.clone()), ("model", 4..10));
     assert_eq!(leaks[1].term, "structure");
 }
 
 #[test]
 fn every_form_of_every_term_is_found() {
-    for (term, forms) in TERMS {
+    for (term, forms) in INTERNAL_TERMS {
         for form in forms {
             let reply = format!("It was _{}_.", form.to_uppercase());
-            assert_eq!(scan(&reply).first().map(|leak| leak.term), Some(term), "{form}");
+            assert_eq!(find_leaked_terms(&reply).first().map(|leak| leak.term), Some(term), "{form}");
         }
     }
     assert_eq!(found("I fanned-out; see claim_3"), ["fanned-out", "claim"]);
@@ -57,7 +57,7 @@ fn code_and_addresses_do_not_count() {
 
 #[test]
 fn what_is_surely_something_else_does_not_count() {
-    for (before, term) in HARMLESS {
+    for (before, term) in HARMLESS_PHRASES {
         assert_eq!(found(&format!("a {before} {term}")), [""; 0]);
     }
     assert_eq!(found("your Business models and insurance claims"), [""; 0]);
@@ -67,14 +67,14 @@ fn what_is_surely_something_else_does_not_count() {
 
 #[test]
 fn there_is_a_limit_to_what_is_reported() {
-    assert_eq!(scan(&"model ".repeat(10_000)).len(), 64);
+    assert_eq!(find_leaked_terms(&"model ".repeat(10_000)).len(), 64);
 }
 
 proptest! {
     #[test]
     fn any_reply_can_be_scanned(reply in "(model|claim|`|```|\n|~~~|://|_| |’|é){0,40}") {
-        for leak in scan(&reply) {
-            prop_assert!(reply.get(leak.place).is_some());
+        for leak in find_leaked_terms(&reply) {
+            prop_assert!(reply.get(leak.range).is_some());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What is understood of a mapper's reply.
 
 use proptest::prelude::*;
-use segue_flows::concierge::map::{
-    ClaimId, ClaimKind, ClaimRole, Complaint, Dropped, EdgeKind, FORMAT, Found, MapError, Reading, parse,
+use segue_flows::concierge::claim_map::{
+    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapError, ClaimRole, DropReason, MAP_FORMAT_PROMPT, MapComplaint,
+    ParsedClaimMap, TagDefect, parse_claim_map,
 };
 
 const PLAIN: &str = r#"{"claims": [
@@ -10,12 +11,12 @@ const PLAIN: &str = r#"{"claims": [
     {"id": "b", "label": "Act", "text": "It is better to act.", "supporters": [3], "type": "factual", "role": "branch"}
 ], "edges": [{"from": "a", "to": "b", "kind": "conflicts"}], "gaps": ["When?"]}"#;
 
-fn read(reply: &str) -> Reading {
-    parse(reply, 3).expect("a map")
+fn read(reply: &str) -> ParsedClaimMap {
+    parse_claim_map(reply, 3).expect("a map")
 }
 
 /// The complaints about a map whose claims, or edges, are `claims` and `edges`.
-fn complaints(claims: &str, edges: &str) -> (Reading, Vec<String>) {
+fn complaints(claims: &str, edges: &str) -> (ParsedClaimMap, Vec<String>) {
     let reading = read(&format!("<map>{{\"claims\": [{claims}], \"edges\": [{edges}], \"gaps\": []}}</map>"));
     let complaints = reading.complaints.iter().map(ToString::to_string).collect();
     (reading, complaints)
@@ -29,7 +30,7 @@ fn sound(id: &str) -> String {
 
 #[test]
 fn the_sample_a_mapper_is_shown_is_read_without_complaint() {
-    let reading = read(FORMAT);
+    let reading = read(MAP_FORMAT_PROMPT);
     assert_eq!(reading.complaints, []);
     let map = reading.map;
     assert_eq!((map.claims.len(), map.edges.len(), map.gaps.len()), (4, 4, 1));
@@ -38,16 +39,16 @@ fn the_sample_a_mapper_is_shown_is_read_without_complaint() {
     let kinds: std::collections::BTreeSet<_> = map.edges.iter().map(|edge| edge.kind).collect();
     assert_eq!(kinds.len(), 4, "the sample shows every kind of edge");
     for word in ["factual", "prescriptive", "conditional", "contested", "speculative"] {
-        assert!(FORMAT.contains(&format!("`{word}`")), "{word} is explained");
+        assert!(MAP_FORMAT_PROMPT.contains(&format!("`{word}`")), "{word} is explained");
     }
 }
 
 #[test]
 fn s29_fewer_than_two_answers_make_no_map() {
     let reply = format!("<map>{PLAIN}</map>");
-    assert_eq!(parse(&reply, 0), Err(MapError::TooFewAnswers { answers: 0 }));
-    assert_eq!(parse(&reply, 1), Err(MapError::TooFewAnswers { answers: 1 }));
-    let reading = parse(&reply, 2).expect("two answers make a map");
+    assert_eq!(parse_claim_map(&reply, 0), Err(ClaimMapError::TooFewAnswers { answers: 0 }));
+    assert_eq!(parse_claim_map(&reply, 1), Err(ClaimMapError::TooFewAnswers { answers: 1 }));
+    let reading = parse_claim_map(&reply, 2).expect("two answers make a map");
     assert_eq!(reading.map.claims[1].supporters.len(), 0, "the third answer is not there");
 }
 
@@ -71,9 +72,9 @@ fn a_tag_within_a_text_does_not_mislead() {
 #[test]
 fn a_map_that_is_not_between_tags_is_found_in_order() {
     let at = |reply: &str| read(reply).complaints.first().cloned();
-    assert_eq!(at(&format!("<map>{PLAIN}\nThe terrain.")), Some(Complaint::Found(Found::UnclosedTag)));
-    assert_eq!(at(&format!("```json\n{PLAIN}\n```\nThe terrain.")), Some(Complaint::Found(Found::Untagged)));
-    assert_eq!(at(&format!("Here it is: {PLAIN} The terrain.")), Some(Complaint::Found(Found::Untagged)));
+    assert_eq!(at(&format!("<map>{PLAIN}\nThe terrain.")), Some(MapComplaint::BadTags(TagDefect::UnclosedTag)));
+    assert_eq!(at(&format!("```json\n{PLAIN}\n```\nThe terrain.")), Some(MapComplaint::BadTags(TagDefect::Untagged)));
+    assert_eq!(at(&format!("Here it is: {PLAIN} The terrain.")), Some(MapComplaint::BadTags(TagDefect::Untagged)));
     let other = PLAIN.replace("Wait", "Other");
     let both = format!("{other}\n```json\n{PLAIN}\n```");
     assert_eq!(read(&both).map.claims[0].label, "Wait", "a fence goes before bare text");
@@ -92,21 +93,24 @@ fn a_map_that_is_not_between_tags_is_found_in_order() {
 #[test]
 fn broken_json_is_mended_and_a_cut_is_told() {
     let mended = read(&format!("<map>{}</map>", PLAIN.replace("], \"gaps\"", ",], 'gaps'")));
-    assert_eq!((mended.map.edges.len(), mended.complaints), (1, vec![Complaint::Mended]));
+    assert_eq!((mended.map.edges.len(), mended.complaints), (1, vec![MapComplaint::JsonRepaired]));
     let whole = format!("<map>{PLAIN}");
     let cut = read(&whole[..whole.find("\"kind\"").expect("an edge")]);
     assert_eq!(cut.map.claims.len(), 2);
-    assert!(cut.complaints.contains(&Complaint::CutShort));
-    assert!(cut.complaints.contains(&Complaint::NoList { part: "gaps" }));
+    assert!(cut.complaints.contains(&MapComplaint::JsonTruncated));
+    assert!(cut.complaints.contains(&MapComplaint::NotAList { part: "gaps" }));
 }
 
 #[test]
 fn prose_is_no_map() {
-    assert_eq!(parse("The sources largely agree.", 3), Err(MapError::Missing));
-    assert_eq!(parse("", 3), Err(MapError::Missing));
-    assert_eq!(parse(r#"{"claims": "none", "edges": []}"#, 3), Err(MapError::Missing));
-    assert_eq!(parse(r#"<map>{"claims": [], "edges": []}</map>"#, 3), Err(MapError::NoClaims));
-    assert_eq!(parse(r#"<map>{"claims": [7, {}, {"id": "a"}], "edges": []}</map>"#, 3), Err(MapError::NoClaims));
+    assert_eq!(parse_claim_map("The sources largely agree.", 3), Err(ClaimMapError::NoMapFound));
+    assert_eq!(parse_claim_map("", 3), Err(ClaimMapError::NoMapFound));
+    assert_eq!(parse_claim_map(r#"{"claims": "none", "edges": []}"#, 3), Err(ClaimMapError::NoMapFound));
+    assert_eq!(parse_claim_map(r#"<map>{"claims": [], "edges": []}</map>"#, 3), Err(ClaimMapError::NoClaims));
+    assert_eq!(
+        parse_claim_map(r#"<map>{"claims": [7, {}, {"id": "a"}], "edges": []}</map>"#, 3),
+        Err(ClaimMapError::NoClaims)
+    );
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn words_that_are_not_known_are_read_as_the_weakest() {
     let claim = &reading.map.claims[0];
     assert_eq!((claim.kind, claim.role), (ClaimKind::Speculative, ClaimRole::Branch));
     let kinds: Vec<_> = reading.map.edges.iter().map(|edge| edge.kind).collect();
-    assert_eq!(kinds, [EdgeKind::Supports, EdgeKind::Tradeoff]);
+    assert_eq!(kinds, [ClaimEdgeKind::Supports, ClaimEdgeKind::Tradeoff]);
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn edges_lead_from_claim_to_claim_once() {
     ];
     let (reading, complaints) = complaints(&claims, &edges.join(","));
     let kept: Vec<_> = reading.map.edges.iter().map(|it| (it.from.0.as_str(), it.to.0.as_str(), it.kind)).collect();
-    assert_eq!(kept, [("a", "b", EdgeKind::Conflicts), ("a", "b", EdgeKind::Supports)]);
+    assert_eq!(kept, [("a", "b", ClaimEdgeKind::Conflicts), ("a", "b", ClaimEdgeKind::Supports)]);
     assert_eq!(
         complaints,
         [
@@ -229,11 +233,11 @@ fn more_than_is_read_and_more_complaints_than_are_told_are_told_as_such() {
     let claims: Vec<String> = (0..10_100).map(|number| format!(r#"{{"id": {number}, "label": "x"}}"#)).collect();
     let (reading, _) = complaints(&claims.join(","), "");
     assert_eq!(reading.map.claims.len(), 10_000);
-    assert_eq!(reading.complaints[0], Complaint::TooMany { part: "claims", max: 10_000 });
+    assert_eq!(reading.complaints[0], MapComplaint::ListTruncated { part: "claims", max: 10_000 });
     assert_eq!(reading.complaints.len(), 65);
     // For each claim: text, type, role, supporters; less the 63 that were told beside the first.
-    assert_eq!(reading.complaints[64], Complaint::More { count: 40_000 - 63 });
-    let why = Dropped::UnknownClaim("z".to_owned());
+    assert_eq!(reading.complaints[64], MapComplaint::MoreComplaints { count: 40_000 - 63 });
+    let why = DropReason::UnknownClaim("z".to_owned());
     assert_eq!(why.to_string(), "there is no claim `z`");
 }
 
@@ -243,7 +247,7 @@ fn reading_takes_linear_time() {
     let close = "<map>{\"claims\":[]}</map>";
     for part in ["<map>", "</map>", "<map>{</map>", "<", "{\"claims\":[{", "<map>[", "```json\n{", close] {
         let text = part.repeat((256 << 10) / part.len());
-        assert!(parse(&text, 3).is_err(), "{part:?}");
+        assert!(parse_claim_map(&text, 3).is_err(), "{part:?}");
     }
 }
 
@@ -251,16 +255,16 @@ proptest! {
     #[test]
     fn any_reply_is_read_or_refused(reply in "\\PC{0,40}", answers in 0u32..5) {
         let tagged = format!("<map>{reply}</map>{PLAIN}");
-        if let Ok(reading) = parse(&reply, answers) {
+        if let Ok(reading) = parse_claim_map(&reply, answers) {
             prop_assert!(!reading.map.claims.is_empty());
         }
-        prop_assert_eq!(parse(&tagged, answers).is_ok(), answers >= 2);
+        prop_assert_eq!(parse_claim_map(&tagged, answers).is_ok(), answers >= 2);
     }
 
     #[test]
-    fn a_map_that_is_cut_anywhere_names_only_claims_it_has(end in 0..FORMAT.len()) {
-        let cut = FORMAT.char_indices().map(|(at, _)| at).take_while(|at| *at <= end).last().unwrap_or(0);
-        let Ok(reading) = parse(&FORMAT[..cut], 3) else { return Ok(()) };
+    fn a_map_that_is_cut_anywhere_names_only_claims_it_has(end in 0..MAP_FORMAT_PROMPT.len()) {
+        let cut = MAP_FORMAT_PROMPT.char_indices().map(|(at, _)| at).take_while(|at| *at <= end).last().unwrap_or(0);
+        let Ok(reading) = parse_claim_map(&MAP_FORMAT_PROMPT[..cut], 3) else { return Ok(()) };
         let known = |id: &ClaimId| reading.map.claims.iter().any(|claim| claim.id == *id);
         prop_assert!(reading.map.edges.iter().all(|edge| known(&edge.from) && known(&edge.to)));
         prop_assert!(reading.map.claims.iter().all(|claim| claim.challenges.iter().all(known)));
@@ -272,9 +276,9 @@ fn members_of_an_edge_by_other_names_are_taken_for_what_they_are() {
     let reply = r#"<map>{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"},
         {"id": "b", "label": "B", "text": "t", "supporters": [2], "type": "factual", "role": "branch"}],
         "edges": [{"from": "a", "to": "b", "type": "conflicts"}, {"source": "a", "target": "b", "relation": "tradeoff"}], "gaps": []}</map>"#;
-    let reading = parse(reply, 2).expect("it is a map");
-    let kinds: Vec<EdgeKind> = reading.map.edges.iter().map(|edge| edge.kind).collect();
-    assert_eq!(kinds, [EdgeKind::Conflicts, EdgeKind::Tradeoff]);
+    let reading = parse_claim_map(reply, 2).expect("it is a map");
+    let kinds: Vec<ClaimEdgeKind> = reading.map.edges.iter().map(|edge| edge.kind).collect();
+    assert_eq!(kinds, [ClaimEdgeKind::Conflicts, ClaimEdgeKind::Tradeoff]);
     let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
@@ -295,7 +299,7 @@ fn a_challenge_in_a_list_of_one_is_taken_and_any_other_is_complained_of() {
             {{"id": "b", "label": "B", "text": "t", "supporters": [2], "type": "factual", "role": "challenger", "challenges": {challenges}}}],
             "edges": [], "gaps": []}}</map>"#
         );
-        let reading = parse(&reply, 2).expect("it is a map");
+        let reading = parse_claim_map(&reply, 2).expect("it is a map");
         let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
         (reading.map.claims[1].challenges.as_ref().map(ToString::to_string), told.join("; "))
     };
@@ -319,9 +323,9 @@ fn a_challenge_in_a_list_of_one_is_taken_and_any_other_is_complained_of() {
 fn a_map_in_a_code_fence_needs_no_edges() {
     let claims = r#"{"claims": [{"id": "a", "label": "A", "text": "t", "supporters": [1], "type": "factual", "role": "anchor"}]}"#;
     for fence in [format!("Here:\n```json\n{claims}\n```\nAll agree."), format!("Here:\n~~~\n{claims}")] {
-        let reading = parse(&fence, 2).expect("it is a map");
-        assert!(reading.complaints.contains(&Complaint::Found(Found::Untagged)), "{:?}", reading.complaints);
-        assert!(reading.complaints.contains(&Complaint::NoList { part: "edges" }));
+        let reading = parse_claim_map(&fence, 2).expect("it is a map");
+        assert!(reading.complaints.contains(&MapComplaint::BadTags(TagDefect::Untagged)), "{:?}", reading.complaints);
+        assert!(reading.complaints.contains(&MapComplaint::NotAList { part: "edges" }));
     }
-    assert!(parse(&format!("Here: {claims}"), 2).is_err(), "elsewhere it may be anything");
+    assert!(parse_claim_map(&format!("Here: {claims}"), 2).is_err(), "elsewhere it may be anything");
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{Analysis, Shape, analyse};
-use segue_flows::concierge::map::{Claim, ClaimKind, ClaimRole, EdgeKind, Map};
+use segue_flows::concierge::analysis::{MapAnalysis, MapShape, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 use super::properties::map;
 
@@ -18,7 +18,7 @@ struct Opinion {
     ratios: [f64; 7],
     scores: [f64; 8],
     confidence: f64,
-    shape: Shape,
+    shape: MapShape,
     hub: Option<String>,
     keystones: Vec<String>,
     inversions: Vec<String>,
@@ -27,15 +27,15 @@ struct Opinion {
 
 /// A map in plain sets.
 struct Plain {
-    claims: BTreeMap<String, Claim>,
+    claims: BTreeMap<String, ClaimNode>,
     /// From, to, kind; those without direction with the lesser id first.
-    edges: BTreeSet<(String, String, EdgeKind)>,
+    edges: BTreeSet<(String, String, ClaimEdgeKind)>,
     m: f64,
 }
 
 impl Plain {
-    fn of(map: &Map, answers: u32) -> Self {
-        let mut claims: BTreeMap<String, Claim> = BTreeMap::new();
+    fn of(map: &ClaimMap, answers: u32) -> Self {
+        let mut claims: BTreeMap<String, ClaimNode> = BTreeMap::new();
         for claim in &map.claims {
             // Of several with one id, the least stands; what does not count is left out after that.
             if claims.get(&claim.id.0).is_none_or(|standing| claim < standing) {
@@ -51,7 +51,7 @@ impl Plain {
             if from == to || !claims.contains_key(&from) || !claims.contains_key(&to) {
                 continue;
             }
-            let has_direction = matches!(edge.kind, EdgeKind::Supports | EdgeKind::Prerequisite);
+            let has_direction = matches!(edge.kind, ClaimEdgeKind::Supports | ClaimEdgeKind::Prerequisite);
             let (from, to) = if has_direction || from < to { (from, to) } else { (to, from) };
             edges.insert((from, to, edge.kind));
         }
@@ -66,20 +66,20 @@ impl Plain {
         self.claims[id].supporters.len() as f64
     }
 
-    fn count(&self, is: impl Fn(&str, &str, EdgeKind) -> bool) -> f64 {
+    fn count(&self, is: impl Fn(&str, &str, ClaimEdgeKind) -> bool) -> f64 {
         self.edges.iter().filter(|(from, to, kind)| is(from, to, *kind)).count() as f64
     }
 
     fn out_degree(&self, id: &str) -> f64 {
-        self.count(|from, _, kind| from == id && matches!(kind, EdgeKind::Supports | EdgeKind::Prerequisite))
+        self.count(|from, _, kind| from == id && matches!(kind, ClaimEdgeKind::Supports | ClaimEdgeKind::Prerequisite))
     }
 
     fn needed_by(&self, id: &str) -> f64 {
-        self.count(|from, _, kind| from == id && kind == EdgeKind::Prerequisite)
+        self.count(|from, _, kind| from == id && kind == ClaimEdgeKind::Prerequisite)
     }
 
     fn needs(&self, id: &str) -> f64 {
-        self.count(|_, to, kind| to == id && kind == EdgeKind::Prerequisite)
+        self.count(|_, to, kind| to == id && kind == ClaimEdgeKind::Prerequisite)
     }
 
     fn reach(&self, start: &str) -> BTreeSet<String> {
@@ -88,7 +88,7 @@ impl Plain {
             let more: BTreeSet<String> = self
                 .edges
                 .iter()
-                .filter(|(from, _, kind)| *kind == EdgeKind::Prerequisite && reached.contains(from))
+                .filter(|(from, _, kind)| *kind == ClaimEdgeKind::Prerequisite && reached.contains(from))
                 .map(|(_, to, _)| to.clone())
                 .collect();
             let before = reached.len();
@@ -133,10 +133,9 @@ impl Plain {
         };
         fn from(plain: &Plain, id: &str, circle: &dyn Fn(&str) -> BTreeSet<String>) -> usize {
             let own = circle(id);
-            let next = plain
-                .edges
-                .iter()
-                .filter(|(from, to, kind)| *kind == EdgeKind::Prerequisite && own.contains(from) && !own.contains(to));
+            let next = plain.edges.iter().filter(|(from, to, kind)| {
+                *kind == ClaimEdgeKind::Prerequisite && own.contains(from) && !own.contains(to)
+            });
             1 + next.map(|(_, to, _)| from(plain, to, circle)).max().unwrap_or(0)
         }
         let longest = self.claims.keys().map(|id| from(self, id, &circle)).max().unwrap_or(0);
@@ -157,14 +156,15 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part / whole }
 }
 
-fn opinion(map: &Map, answers: u32) -> Opinion {
+fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     let plain = Plain::of(map, answers);
     let ids = plain.ids();
     let (n, m) = (ids.len() as f64, plain.m);
     let edges = plain.edges.len() as f64;
     let supporters: Vec<f64> = ids.iter().map(|id| plain.supporters(id)).collect();
     let degree = |id: &String| plain.count(|from, to, _| from == id || to == id);
-    let conflicts = |id: &String| plain.count(|from, to, kind| (from == id || to == id) && kind == EdgeKind::Conflicts);
+    let conflicts =
+        |id: &String| plain.count(|from, to, kind| (from == id || to == id) && kind == ClaimEdgeKind::Conflicts);
     let leverage: Vec<f64> = ids
         .iter()
         .map(|id| {
@@ -215,16 +215,19 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
     // The ratios.
     let most = supporters.iter().copied().fold(0.0, f64::max);
     let c = ratio(most, m);
-    let among_high: Vec<EdgeKind> =
+    let among_high: Vec<ClaimEdgeKind> =
         plain.edges.iter().filter(|(from, to, _)| is_high(from) && is_high(to)).map(|(_, _, kind)| *kind).collect();
-    let reinforcing = |kind: &&EdgeKind| matches!(kind, EdgeKind::Supports | EdgeKind::Prerequisite);
+    let reinforcing = |kind: &&ClaimEdgeKind| matches!(kind, ClaimEdgeKind::Supports | ClaimEdgeKind::Prerequisite);
     let a = if among_high.is_empty() {
         0.5
     } else {
         among_high.iter().filter(reinforcing).count() as f64 / among_high.len() as f64
     };
-    let tensions: Vec<&(String, String, EdgeKind)> =
-        plain.edges.iter().filter(|(_, _, kind)| matches!(kind, EdgeKind::Conflicts | EdgeKind::Tradeoff)).collect();
+    let tensions: Vec<&(String, String, ClaimEdgeKind)> = plain
+        .edges
+        .iter()
+        .filter(|(_, _, kind)| matches!(kind, ClaimEdgeKind::Conflicts | ClaimEdgeKind::Tradeoff))
+        .collect();
     let t = ratio(tensions.len() as f64, edges);
     let parts = plain.components(None);
     let f = if n > 1.0 { (parts.len() as f64 - 1.0) / (n - 1.0) } else { 0.0 };
@@ -248,8 +251,8 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
     let e = edges >= 2.0f64.max((0.08 * n - 1e-9).ceil());
     let on = |condition: bool| if condition { 1.0 } else { 0.0 };
     let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimKind::Conditional;
-    let is_conditional = |tension: &&&(String, String, EdgeKind)| needy(&tension.0) || needy(&tension.1);
-    let conflicts: Vec<_> = tensions.iter().filter(|tension| tension.2 == EdgeKind::Conflicts).collect();
+    let is_conditional = |tension: &&&(String, String, ClaimEdgeKind)| needy(&tension.0) || needy(&tension.1);
+    let conflicts: Vec<_> = tensions.iter().filter(|tension| tension.2 == ClaimEdgeKind::Conflicts).collect();
     let hard: Vec<_> = conflicts.iter().filter(|tension| !is_conditional(tension)).collect();
     let hard_between_high = hard.iter().any(|tension| is_high(&tension.0) && is_high(&tension.1));
     let tradeoffs = tensions.len() - conflicts.len();
@@ -287,17 +290,18 @@ fn opinion(map: &Map, answers: u32) -> Opinion {
     let fragility =
         0.20 * on(weak_joint) + (0.10 * conditional_conflicts).min(0.20) + 0.15 * on(c > 0.5 && e && densities < 0.2);
     let confidence = (base - 0.3 * (1.0 - signal) - fragility).clamp(0.10, 1.0);
-    let (ratios, shape) = ([c, a, t, f, d, l, signal], Shape::ALL[place]);
+    let (ratios, shape) = ([c, a, t, f, d, l, signal], MapShape::ALL[place]);
     Opinion { ids, leverage, high, ratios, scores, confidence, shape, hub, keystones, inversions, evidence_gaps }
 }
 
-fn agree(analysis: &Analysis, opinion: &Opinion) -> Result<(), TestCaseError> {
+fn agree(analysis: &MapAnalysis, opinion: &Opinion) -> Result<(), TestCaseError> {
     let close = |one: f64, other: f64| (one - other).abs() < 1e-9;
-    let names = |ids: Vec<&segue_flows::concierge::map::ClaimId>| ids.iter().map(|id| id.0.clone()).collect::<Vec<_>>();
+    let names =
+        |ids: Vec<&segue_flows::concierge::claim_map::ClaimId>| ids.iter().map(|id| id.0.clone()).collect::<Vec<_>>();
     prop_assert_eq!(&names(analysis.claims.iter().map(|claim| &claim.id).collect()), &opinion.ids);
     for (place, claim) in analysis.claims.iter().enumerate() {
         prop_assert!(close(claim.leverage, opinion.leverage[place]), "leverage of {}", claim.id);
-        let is_high = claim.support == segue_flows::concierge::analysis::Support::High;
+        let is_high = claim.support == segue_flows::concierge::analysis::SupportLevel::High;
         prop_assert_eq!(is_high, opinion.high[place], "support of {}", claim.id);
     }
     let r = analysis.ratios;
@@ -328,6 +332,6 @@ proptest! {
 
     #[test]
     fn s28_every_formula_comes_to_the_same_in_a_second_hand((map, answers) in (map(), 0u32..8)) {
-        agree(&analyse(&map, answers), &opinion(&map, answers))?;
+        agree(&analyse_claim_map(&map, answers), &opinion(&map, answers))?;
     }
 }

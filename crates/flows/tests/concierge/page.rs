@@ -1,10 +1,10 @@
 //! The page about the flow: its diagram is the graph's own, its settings are those there are, and its conversation runs.
 
 use segue_core::flow::settings::SettingSpec;
-use segue_core::phase::diagram::mermaid;
-use segue_flows::concierge::settings::specs;
-use segue_flows::concierge::spec::{GRAPH, spec};
-use segue_testkit::spoken;
+use segue_core::phase::diagram::render_mermaid;
+use segue_flows::concierge::settings::concierge_setting_specs;
+use segue_flows::concierge::spec::{PHASE_GRAPH, concierge_flow_spec};
+use segue_testkit::parse_transcript;
 
 use super::play::*;
 
@@ -17,7 +17,7 @@ fn fenced(kind: &str) -> &'static str {
 
 #[test]
 fn the_diagram_on_the_page_is_drawn_from_the_graph() {
-    assert_eq!(fenced("mermaid"), mermaid(&spec().graphs[GRAPH], None));
+    assert_eq!(fenced("mermaid"), render_mermaid(&concierge_flow_spec().graphs[PHASE_GRAPH], None));
 }
 
 #[test]
@@ -27,7 +27,8 @@ fn every_setting_is_on_the_page_with_its_default() {
     let cell = |row: &str, nth: usize| row.split('|').nth(nth).map(|cell| cell.trim().trim_matches('`').to_owned());
     let on_the_page: Vec<_> = rows.map(|row| (cell(row, 1), cell(row, 2))).collect();
     let default = |spec: &SettingSpec| if spec.default.is_null() { String::new() } else { spec.default.to_string() };
-    let there_are: Vec<_> = specs().iter().map(|spec| (Some(spec.name.clone()), Some(default(spec)))).collect();
+    let there_are: Vec<_> =
+        concierge_setting_specs().iter().map(|spec| (Some(spec.name.clone()), Some(default(spec)))).collect();
     assert_eq!(on_the_page, there_are);
 }
 
@@ -35,11 +36,11 @@ fn every_setting_is_on_the_page_with_its_default() {
 fn the_conversation_on_the_page_runs() {
     let mut stage = open();
     let mut told = heard(&stage).len();
-    for (who, text) in spoken(fenced("transcript")) {
+    for (who, text) in parse_transcript(fenced("transcript")) {
         match who {
             "you" => {
                 assert!(stage.session().is_idle(), "before: {text}");
-                stage.say(&text);
+                stage.send_message(&text);
             }
             "heard" => {
                 assert_eq!(heard(&stage).get(told), Some(&text));
@@ -47,7 +48,7 @@ fn the_conversation_on_the_page_runs() {
             }
             "phase" => assert_eq!(phase(&stage).current.as_str(), text),
             role => {
-                stage.answer(role, &text);
+                stage.answer_call(role, &text);
             }
         }
     }

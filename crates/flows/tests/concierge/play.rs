@@ -3,11 +3,11 @@
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::CallId;
 use segue_core::phase::state::PhaseState;
-use segue_core::prompt::Speaker;
-use segue_flows::concierge::Concierge;
+use segue_core::prompt::ChatRole;
+use segue_flows::concierge::ConciergeFlow;
 use segue_flows::concierge::facts::Fact;
-use segue_flows::concierge::spec::phase_key;
-use segue_testkit::Stage;
+use segue_flows::concierge::spec::concierge_phase_key;
+use segue_testkit::SessionHarness;
 use serde_json::Value;
 
 /// A map of three answers with a conflict and a gap.
@@ -85,12 +85,12 @@ PROMPT:
 You were a loan officer. What now?
 <<<END>>>";
 
-pub fn open() -> Stage {
-    Stage::open(Concierge::new())
+pub fn open() -> SessionHarness {
+    SessionHarness::open(ConciergeFlow::new())
 }
 
-pub fn open_set(settings: Value) -> Stage {
-    Stage::open_set(Concierge::new(), settings)
+pub fn open_set(settings: Value) -> SessionHarness {
+    SessionHarness::open_with_settings(ConciergeFlow::new(), settings)
 }
 
 /// A block with words before it, as it should be.
@@ -99,56 +99,59 @@ pub fn said(block: &str) -> String {
 }
 
 /// Everyone answers, and the mapper maps it.
-pub fn experts(stage: &mut Stage, map: &str) {
-    stage.answer("expert", "Rent first.").answer("expert", "Rent, I say.").answer("expert", "Buy at once.");
-    stage.answer("mapper", map);
+pub fn experts(stage: &mut SessionHarness, map: &str) {
+    stage
+        .answer_call("expert", "Rent first.")
+        .answer_call("expert", "Rent, I say.")
+        .answer_call("expert", "Buy at once.");
+    stage.answer_call("mapper", map);
 }
 
 /// The first turn, answered.
-pub fn started(stage: &mut Stage) {
-    stage.say("rent or buy?");
+pub fn started(stage: &mut SessionHarness) {
+    stage.send_message("rent or buy?");
     experts(stage, MAP);
-    stage.answer("concierge", "Rent, unless you stay for long.");
+    stage.answer_call("concierge", "Rent, unless you stay for long.");
 }
 
 /// The second turn, with a handover.
-pub fn explored(stage: &mut Stage) {
+pub fn explored(stage: &mut SessionHarness) {
     started(stage);
-    stage.say("I stay five years").answer("concierge", &format!("Then buy.\n\n{HANDOVER}"));
+    stage.send_message("I stay five years").answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
     assert_eq!(phase(stage).current, *"explorer");
 }
 
 /// The plan, presented in the third turn.
-pub fn planned(stage: &mut Stage) {
+pub fn planned(stage: &mut SessionHarness) {
     explored(stage);
-    stage.say("give me a plan").answer("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
+    stage.send_message("give me a plan").answer_call("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
     experts(stage, PLAN_MAP);
-    stage.answer("concierge", PLAN);
+    stage.answer_call("concierge", PLAN);
     assert_eq!(phase(stage).current, *"executor");
     assert!(stage.session().is_idle());
 }
 
 /// Where the concierge stands.
-pub fn phase(stage: &Stage) -> PhaseState {
-    stage.session().phases[&phase_key()].now.clone()
+pub fn phase(stage: &SessionHarness) -> PhaseState {
+    stage.session().phase_graphs[&concierge_phase_key()].state.clone()
 }
 
 /// The facts of a kind, as values.
-pub fn facts(stage: &Stage, wanted: &str) -> Vec<Value> {
+pub fn facts(stage: &SessionHarness, wanted: &str) -> Vec<Value> {
     let kinds = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        Event::Fact { kind, value } if kind == wanted => Some(value.clone()),
+        Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
         _ => None,
     });
     kinds.collect()
 }
 
 /// All facts.
-pub fn all_facts(stage: &Stage) -> Vec<Fact> {
-    stage.journal().iter().filter_map(|recorded| Fact::of(&recorded.event)).collect()
+pub fn all_facts(stage: &SessionHarness) -> Vec<Fact> {
+    stage.journal().iter().filter_map(|recorded| Fact::from_event(&recorded.event)).collect()
 }
 
 /// The calls of a role, in order.
-pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
+pub fn calls(stage: &SessionHarness, role: &str) -> Vec<CallOpened> {
     let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
         _ => None,
@@ -157,23 +160,23 @@ pub fn calls(stage: &Stage, role: &str) -> Vec<CallOpened> {
 }
 
 /// Everything a past call was sent, as one text.
-pub fn sent(stage: &Stage, call: CallId) -> String {
-    let messages = stage.rebuilt(call).messages;
+pub fn sent(stage: &SessionHarness, call: CallId) -> String {
+    let messages = stage.rebuild_prompt(call).messages;
     messages.iter().map(|message| message.text().to_string()).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// What the open call of the concierge is sent: its system message, and its last one.
-pub fn concierge_prompt(stage: &Stage) -> (String, String) {
-    let messages = stage.prompt("concierge").messages;
-    let system = messages.iter().find(|message| message.speaker == Speaker::System);
+pub fn concierge_prompt(stage: &SessionHarness) -> (String, String) {
+    let messages = stage.prompt_for_role("concierge").messages;
+    let system = messages.iter().find(|message| message.chat_role == ChatRole::System);
     let last = messages.last().expect("there is a message");
     (system.map(|message| message.text().to_string()).unwrap_or_default(), last.text().to_string())
 }
 
 /// Everything that was said to the user.
-pub fn heard(stage: &Stage) -> Vec<String> {
+pub fn heard(stage: &SessionHarness) -> Vec<String> {
     let said = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        Event::Said(said) => Some(stage.words(said.text)),
+        Event::ReplySent(said) => Some(stage.text_on_one_line(said.text)),
         _ => None,
     });
     said.collect()
@@ -181,7 +184,7 @@ pub fn heard(stage: &Stage) -> Vec<String> {
 
 /// The names of the fragments a call was shown, the opening before the bar.
 pub fn layout(opened: &CallOpened) -> String {
-    let names = |pieces: &[segue_core::context::Piece]| {
+    let names = |pieces: &[segue_core::context::FragmentReceipt]| {
         let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
         shown.collect::<Vec<_>>().join(" ")
     };

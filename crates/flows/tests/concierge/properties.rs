@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use segue_flows::concierge::analysis::{Analysis, analyse};
-use segue_flows::concierge::map::{Claim, ClaimId, ClaimKind, ClaimRole, Edge, EdgeKind, Map};
+use segue_flows::concierge::analysis::{MapAnalysis, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 /// Ids from a small choice, so that they repeat, and edges to some that do not exist.
 fn id() -> impl Strategy<Value = ClaimId> {
     (0u8..12).prop_map(|number| ClaimId(format!("c{number}")))
 }
 
-fn claim() -> impl Strategy<Value = Claim> {
+fn claim() -> impl Strategy<Value = ClaimNode> {
     let kind = prop::sample::select(vec![ClaimKind::Factual, ClaimKind::Conditional, ClaimKind::Contested]);
     let role =
         prop::sample::select(vec![ClaimRole::Anchor, ClaimRole::Branch, ClaimRole::Challenger, ClaimRole::Supplement]);
     (id(), "[a-z]{0,3}", prop::collection::btree_set(0u32..7, 0..5), kind, role).prop_map(
-        |(id, label, supporters, kind, role)| Claim {
+        |(id, label, supporters, kind, role)| ClaimNode {
             id,
             text: label.clone(),
             label,
@@ -28,51 +28,51 @@ fn claim() -> impl Strategy<Value = Claim> {
     )
 }
 
-fn edge() -> impl Strategy<Value = Edge> {
+fn edge() -> impl Strategy<Value = ClaimEdge> {
     let kind = prop::sample::select(vec![
-        EdgeKind::Supports,
-        EdgeKind::Conflicts,
-        EdgeKind::Tradeoff,
-        EdgeKind::Prerequisite,
-        EdgeKind::Prerequisite,
+        ClaimEdgeKind::Supports,
+        ClaimEdgeKind::Conflicts,
+        ClaimEdgeKind::Tradeoff,
+        ClaimEdgeKind::Prerequisite,
+        ClaimEdgeKind::Prerequisite,
     ]);
-    (id(), id(), kind).prop_map(|(from, to, kind)| Edge { from, to, kind })
+    (id(), id(), kind).prop_map(|(from, to, kind)| ClaimEdge { from, to, kind })
 }
 
-pub fn map() -> impl Strategy<Value = Map> {
+pub fn map() -> impl Strategy<Value = ClaimMap> {
     (
         prop::collection::vec(claim(), 0..14),
         prop::collection::vec(edge(), 0..30),
         prop::collection::vec("[a-z ]{1,9}", 0..3),
     )
-        .prop_map(|(claims, edges, gaps)| Map { claims, edges, gaps, narrative: String::new() })
+        .prop_map(|(claims, edges, gaps)| ClaimMap { claims, edges, gaps, narrative: String::new() })
 }
 
 /// The same map, written in another order.
-fn shuffled() -> impl Strategy<Value = (Map, Map)> {
+fn shuffled() -> impl Strategy<Value = (ClaimMap, ClaimMap)> {
     map().prop_flat_map(|map| {
         let claims = Just(map.claims.clone()).prop_shuffle();
         let edges = Just(map.edges.clone()).prop_shuffle();
         (Just(map), claims, edges).prop_map(|(map, claims, edges)| {
-            let other = Map { claims, edges, ..map.clone() };
+            let other = ClaimMap { claims, edges, ..map.clone() };
             (map, other)
         })
     })
 }
 
 /// Every number to its last bit: unlike numbers are written unlike.
-fn bits(analysis: &Analysis) -> String {
+fn bits(analysis: &MapAnalysis) -> String {
     serde_json::to_string(analysis).expect("an analysis can be written down")
 }
 
 /// How many claims can be reached from each over prerequisites, found the plain way.
-fn dependents(analysis: &Analysis, map: &Map) -> Vec<u32> {
+fn dependents(analysis: &MapAnalysis, map: &ClaimMap) -> Vec<u32> {
     let known: BTreeSet<&ClaimId> = analysis.claims.iter().map(|claim| &claim.id).collect();
     let reach = |start: &ClaimId| {
         let mut reached = BTreeSet::from([start.clone()]);
         loop {
             let before = reached.len();
-            for edge in map.edges.iter().filter(|edge| edge.kind == EdgeKind::Prerequisite) {
+            for edge in map.edges.iter().filter(|edge| edge.kind == ClaimEdgeKind::Prerequisite) {
                 if reached.contains(&edge.from) && known.contains(&edge.from) && known.contains(&edge.to) {
                     reached.insert(edge.to.clone());
                 }
@@ -86,7 +86,7 @@ fn dependents(analysis: &Analysis, map: &Map) -> Vec<u32> {
 }
 
 /// How many parts the claims but `without` fall into, found the plain way.
-fn parts(analysis: &Analysis, map: &Map, without: Option<&ClaimId>) -> usize {
+fn parts(analysis: &MapAnalysis, map: &ClaimMap, without: Option<&ClaimId>) -> usize {
     let ids = analysis.claims.iter().map(|claim| claim.id.clone());
     let mut parts: Vec<BTreeSet<ClaimId>> =
         ids.filter(|id| Some(id) != without).map(|id| BTreeSet::from([id])).collect();
@@ -118,12 +118,12 @@ proptest! {
 
     #[test]
     fn s28_the_order_of_a_map_does_not_matter((map, other) in shuffled(), answers in 0u32..8) {
-        prop_assert_eq!(bits(&analyse(&map, answers)), bits(&analyse(&other, answers)));
+        prop_assert_eq!(bits(&analyse_claim_map(&map, answers)), bits(&analyse_claim_map(&other, answers)));
     }
 
     #[test]
     fn every_map_has_an_analysis_with_proper_numbers(map in map(), answers in 0u32..8) {
-        let mut analysis = analyse(&map, answers);
+        let mut analysis = analyse_claim_map(&map, answers);
         let in_range = |value: f64| (0.0..=1.0).contains(&value);
         prop_assert!(analysis.scores.len() == 8 && analysis.scores.iter().all(|score| in_range(score.score)));
         prop_assert!((0.10..=1.0).contains(&analysis.confidence));
@@ -131,7 +131,7 @@ proptest! {
         for ratio in [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal] {
             prop_assert!(in_range(ratio), "{:?}", r);
         }
-        prop_assert!(analysis.components.iter().all(|part| in_range(part.density) && in_range(part.support)));
+        prop_assert!(analysis.components.iter().all(|part| in_range(part.density) && in_range(part.mean_support)));
         // The hub may well be absent.
         analysis.hub = None;
         let written = serde_json::to_value(&analysis).expect("an analysis can be written down");
@@ -141,30 +141,30 @@ proptest! {
 
     #[test]
     fn dependents_are_exact(map in map()) {
-        let analysis = analyse(&map, 6);
+        let analysis = analyse_claim_map(&map, 6);
         let found: Vec<u32> = analysis.claims.iter().map(|claim| claim.dependents).collect();
         prop_assert_eq!(found, dependents(&analysis, &map));
     }
 
     #[test]
     fn a_joint_is_what_parts_others_when_taken_away(map in map()) {
-        let analysis = analyse(&map, 6);
+        let analysis = analyse_claim_map(&map, 6);
         let whole = parts(&analysis, &map, None);
         prop_assert_eq!(analysis.components.len(), whole);
         for claim in &analysis.claims {
-            prop_assert_eq!(claim.is_joint, parts(&analysis, &map, Some(&claim.id)) > whole);
+            prop_assert_eq!(claim.is_articulation_point, parts(&analysis, &map, Some(&claim.id)) > whole);
         }
     }
 
     #[test]
     fn a_chain_leads_from_need_to_need(map in map()) {
-        let analysis = analyse(&map, 6);
-        for pair in analysis.chain.windows(2) {
-            let leads = |edge: &Edge| {
-                edge.kind == EdgeKind::Prerequisite && pair[0].contains(&edge.from) && pair[1].contains(&edge.to)
+        let analysis = analyse_claim_map(&map, 6);
+        for pair in analysis.longest_chain.windows(2) {
+            let leads = |edge: &ClaimEdge| {
+                edge.kind == ClaimEdgeKind::Prerequisite && pair[0].contains(&edge.from) && pair[1].contains(&edge.to)
             };
             prop_assert!(map.edges.iter().any(leads));
         }
-        prop_assert!(analysis.chain.len() != 1);
+        prop_assert!(analysis.longest_chain.len() != 1);
     }
 }

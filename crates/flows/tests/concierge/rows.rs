@@ -1,24 +1,24 @@
 //! The checklist, row by row.
 
-use segue_core::context::{Source, ThreadUse};
-use segue_core::decide::{Change, Command, Input, Refusal};
-use segue_core::event::{Event, Outcome};
-use segue_core::handover::Provenance;
+use segue_core::context::{FragmentSource, ThreadUse};
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOptions, SessionInput};
+use segue_core::event::{Event, TurnResult};
+use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
-use segue_core::prompt::{FailureKind, Reply};
-use segue_core::scope::Opening;
-use segue_flows::concierge::facts::{Fact, Known};
-use segue_flows::concierge::state::Memory;
-use segue_testkit::Stage;
+use segue_core::prompt::{FailureKind, ModelReply};
+use segue_core::scope::ThreadOpenReason;
+use segue_flows::concierge::facts::{BatchResult, Fact};
+use segue_flows::concierge::state::ConciergeState;
+use segue_testkit::SessionHarness;
 use serde_json::json;
 
 use super::play::*;
 
-fn thread(stage: &Stage, role: &str, nth: usize) -> ThreadId {
-    calls(stage, role)[nth].receipt.thread.thread()
+fn thread(stage: &SessionHarness, role: &str, nth: usize) -> ThreadId {
+    calls(stage, role)[nth].receipt.thread.thread_id()
 }
 
-fn is_opened(stage: &Stage, role: &str, nth: usize) -> bool {
+fn is_opened(stage: &SessionHarness, role: &str, nth: usize) -> bool {
     matches!(calls(stage, role)[nth].receipt.thread, ThreadUse::Opened { .. })
 }
 
@@ -26,9 +26,9 @@ fn is_opened(stage: &Stage, role: &str, nth: usize) -> bool {
 fn s01_a_new_session_stands_in_starter_at_turn_zero_with_nothing_else() {
     let stage = open();
     let phase = phase(&stage);
-    assert_eq!((phase.current.as_str(), phase.turns, phase.visit), ("starter", 0, 1));
+    assert_eq!((phase.current.as_str(), phase.turns_started, phase.visit), ("starter", 0, 1));
     let session = stage.session();
-    assert!(session.handovers.is_empty() && session.threads.is_empty() && session.slots.is_empty());
+    assert!(session.handovers.is_empty() && session.threads.is_empty() && session.thread_by_slot.is_empty());
     assert_eq!(stage.journal().len(), 1, "nothing is noted where nothing was set");
 }
 
@@ -38,10 +38,10 @@ fn s02_where_the_concierge_stands_is_kept_apart_from_what_models_remember() {
     started(&mut stage);
     let before = phase(&stage);
     for role in ["expert", "concierge"] {
-        stage.command(Command::Forget { role: role.into(), agent: None, peer: None });
+        stage.run_command(OperatorCommand::Forget { role: role.into(), agent: None, peer: None });
     }
     assert_eq!(phase(&stage), before, "forgetting every thread moves no phase");
-    assert_eq!(stage.session().slots.keys().filter(|slot| slot.role == *"expert").count(), 3);
+    assert_eq!(stage.session().thread_by_slot.keys().filter(|slot| slot.role == *"expert").count(), 3);
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn s03_state_is_what_the_journal_says_at_every_point() {
     let mut stage = open();
     planned(&mut stage);
     // The stage folds the journal anew after every input; here a process goes on from nothing but the journal.
-    let (before, said) = (phase(&stage), stage.said());
-    stage.crash();
-    assert_eq!((phase(&stage), stage.said()), (before, said));
-    stage.say("the letter is here");
+    let (before, said) = (phase(&stage), stage.last_reply());
+    stage.crash_and_recover();
+    assert_eq!((phase(&stage), stage.last_reply()), (before, said));
+    stage.send_message("the letter is here");
     assert_eq!(calls(&stage, "concierge").last().map(layout).as_deref(), Some("| message"));
 }
 
@@ -63,7 +63,7 @@ fn s04_every_mapper_call_begins_anew_with_nothing_from_before() {
     let mappers = calls(&stage, "mapper");
     assert_eq!(mappers.len(), 2);
     for mapper in &mappers {
-        assert!(matches!(mapper.receipt.thread, ThreadUse::Opened { why: Opening::Fresh, .. }));
+        assert!(matches!(mapper.receipt.thread, ThreadUse::Opened { why: ThreadOpenReason::Fresh, .. }));
         assert_eq!(mapper.receipt.carried.entries, 0);
     }
 }
@@ -74,15 +74,15 @@ fn s05_what_a_mapper_call_opened_is_kept_nowhere() {
     planned(&mut stage);
     let [first, second] = [0, 1].map(|nth| thread(&stage, "mapper", nth));
     assert_ne!(first, second);
-    assert!(stage.session().slots.keys().all(|slot| slot.role != *"mapper"));
+    assert!(stage.session().thread_by_slot.keys().all(|slot| slot.role != *"mapper"));
     assert!(stage.session().threads.values().all(|thread| thread.slot.role != *"mapper"));
 }
 
 #[test]
 fn s06_a_mapper_on_the_model_of_an_expert_inherits_nothing() {
     let mut stage = open();
-    stage.cast("expert", "ant");
-    stage.cast("mapper", "ant");
+    stage.assign_model("expert", "ant");
+    stage.assign_model("mapper", "ant");
     planned(&mut stage);
     let second = &calls(&stage, "mapper")[1];
     assert_eq!(second.model, *"ant");
@@ -123,7 +123,7 @@ fn s08_without_a_thread_the_whole_prompt_of_the_phase_opens_one() {
 fn s09_with_a_thread_the_message_alone_goes_into_it() {
     let mut stage = open();
     started(&mut stage);
-    stage.say("five years");
+    stage.send_message("five years");
     let second = &calls(&stage, "concierge")[1];
     assert_eq!(second.receipt.thread, ThreadUse::Continued(thread(&stage, "concierge", 0)));
     assert_eq!(layout(second), "| message");
@@ -134,12 +134,14 @@ fn s09_with_a_thread_the_message_alone_goes_into_it() {
 fn s10_the_thread_a_phase_opened_stays_its_thread() {
     let mut stage = open();
     explored(&mut stage);
-    let slot = |stage: &Stage| stage.session().slots.iter().find(|(slot, _)| slot.role == *"concierge").map(|it| *it.1);
-    stage.say("where?").answer("concierge", "In town.");
+    let slot = |stage: &SessionHarness| {
+        stage.session().thread_by_slot.iter().find(|(slot, _)| slot.role == *"concierge").map(|it| *it.1)
+    };
+    stage.send_message("where?").answer_call("concierge", "In town.");
     let opened = thread(&stage, "concierge", 2);
     assert_eq!(slot(&stage), Some(opened));
     for message in ["why?", "how?"] {
-        stage.say(message).answer("concierge", "So.");
+        stage.send_message(message).answer_call("concierge", "So.");
         assert_eq!(slot(&stage), Some(opened), "going on does not change it");
     }
 }
@@ -147,27 +149,27 @@ fn s10_the_thread_a_phase_opened_stays_its_thread() {
 #[test]
 fn s11_turns_are_counted_within_a_phase_and_begin_again_with_the_next() {
     let mut stage = open();
-    stage.say("rent or buy?");
+    stage.send_message("rent or buy?");
     experts(&mut stage, MAP);
-    assert_eq!(phase(&stage).turns, 1, "1 during the first turn");
-    stage.answer("concierge", "Rent.").say("why?");
-    assert_eq!(phase(&stage).turns, 2);
-    stage.answer("concierge", &said(HANDOVER));
-    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("explorer", 0));
-    stage.say("and now?");
-    assert_eq!(phase(&stage).turns, 1);
+    assert_eq!(phase(&stage).turns_started, 1, "1 during the first turn");
+    stage.answer_call("concierge", "Rent.").send_message("why?");
+    assert_eq!(phase(&stage).turns_started, 2);
+    stage.answer_call("concierge", &said(HANDOVER));
+    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns_started), ("explorer", 0));
+    stage.send_message("and now?");
+    assert_eq!(phase(&stage).turns_started, 1);
 }
 
 #[test]
 fn s12_a_handover_block_in_starter_is_kept_and_moves_on_to_an_explorer_without_memory() {
     let mut stage = open();
     explored(&mut stage);
-    let handover = stage.session().handover("intent").expect("it was made").clone();
-    assert_eq!(handover.how, Provenance::Emitted);
-    assert_eq!(handover.calls, [calls(&stage, "concierge")[1].call]);
-    assert_eq!(handover.list("key_findings"), ["renting keeps doors open", "buying, once, is cheap"]);
-    assert_eq!(handover.text("goal"), Some("a home that lasts"));
-    stage.say("where?");
+    let handover = stage.session().latest_handover("intent").expect("it was made").clone();
+    assert_eq!(handover.provenance, HandoverProvenance::Emitted);
+    assert_eq!(handover.source_calls, [calls(&stage, "concierge")[1].call]);
+    assert_eq!(handover.list_field("key_findings"), ["renting keeps doors open", "buying, once, is cheap"]);
+    assert_eq!(handover.text_field("goal"), Some("a home that lasts"));
+    stage.send_message("where?");
     assert!(is_opened(&stage, "concierge", 2));
 }
 
@@ -175,7 +177,7 @@ fn s12_a_handover_block_in_starter_is_kept_and_moves_on_to_an_explorer_without_m
 fn s13_the_user_hears_what_stands_outside_the_block() {
     let mut stage = open();
     explored(&mut stage);
-    assert_eq!(stage.said(), "Then buy.");
+    assert_eq!(stage.last_reply(), "Then buy.");
     assert!(heard(&stage).iter().all(|said| !said.contains("<<<")));
 }
 
@@ -183,8 +185,8 @@ fn s13_the_user_hears_what_stands_outside_the_block() {
 fn s14_a_block_that_is_cut_off_is_hidden_and_makes_no_handover() {
     let mut stage = open();
     started(&mut stage);
-    stage.say("I stay").answer("concierge", "Then buy.\n\n<<<HANDOVER>>>\ngoal: a home");
-    assert_eq!(stage.said(), "Then buy.");
+    stage.send_message("I stay").answer_call("concierge", "Then buy.\n\n<<<HANDOVER>>>\ngoal: a home");
+    assert_eq!(stage.last_reply(), "Then buy.");
     assert!(stage.session().handovers.is_empty());
     assert_eq!(phase(&stage).current, *"starter");
     assert_eq!(facts(&stage, "complaints").len(), 1);
@@ -194,12 +196,15 @@ fn s14_a_block_that_is_cut_off_is_hidden_and_makes_no_handover() {
 fn s15_missing_and_malformed_fields_are_absent() {
     let mut stage = open();
     started(&mut stage);
-    stage.say("I stay");
-    stage.answer("concierge", "<<<HANDOVER>>>\ngoal: a home\ntensions: none\nconstraints: [time\nmood: bad\n<<<END>>>");
-    let handover = stage.session().handover("intent").expect("it was made").clone();
-    assert_eq!(handover.text("goal"), Some("a home"));
-    assert_eq!((handover.text("shape"), handover.text("resisted_framing")), (None, None));
-    assert!(handover.list("tensions").is_empty() && handover.list("gaps").is_empty());
+    stage.send_message("I stay");
+    stage.answer_call(
+        "concierge",
+        "<<<HANDOVER>>>\ngoal: a home\ntensions: none\nconstraints: [time\nmood: bad\n<<<END>>>",
+    );
+    let handover = stage.session().latest_handover("intent").expect("it was made").clone();
+    assert_eq!(handover.text_field("goal"), Some("a home"));
+    assert_eq!((handover.text_field("shape"), handover.text_field("resisted_framing")), (None, None));
+    assert!(handover.list_field("tensions").is_empty() && handover.list_field("gaps").is_empty());
     assert!(!facts(&stage, "complaints").is_empty());
 }
 
@@ -207,13 +212,13 @@ fn s15_missing_and_malformed_fields_are_absent() {
 fn s16_a_handover_outside_starter_is_refused_told_and_hidden() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("hm").answer("concierge", &format!("Hm.\n{HANDOVER}"));
-    assert_eq!((stage.said().as_str(), phase(&stage).current.as_str()), ("Hm.", "explorer"));
+    stage.send_message("hm").answer_call("concierge", &format!("Hm.\n{HANDOVER}"));
+    assert_eq!((stage.last_reply().as_str(), phase(&stage).current.as_str()), ("Hm.", "explorer"));
     assert_eq!(stage.session().handovers.len(), 1);
     assert_eq!(facts(&stage, "refused").len(), 1);
-    stage.say("and?");
+    stage.send_message("and?");
     assert!(concierge_prompt(&stage).1.contains("HANDOVER block was not acted on"));
-    stage.answer("concierge", "Well.").say("so?");
+    stage.answer_call("concierge", "Well.").send_message("so?");
     assert_eq!(concierge_prompt(&stage).1, "so?", "it is told once");
 }
 
@@ -221,10 +226,10 @@ fn s16_a_handover_outside_starter_is_refused_told_and_hidden() {
 fn s17_a_batch_block_gives_its_type_its_handover_and_its_prompt_as_it_stands() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", WORKFLOW);
-    let handover = stage.session().handover("execution").expect("it was made").clone();
-    assert_eq!(handover.text("goal"), Some("buy a flat by May"));
-    assert_eq!(handover.list("decisions_made"), ["to buy"]);
+    stage.send_message("give me a plan").answer_call("concierge", WORKFLOW);
+    let handover = stage.session().latest_handover("execution").expect("it was made").clone();
+    assert_eq!(handover.text_field("goal"), Some("buy a flat by May"));
+    assert_eq!(handover.list_field("decisions_made"), ["to buy"]);
     let batch = &facts(&stage, "batch")[1];
     assert_eq!(batch["purpose"], "workflow");
     assert_eq!(batch["task"]["prompt"], "You have bought forty flats for families.\nWrite the plan: step by step.");
@@ -234,30 +239,30 @@ fn s17_a_batch_block_gives_its_type_its_handover_and_its_prompt_as_it_stands() {
 fn s18_a_workflow_asks_everyone_maps_anew_analyses_and_enters_the_executor() {
     let mut stage = open();
     explored(&mut stage);
-    stage.log();
-    stage.say("give me a plan").answer("concierge", &format!("Good.\n{WORKFLOW}"));
-    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    stage.take_log();
+    stage.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
+    assert_eq!(stage.open_call_roles(), ["expert", "expert", "expert"]);
     assert_eq!(phase(&stage).current, *"explorer", "until there is something to present");
     experts(&mut stage, PLAN_MAP);
-    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("executor", 1));
+    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns_started), ("executor", 1));
     assert!(is_opened(&stage, "concierge", 3));
     assert_eq!(facts(&stage, "analysis").len(), 2);
-    assert_eq!(stage.open_roles(), ["concierge"], "the plan is presented in the same turn");
+    assert_eq!(stage.open_call_roles(), ["concierge"], "the plan is presented in the same turn");
 }
 
 #[test]
 fn s18_with_synthesis_next_turn_the_plan_waits_for_the_next_message() {
     let mut stage = open_set(json!({"synthesis": "next_turn"}));
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", &said(WORKFLOW));
+    stage.send_message("give me a plan").answer_call("concierge", &said(WORKFLOW));
     experts(&mut stage, PLAN_MAP);
     assert!(stage.session().is_idle());
-    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns), ("executor", 0));
-    stage.say("well?");
+    assert_eq!((phase(&stage).current.as_str(), phase(&stage).turns_started), ("executor", 0));
+    stage.send_message("well?");
     let (system, last) = concierge_prompt(&stage);
     assert!(system.contains("buy a flat by May") && system.contains("measure twice"));
     assert_eq!(last, "give me a plan\n\nwell?");
-    stage.answer("concierge", PLAN);
+    stage.answer_call("concierge", PLAN);
     assert_eq!(facts(&stage, "workflow").len(), 1);
 }
 
@@ -265,7 +270,7 @@ fn s18_with_synthesis_next_turn_the_plan_waits_for_the_next_message() {
 fn s19_the_first_executor_turn_gets_the_handover_the_brief_and_the_message() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", WORKFLOW);
+    stage.send_message("give me a plan").answer_call("concierge", WORKFLOW);
     experts(&mut stage, PLAN_MAP);
     let call = calls(&stage, "concierge")[3].clone();
     assert_eq!(layout(&call), "identity never part capabilities handover brief | message");
@@ -281,9 +286,9 @@ fn s20_step_help_runs_the_round_and_leaves_phase_and_thread_alone() {
     let mut stage = open();
     planned(&mut stage);
     let before = phase(&stage).visit;
-    stage.say("the bank says no").answer("concierge", &format!("Let me think.\n{STEP_HELP}"));
-    assert_eq!(stage.said(), "Let me think.");
-    let task = sent(&stage, stage.open_call("expert").0);
+    stage.send_message("the bank says no").answer_call("concierge", &format!("Let me think.\n{STEP_HELP}"));
+    assert_eq!(stage.last_reply(), "Let me think.");
+    let task = sent(&stage, stage.oldest_open_call("expert").0);
     for wanted in ["See the bank", "the bank says no", "little cash", "You were a loan officer. What now?"] {
         assert!(task.contains(wanted), "{wanted}\n{task}");
     }
@@ -295,7 +300,7 @@ fn s20_step_help_runs_the_round_and_leaves_phase_and_thread_alone() {
         (&batch["task"]["step"], &batch["task"]["blocker"]),
         (&json!("See the bank"), &json!("the bank says no"))
     );
-    stage.say("so?");
+    stage.send_message("so?");
     assert_eq!(thread(&stage, "concierge", 3), thread(&stage, "concierge", 5));
 }
 
@@ -303,31 +308,35 @@ fn s20_step_help_runs_the_round_and_leaves_phase_and_thread_alone() {
 fn s21_step_help_reaches_the_next_message_once() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("stuck").answer("concierge", &said(STEP_HELP));
+    stage.send_message("stuck").answer_call("concierge", &said(STEP_HELP));
     experts(&mut stage, PLAN_MAP);
-    stage.say("so?");
+    stage.send_message("so?");
     let (_, last) = concierge_prompt(&stage);
     assert!(last.contains("Help has come in") && last.contains("measure twice") && last.ends_with("so?"), "{last}");
     // A call that brings no answer has told nothing.
-    stage.fail("concierge", FailureKind::BadKey).say("so?");
+    stage.fail_call("concierge", FailureKind::InvalidApiKey).send_message("so?");
     assert!(concierge_prompt(&stage).1.contains("measure twice"));
-    stage.answer("concierge", "Try the other bank.").say("thanks");
+    stage.answer_call("concierge", "Try the other bank.").send_message("thanks");
     assert_eq!(concierge_prompt(&stage).1, "thanks");
 }
 
 #[test]
 fn s22_each_phase_is_taught_what_it_can_ask_for_and_no_more() {
     let mut stage = open();
-    stage.say("rent or buy?");
+    stage.send_message("rent or buy?");
     experts(&mut stage, MAP);
     let (starter, _) = concierge_prompt(&stage);
     assert!(!starter.contains("<<<BATCH>>>") && starter.contains("<<<HANDOVER>>>"));
-    stage.answer("concierge", "Rent.").say("no").answer("concierge", HANDOVER).say("plan it");
+    stage
+        .answer_call("concierge", "Rent.")
+        .send_message("no")
+        .answer_call("concierge", HANDOVER)
+        .send_message("plan it");
     let (explorer, _) = concierge_prompt(&stage);
     assert!(
         explorer.contains("TYPE: WORKFLOW") && !explorer.contains("STEP_HELP") && !explorer.contains("<<<HANDOVER>>>")
     );
-    stage.answer("concierge", WORKFLOW);
+    stage.answer_call("concierge", WORKFLOW);
     experts(&mut stage, PLAN_MAP);
     let (executor, _) = concierge_prompt(&stage);
     assert!(executor.contains("TYPE: STEP_HELP") && executor.contains("<<<STEP_DONE>>>"));
@@ -347,7 +356,7 @@ fn s23_no_transcript_enters_a_prompt() {
 #[test]
 fn s24_the_starter_is_shown_the_query_the_brief_and_how_to_answer() {
     let mut stage = open();
-    stage.say("rent or buy? decide for me");
+    stage.send_message("rent or buy? decide for me");
     experts(&mut stage, MAP);
     let (system, last) = concierge_prompt(&stage);
     assert_eq!(last, "rent or buy? decide for me");
@@ -361,7 +370,7 @@ fn s24_the_starter_is_shown_the_query_the_brief_and_how_to_answer() {
 #[test]
 fn s24_a_stance_that_is_set_goes_first() {
     let mut stage = open_set(json!({"stance": "challenge"}));
-    stage.say("decide for me");
+    stage.send_message("decide for me");
     experts(&mut stage, MAP);
     assert_eq!(facts(&stage, "stance")[0], json!({"stance": "challenge", "because": "it is set"}));
 }
@@ -370,7 +379,7 @@ fn s24_a_stance_that_is_set_goes_first() {
 fn s25_the_explorer_is_shown_every_field_and_what_is_missing_as_missing() {
     let mut stage = open();
     explored(&mut stage);
-    stage.say("where?");
+    stage.send_message("where?");
     let (system, _) = concierge_prompt(&stage);
     for wanted in [
         "Shape: contested",
@@ -396,13 +405,15 @@ fn s25_the_explorer_is_shown_every_field_and_what_is_missing_as_missing() {
 fn s26_the_plan_is_shown_when_it_changed_with_only_the_current_step_in_full() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("I have the letter");
+    stage.send_message("I have the letter");
     assert_eq!(concierge_prompt(&stage).1, "I have the letter", "the plan is as the concierge wrote it");
-    stage.answer("concierge", "Well done.\n<<<STEP_DONE>>>\nstep: See the bank\n<<<END>>>").say("what next?");
+    stage
+        .answer_call("concierge", "Well done.\n<<<STEP_DONE>>>\nstep: See the bank\n<<<END>>>")
+        .send_message("what next?");
     let (_, last) = concierge_prompt(&stage);
     assert!(last.contains("Progress: 1 of 2") && last.contains("[x] 1. See the bank"), "{last}");
     assert!(last.contains("five of them") && !last.contains("ask for a letter"), "{last}");
-    stage.answer("concierge", "View flats.").say("ok");
+    stage.answer_call("concierge", "View flats.").send_message("ok");
     assert_eq!(concierge_prompt(&stage).1, "ok");
 }
 
@@ -410,11 +421,15 @@ fn s26_the_plan_is_shown_when_it_changed_with_only_the_current_step_in_full() {
 fn s28_the_same_map_gives_the_same_shape_scores_and_confidence() {
     let analysis = |crash: bool| {
         let mut stage = open();
-        stage.say("rent or buy?").answer("expert", "a").answer("expert", "b").answer("expert", "c");
+        stage
+            .send_message("rent or buy?")
+            .answer_call("expert", "a")
+            .answer_call("expert", "b")
+            .answer_call("expert", "c");
         if crash {
-            stage.crash();
+            stage.crash_and_recover();
         }
-        stage.answer("mapper", MAP);
+        stage.answer_call("mapper", MAP);
         facts(&stage, "analysis")[0].to_string()
     };
     assert_eq!(analysis(false), analysis(true));
@@ -424,18 +439,26 @@ fn s28_the_same_map_gives_the_same_shape_scores_and_confidence() {
 #[test]
 fn s29_one_failure_is_tolerated_and_one_answer_is_no_map() {
     let mut stage = open();
-    stage.say("rent or buy?").fail("expert", FailureKind::BadKey).answer("expert", "Rent.").answer("expert", "Buy.");
-    let mapper = sent(&stage, stage.open_call("mapper").0);
+    stage
+        .send_message("rent or buy?")
+        .fail_call("expert", FailureKind::InvalidApiKey)
+        .answer_call("expert", "Rent.")
+        .answer_call("expert", "Buy.");
+    let mapper = sent(&stage, stage.oldest_open_call("mapper").0);
     assert!(mapper.contains("## Source 2") && !mapper.contains("## Source 3"), "{mapper}");
 
     let mut stage = open();
-    stage.say("rent or buy?").fail("expert", FailureKind::BadKey).fail("expert", FailureKind::BadKey);
-    stage.answer("expert", "Rent.");
-    assert_eq!(stage.open_roles(), ["concierge"]);
+    stage
+        .send_message("rent or buy?")
+        .fail_call("expert", FailureKind::InvalidApiKey)
+        .fail_call("expert", FailureKind::InvalidApiKey);
+    stage.answer_call("expert", "Rent.");
+    assert_eq!(stage.open_call_roles(), ["concierge"]);
     assert!(facts(&stage, "no_map")[0]["why"].to_string().contains("at least 2 answers"));
     assert!(concierge_prompt(&stage).0.contains("Rent."));
-    let alone =
-        all_facts(&stage).into_iter().any(|fact| matches!(fact, Fact::Learnt { known: Known::Alone { .. }, .. }));
+    let alone = all_facts(&stage)
+        .into_iter()
+        .any(|fact| matches!(fact, Fact::BatchCompleted { result: BatchResult::Single { .. }, .. }));
     assert!(alone);
 }
 
@@ -443,9 +466,9 @@ fn s29_one_failure_is_tolerated_and_one_answer_is_no_map() {
 fn s30_another_model_opens_a_new_thread_and_the_handovers_stay() {
     let mut stage = open();
     planned(&mut stage);
-    stage.say("I have the letter").answer("concierge", &said("<<<STEP_DONE>>>\nstep: 1\n<<<END>>>"));
-    stage.cast("concierge", "dog");
-    stage.say("go on");
+    stage.send_message("I have the letter").answer_call("concierge", &said("<<<STEP_DONE>>>\nstep: 1\n<<<END>>>"));
+    stage.assign_model("concierge", "dog");
+    stage.send_message("go on");
     let call = calls(&stage, "concierge").last().expect("it was called").clone();
     assert_eq!(call.model, *"dog");
     assert_eq!(layout(&call), "identity never part capabilities handover plan | message");
@@ -460,21 +483,21 @@ fn s30_another_model_opens_a_new_thread_and_the_handovers_stay() {
 fn s31_a_batch_wished_by_a_model_waits_for_the_users_yes() {
     let mut stage = open_set(json!({"confirm_batches": true}));
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", &format!("Good.\n{WORKFLOW}"));
+    stage.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
     assert!(stage.session().is_idle());
     assert_eq!(heard(&stage)[2], "Good.");
     assert!(heard(&stage)[3].contains("buy a flat by May"));
-    stage.say("Yes, please");
-    assert_eq!(stage.open_roles(), ["expert", "expert", "expert"]);
+    stage.send_message("Yes, please");
+    assert_eq!(stage.open_call_roles(), ["expert", "expert", "expert"]);
     experts(&mut stage, PLAN_MAP);
     assert_eq!(concierge_prompt(&stage).1, "give me a plan");
-    stage.answer("concierge", PLAN);
+    stage.answer_call("concierge", PLAN);
     assert_eq!(phase(&stage).current, *"executor");
 
     let mut stage = open_set(json!({"confirm_batches": true}));
     explored(&mut stage);
-    stage.say("give me a plan").answer("concierge", WORKFLOW).say("wait, first tell me why");
-    assert_eq!(stage.open_roles(), ["concierge"], "anything else is simply what the user says");
+    stage.send_message("give me a plan").answer_call("concierge", WORKFLOW).send_message("wait, first tell me why");
+    assert_eq!(stage.open_call_roles(), ["concierge"], "anything else is simply what the user says");
     let (_, last) = concierge_prompt(&stage);
     assert!(last.contains("neither yes nor no") && last.ends_with("wait, first tell me why"), "{last}");
 }
@@ -482,10 +505,10 @@ fn s31_a_batch_wished_by_a_model_waits_for_the_users_yes() {
 #[test]
 fn s33_machinery_in_a_reply_is_flagged_on_the_call_and_not_blocked() {
     let mut stage = open();
-    stage.say("rent or buy?");
+    stage.send_message("rent or buy?");
     experts(&mut stage, MAP);
-    stage.answer("concierge", "My analysis of the claims says rent.");
-    assert_eq!(stage.said(), "My analysis of the claims says rent.");
+    stage.answer_call("concierge", "My analysis of the claims says rent.");
+    assert_eq!(stage.last_reply(), "My analysis of the claims says rent.");
     let leak = &facts(&stage, "leak")[0];
     assert_eq!(leak["terms"], json!(["analysis", "claim"]));
     assert_eq!(leak["call"], json!(calls(&stage, "concierge")[0].call));
@@ -494,16 +517,21 @@ fn s33_machinery_in_a_reply_is_flagged_on_the_call_and_not_blocked() {
 #[test]
 fn s34_what_was_processed_is_not_processed_again() {
     let mut stage = open();
-    let message =
-        || Input::Message { text: "rent or buy?".into(), key: Some("k1".into()), busy: None, images: Vec::new() };
-    stage.give(message());
+    let message = || SessionInput::Message {
+        text: "rent or buy?".into(),
+        idempotency_key: Some("k1".into()),
+        mid_turn_policy: None,
+        images: Vec::new(),
+    };
+    stage.apply_input(message());
     let before = stage.journal().len();
-    stage.give(message());
+    stage.apply_input(message());
     assert_eq!(stage.journal().len(), before);
-    let (call, attempt) = stage.open_call("expert");
-    stage.answer("expert", "Rent.");
-    let again = Input::Answer { call, attempt, reply: Reply::default(), cost_microusd: None, ms: 1 };
-    assert!(matches!(stage.try_give(again), Err(Refusal::NotOwed { .. })));
+    let (call, attempt) = stage.oldest_open_call("expert");
+    stage.answer_call("expert", "Rent.");
+    let again =
+        SessionInput::Answer { call, attempt, reply: ModelReply::default(), cost_microusd: None, duration_ms: 1 };
+    assert!(matches!(stage.try_input(again), Err(InputRefusal::CallNotPending { .. })));
 }
 
 #[test]
@@ -515,9 +543,9 @@ fn receipts_say_where_everything_came_from() {
         call.receipt.opening.iter().find(|piece| piece.name == *name).cloned().expect("it is in the recipe")
     };
     let mapper = calls(&stage, "mapper");
-    assert_eq!(piece(0, "brief").source, Some(Source::Call(mapper[0].call)));
-    assert_eq!(piece(3, "brief").source, Some(Source::Call(mapper[1].call)));
-    assert!(matches!(piece(2, "handover").source, Some(Source::Handover(_))));
+    assert_eq!(piece(0, "brief").source, Some(FragmentSource::Call(mapper[0].call)));
+    assert_eq!(piece(3, "brief").source, Some(FragmentSource::Call(mapper[1].call)));
+    assert!(matches!(piece(2, "handover").source, Some(FragmentSource::Handover(_))));
     assert_eq!(piece(2, "brief").text, None);
     assert_eq!(piece(0, "capabilities").why, "the starter can ask for nothing");
 }
@@ -532,50 +560,56 @@ fn settings_that_are_not_understood_are_told() {
 
 #[test]
 fn a_state_written_before_a_field_existed_still_loads() {
-    let memory: Memory = serde_json::from_value(json!({})).expect("every field has a default");
-    assert_eq!(memory, Memory::default());
+    let memory: ConciergeState = serde_json::from_value(json!({})).expect("every field has a default");
+    assert_eq!(memory, ConciergeState::default());
 }
 
 #[test]
 fn a_failed_turn_says_so() {
     let mut stage = open();
-    stage.say("rent or buy?");
+    stage.send_message("rent or buy?");
     experts(&mut stage, MAP);
-    stage.fail("concierge", FailureKind::BadKey);
+    stage.fail_call("concierge", FailureKind::InvalidApiKey);
     let last = &stage.journal().last().expect("there are events").event;
-    assert!(matches!(last, Event::TurnEnded { outcome: Outcome::Failed { reason }, .. } if reason.contains("retry")));
+    assert!(
+        matches!(last, Event::TurnEnded { outcome: TurnResult::Failed { reason }, .. } if reason.contains("retry"))
+    );
 }
 
 #[test]
 fn s32_a_past_step_is_made_once_more_from_frozen_inputs_and_the_timeline_stays() {
     let mut stage = open();
     planned(&mut stage);
-    let (before, threads, state) = (phase(&stage), stage.session().threads.clone(), stage.said());
+    let (before, threads, state) = (phase(&stage), stage.session().threads.clone(), stage.last_reply());
     let (mapper, starter) = (calls(&stage, "mapper")[0].call, calls(&stage, "concierge")[0].call);
 
     // Another mapper.
-    let again = stage.once_more(mapper, &Change { model: Some("owl".into()), ..Change::default() });
-    let (new, old) = (stage.prompt_of(again), stage.rebuilt(mapper));
+    let again =
+        stage.recompute_call(mapper, &RecomputeOptions { model: Some("owl".into()), ..RecomputeOptions::default() });
+    let (new, old) = (stage.prompt_for_call(again), stage.rebuild_prompt(mapper));
     assert_eq!((new.model.as_str(), &new.messages), ("owl", &old.messages), "the same prompt, another model");
-    stage.answer("mapper", "<map>{\"claims\": []}</map>");
+    stage.answer_call("mapper", "<map>{\"claims\": []}</map>");
 
     // Another stance.
-    let again = stage.once_more(starter, &Change { settings: json!({"stance": "challenge"}), ..Change::default() });
+    let again = stage.recompute_call(
+        starter,
+        &RecomputeOptions { settings: json!({"stance": "challenge"}), ..RecomputeOptions::default() },
+    );
     let opened = calls(&stage, "concierge").last().expect("it is open").clone();
-    let recomputes = opened.recomputes.expect("it says what it is");
-    assert_eq!((recomputes.call, recomputes.changed.as_slice()), (starter, &["guidance".into()][..]));
-    assert!(stage.prompt_of(again).messages[0].text().contains("They want to be tested"));
-    stage.answer("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
+    let recomputes = opened.recomputation.expect("it says what it is");
+    assert_eq!((recomputes.call, recomputes.changed_fragments.as_slice()), (starter, &["guidance".into()][..]));
+    assert!(stage.prompt_for_call(again).messages[0].text().contains("They want to be tested"));
+    stage.answer_call("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
 
     // Another concierge; it fails, the process dies, and nothing of it matters.
-    stage.once_more(starter, &Change { model: Some("dog".into()), ..Change::default() });
-    stage.crash().fail("concierge", FailureKind::BadKey);
+    stage.recompute_call(starter, &RecomputeOptions { model: Some("dog".into()), ..RecomputeOptions::default() });
+    stage.crash_and_recover().fail_call("concierge", FailureKind::InvalidApiKey);
 
-    assert_eq!((phase(&stage), &stage.session().threads, stage.said()), (before, &threads, state));
+    assert_eq!((phase(&stage), &stage.session().threads, stage.last_reply()), (before, &threads, state));
     assert_eq!(stage.session().handovers.len(), 2);
     assert_eq!(facts(&stage, "map").len(), 2, "no flow hears of it");
     assert!(stage.session().is_idle());
-    stage.say("go on");
+    stage.send_message("go on");
     assert_eq!(calls(&stage, "concierge").last().map(layout).as_deref(), Some("| message"));
 }
 
@@ -584,11 +618,11 @@ fn s32_a_step_made_once_more_in_the_middle_of_a_turn_is_in_nobodys_way() {
     let mut stage = open();
     started(&mut stage);
     let first = calls(&stage, "expert")[0].call;
-    stage.say("I stay").once_more(first, &Change::default());
-    assert_eq!(stage.open_roles(), ["concierge", "expert"]);
-    stage.answer("concierge", "Buy.");
-    assert_eq!(stage.said(), "Buy.");
-    assert!(stage.session().turn.is_none());
-    stage.answer("expert", "Rent still.");
-    assert_eq!(stage.session().ledger.roles["expert"].answered, 4, "it is paid for");
+    stage.send_message("I stay").recompute_call(first, &RecomputeOptions::default());
+    assert_eq!(stage.open_call_roles(), ["concierge", "expert"]);
+    stage.answer_call("concierge", "Buy.");
+    assert_eq!(stage.last_reply(), "Buy.");
+    assert!(stage.session().current_turn.is_none());
+    stage.answer_call("expert", "Rent still.");
+    assert_eq!(stage.session().ledger.by_role["expert"].answered_calls, 4, "it is paid for");
 }

@@ -1,9 +1,11 @@
 //! Every sample in a prompt is read by the parser it is meant for, so that prompt and parser cannot part ways.
 
-use segue_core::handover::{Form, check};
-use segue_core::signal::read;
-use segue_flows::concierge::spec::{EXECUTION, EXECUTION_FIELDS, INTENT, INTENT_FIELDS, blocks, spec};
-use segue_flows::concierge::workflow::from_block;
+use segue_core::handover::{HandoverFieldType, check_handover};
+use segue_core::signal::parse_reply;
+use segue_flows::concierge::plan::parse_steps_block;
+use segue_flows::concierge::spec::{
+    EXECUTION_FIELDS, EXECUTION_HANDOVER, INTENT_FIELDS, INTENT_HANDOVER, concierge_flow_spec, signal_block_names,
+};
 
 const STARTER: &str = include_str!("../../prompts/concierge/starter.md");
 const EXPLORER: &str = include_str!("../../prompts/concierge/explorer.md");
@@ -12,26 +14,32 @@ const CARRYING_OUT: &str = include_str!("../../prompts/concierge/carrying_out.md
 
 #[test]
 fn the_handover_in_the_starters_prompt_is_read_whole() {
-    let reading = read(STARTER, &blocks());
+    let reading = parse_reply(STARTER, &signal_block_names());
     assert_eq!(reading.complaints, []);
     let [block] = reading.blocks.as_slice() else { panic!("one sample") };
     for (name, form) in INTENT_FIELDS {
         let is_given = match form {
-            Form::Text => block.fields.text(name).is_some(),
-            Form::List => !block.fields.list(name).is_empty(),
+            HandoverFieldType::Text => block.fields.text(name).is_some(),
+            HandoverFieldType::List => !block.fields.list(name).is_empty(),
         };
         assert!(is_given, "{name}");
     }
     let document = INTENT_FIELDS.iter().filter_map(|(name, _)| {
-        block.fields.text(name).map(|text| ((*name).to_owned(), segue_core::handover::Field::Text(text.to_owned())))
+        block
+            .fields
+            .text(name)
+            .map(|text| ((*name).to_owned(), segue_core::handover::HandoverFieldValue::Text(text.to_owned())))
     });
-    assert_eq!(check(&spec().handovers[INTENT], document.collect()).missing, [""; 0]);
+    assert_eq!(
+        check_handover(&concierge_flow_spec().handovers[INTENT_HANDOVER], document.collect()).missing_fields,
+        [""; 0]
+    );
 }
 
 #[test]
 fn the_requests_in_the_prompts_are_read_whole() {
     for (prompt, kinds) in [(EXPLORER, vec!["WORKFLOW"]), (CARRYING_OUT, vec!["STEP_HELP", "WORKFLOW"])] {
-        let reading = read(prompt, &blocks());
+        let reading = parse_reply(prompt, &signal_block_names());
         assert_eq!(reading.complaints, []);
         let batches: Vec<_> = reading.blocks.iter().filter(|block| block.name == "BATCH").collect();
         let read: Vec<_> = batches.iter().filter_map(|block| block.fields.text("type")).collect();
@@ -44,16 +52,17 @@ fn the_requests_in_the_prompts_are_read_whole() {
             }
         }
     }
-    assert_eq!(spec().handovers[EXECUTION].fields.len(), EXECUTION_FIELDS.len());
+    assert_eq!(concierge_flow_spec().handovers[EXECUTION_HANDOVER].fields.len(), EXECUTION_FIELDS.len());
 }
 
 #[test]
 fn the_steps_in_the_executors_prompt_are_read_whole() {
-    let reading = read(EXECUTOR, &blocks());
+    let reading = parse_reply(EXECUTOR, &signal_block_names());
     let [block] = reading.blocks.as_slice() else { panic!("one sample") };
-    let steps = from_block(&block.raw).expect("it can be read");
+    let steps = parse_steps_block(&block.raw).expect("it can be read");
     assert_eq!(steps.len(), 1);
     assert!(!steps[0].title.is_empty() && !steps[0].description.is_empty() && !steps[0].done_when.is_empty());
-    let done = read(CARRYING_OUT, &blocks()).blocks.into_iter().find(|block| block.name == "STEP_DONE");
+    let done =
+        parse_reply(CARRYING_OUT, &signal_block_names()).blocks.into_iter().find(|block| block.name == "STEP_DONE");
     assert!(done.is_some_and(|block| block.fields.text("step").is_some()));
 }

@@ -1,15 +1,15 @@
 //! Small maps in a few lines of text, and the one door for checks of their analysis.
 
-use segue_flows::concierge::analysis::{Analysis, Shape, analyse};
-use segue_flows::concierge::map::{Claim, ClaimKind, ClaimRole, Edge, EdgeKind, Map};
+use segue_flows::concierge::analysis::{MapAnalysis, MapShape, analyse_claim_map};
+use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
 /// A map and the number of its answers. The first line is that number; then a line each:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
 /// and factual; `a -> b` supports, `a => b` is a prerequisite, `a x b` conflicts, `a ~ b` is a tradeoff; `? text` is a gap.
-pub fn small(text: &str) -> (Map, u32) {
+pub fn small(text: &str) -> (ClaimMap, u32) {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let answers = lines.next().and_then(|line| line.parse().ok()).expect("the number of answers");
-    let mut map = Map::default();
+    let mut map = ClaimMap::default();
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -22,17 +22,17 @@ pub fn small(text: &str) -> (Map, u32) {
     (map, answers)
 }
 
-pub fn edge(from: &str, mark: &str, to: &str) -> Edge {
+pub fn edge(from: &str, mark: &str, to: &str) -> ClaimEdge {
     let kind = match mark {
-        "->" => EdgeKind::Supports,
-        "=>" => EdgeKind::Prerequisite,
-        "x" => EdgeKind::Conflicts,
-        _ => EdgeKind::Tradeoff,
+        "->" => ClaimEdgeKind::Supports,
+        "=>" => ClaimEdgeKind::Prerequisite,
+        "x" => ClaimEdgeKind::Conflicts,
+        _ => ClaimEdgeKind::Tradeoff,
     };
-    Edge { from: from.into(), to: to.into(), kind }
+    ClaimEdge { from: from.into(), to: to.into(), kind }
 }
 
-fn claim(id: &str, supporters: &str, more: &[&str]) -> Claim {
+fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
     let role = more.iter().find_map(|word| match *word {
         "anchor" => Some(ClaimRole::Anchor),
         "challenger" => Some(ClaimRole::Challenger),
@@ -40,7 +40,7 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> Claim {
         _ => None,
     });
     let is_conditional = more.contains(&"conditional");
-    Claim {
+    ClaimNode {
         id: id.into(),
         label: format!("Do {id}"),
         text: format!("It is best to do {id}."),
@@ -51,9 +51,9 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> Claim {
     }
 }
 
-pub fn analysed(text: &str) -> Analysis {
+pub fn analysed(text: &str) -> MapAnalysis {
     let (map, answers) = small(text);
-    analyse(&map, answers)
+    analyse_claim_map(&map, answers)
 }
 
 /// What a map's analysis must come to, within 1e-12.
@@ -62,15 +62,15 @@ pub struct Expected {
     pub ratios: [f64; 7],
     /// In the order of [`Shape::ALL`].
     pub scores: [f64; 8],
-    pub shape: Shape,
+    pub shape: MapShape,
     pub confidence: f64,
 }
 
-pub fn check(text: &str, expected: &Expected) -> Analysis {
+pub fn check(text: &str, expected: &Expected) -> MapAnalysis {
     let analysis = analysed(text);
     let r = analysis.ratios;
     let ratios = [r.concentration, r.alignment, r.tension, r.fragmentation, r.depth, r.coherence, r.signal];
-    let scores: Vec<f64> = Shape::ALL.iter().map(|shape| analysis.score(*shape)).collect();
+    let scores: Vec<f64> = MapShape::ALL.iter().map(|shape| analysis.shape_score(*shape)).collect();
     let close = |found: &[f64], expected: &[f64]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
     assert!(close(&ratios, &expected.ratios), "ratios\n {ratios:?}, expected\n {:?}", expected.ratios);
     assert!(close(&scores, &expected.scores), "scores\n {scores:?}, expected\n {:?}", expected.scores);
@@ -79,6 +79,6 @@ pub fn check(text: &str, expected: &Expected) -> Analysis {
     analysis
 }
 
-pub fn ids(claims: &[segue_flows::concierge::map::ClaimId]) -> Vec<&str> {
+pub fn ids(claims: &[segue_flows::concierge::claim_map::ClaimId]) -> Vec<&str> {
     claims.iter().map(|id| id.0.as_str()).collect()
 }

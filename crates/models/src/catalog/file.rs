@@ -4,32 +4,33 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Catalog, Known, Provider};
-use crate::card::{LongPrice, Price};
-use crate::vendor::{Dialect, Json, Thinking, Wire};
+use super::{CatalogProvider, ModelCatalog, ModelProfile};
+use crate::card::{LongPromptPrice, TokenPrice};
+use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
 
 /// What is wrong with a catalog's file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CatalogError(String);
 
-pub(super) fn read(text: &str) -> Result<Catalog, CatalogError> {
-    let page: Page = toml::from_str(text).map_err(|error| CatalogError(error.to_string().trim_end().to_owned()))?;
-    let mut catalog = Catalog::default();
+pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogError> {
+    let page: CatalogFile =
+        toml::from_str(text).map_err(|error| CatalogError(error.to_string().trim_end().to_owned()))?;
+    let mut catalog = ModelCatalog::default();
     for (name, row) in page.providers {
-        let provider = row.provider().map_err(|wrong| CatalogError(format!("providers.{name}: {wrong}")))?;
+        let provider = row.into_provider().map_err(|wrong| CatalogError(format!("providers.{name}: {wrong}")))?;
         catalog.providers.insert(name, provider);
     }
     for row in page.models {
         let name = format!("the model `{}` of `{}`", row.name, row.provider);
-        catalog.models.push(row.known().map_err(|wrong| CatalogError(format!("{name}: {wrong}")))?);
+        catalog.models.push(row.into_profile().map_err(|wrong| CatalogError(format!("{name}: {wrong}")))?);
     }
     Ok(catalog)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Page {
+struct CatalogFile {
     #[serde(default)]
     providers: BTreeMap<String, ProviderRow>,
     #[serde(default)]
@@ -39,45 +40,45 @@ struct Page {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProviderRow {
-    #[serde(default = "last")]
+    #[serde(default = "default_provider_rank")]
     rank: u32,
-    wire: Wire,
+    wire: WireFormat,
     base_url: Option<String>,
     #[serde(default)]
     keys: Vec<String>,
     default: Option<String>,
     window_tokens: Option<u32>,
-    json: Option<Json>,
-    thinking: Option<Thinking>,
-    dialect: Option<Dialect>,
+    json: Option<JsonMode>,
+    thinking: Option<ThinkingSupport>,
+    dialect: Option<ChatDialect>,
     #[serde(default)]
     free: bool,
 }
 
-fn last() -> u32 {
+fn default_provider_rank() -> u32 {
     100
 }
 
 impl ProviderRow {
-    fn provider(self) -> Result<Provider, String> {
+    fn into_provider(self) -> Result<CatalogProvider, String> {
         if self.window_tokens == Some(0) {
             return Err("`window_tokens` must be at least 1".to_owned());
         }
-        if self.base_url.as_deref().is_some_and(super::holds_login) {
+        if self.base_url.as_deref().is_some_and(super::has_url_credentials) {
             return Err("`base_url` holds a name or a password; secrets are taken from the environment only".to_owned());
         }
-        Ok(Provider {
+        Ok(CatalogProvider {
             rank: self.rank,
             wire: self.wire,
             base_url: self.base_url,
-            keys: self.keys,
-            default: self.default,
-            assumed: Known {
+            key_env_vars: self.keys,
+            default_model: self.default,
+            model_defaults: ModelProfile {
                 window_tokens: self.window_tokens,
                 json: self.json,
                 thinking: self.thinking,
                 dialect: self.dialect,
-                ..Known::default()
+                ..ModelProfile::default()
             },
             is_free: self.free,
         })
@@ -92,34 +93,34 @@ struct ModelRow {
     window_tokens: Option<u32>,
     output_tokens_max: Option<u32>,
     price: Option<PriceRow>,
-    json: Option<Json>,
-    thinking: Option<Thinking>,
-    thought_tokens_min: Option<u32>,
-    dialect: Option<Dialect>,
+    json: Option<JsonMode>,
+    thinking: Option<ThinkingSupport>,
+    thinking_tokens_min: Option<u32>,
+    dialect: Option<ChatDialect>,
     images: Option<bool>,
     tools: Option<bool>,
     #[serde(default)]
-    marks: Option<bool>,
+    cache_breakpoints: Option<bool>,
 }
 
 impl ModelRow {
-    fn known(self) -> Result<Known, String> {
+    fn into_profile(self) -> Result<ModelProfile, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
             return Err("a number of tokens must be at least 1".to_owned());
         }
-        Ok(Known {
+        Ok(ModelProfile {
             provider: self.provider,
             name: self.name,
             window_tokens: self.window_tokens,
             output_tokens_max: self.output_tokens_max,
-            price: self.price.map(|price| price.price()).transpose()?,
+            price: self.price.map(|price| price.to_token_price()).transpose()?,
             json: self.json,
             thinking: self.thinking,
-            thought_tokens_min: self.thought_tokens_min,
+            thinking_tokens_min: self.thinking_tokens_min,
             dialect: self.dialect,
             images: self.images,
             tools: self.tools,
-            marks: self.marks,
+            cache_breakpoints: self.cache_breakpoints,
         })
     }
 }
@@ -131,12 +132,12 @@ struct PriceRow {
     output: f64,
     cached: Option<f64>,
     written: Option<f64>,
-    long: Option<LongRow>,
+    long: Option<LongPriceRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LongRow {
+struct LongPriceRow {
     above_tokens: u32,
     input: f64,
     output: f64,
@@ -145,30 +146,30 @@ struct LongRow {
 }
 
 impl PriceRow {
-    fn price(&self) -> Result<Price, String> {
+    fn to_token_price(&self) -> Result<TokenPrice, String> {
         let long = self.long.as_ref().map(|long| {
-            let input = micro(long.input)?;
-            Ok::<_, String>(LongPrice {
+            let input = dollars_to_micro(long.input)?;
+            Ok::<_, String>(LongPromptPrice {
                 above_tokens: long.above_tokens,
                 input,
-                output: micro(long.output)?,
-                cached: long.cached.map_or(Ok(input), micro)?,
-                written: long.written.map(micro).transpose()?,
+                output: dollars_to_micro(long.output)?,
+                cached: long.cached.map_or(Ok(input), dollars_to_micro)?,
+                written: long.written.map(dollars_to_micro).transpose()?,
             })
         });
-        let input = micro(self.input)?;
-        Ok(Price {
+        let input = dollars_to_micro(self.input)?;
+        Ok(TokenPrice {
             input,
-            output: micro(self.output)?,
-            cached: self.cached.map_or(Ok(input), micro)?,
-            written: self.written.map(micro).transpose()?,
+            output: dollars_to_micro(self.output)?,
+            cached: self.cached.map_or(Ok(input), dollars_to_micro)?,
+            written: self.written.map(dollars_to_micro).transpose()?,
             long: long.transpose()?,
         })
     }
 }
 
 /// Dollars as micro-dollars.
-fn micro(dollars: f64) -> Result<u64, String> {
+fn dollars_to_micro(dollars: f64) -> Result<u64, String> {
     let micro = (dollars * 1e6).round();
     // Beyond this no price is meant, and a whole number is exact below it.
     if (0.0..1e15).contains(&micro) { Ok(micro as u64) } else { Err(format!("{dollars} is no price in dollars")) }

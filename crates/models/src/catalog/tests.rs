@@ -1,28 +1,28 @@
-use segue_core::prompt::Usage;
+use segue_core::prompt::TokenUsage;
 
 use super::*;
 
-fn wanted(provider: &str, model: &str) -> Wanted {
-    Wanted { provider: provider.into(), model: model.into(), ..Wanted::default() }
+fn wanted(provider: &str, model: &str) -> VendorModelSpec {
+    VendorModelSpec { provider: provider.into(), model: model.into(), ..VendorModelSpec::default() }
 }
 
-fn find(wanted: &Wanted) -> Result<Found, CannotReach> {
+fn find(wanted: &VendorModelSpec) -> Result<ResolvedVendorModel, ModelResolveError> {
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-123456".to_owned());
-    Catalog::built_in().find(wanted, &env)
+    ModelCatalog::built_in().resolve_model(wanted, &env)
 }
 
 #[test]
 fn what_comes_with_the_program_is_sound() {
-    let catalog = Catalog::built_in();
-    for (name, provider) in catalog.providers() {
-        assert!(provider.assumed.window_tokens.is_some(), "{name}: a window must be assumed");
-        let default = provider.default.as_deref().unwrap_or("some-model");
+    let catalog = ModelCatalog::built_in();
+    for (name, provider) in catalog.providers_by_rank() {
+        assert!(provider.model_defaults.window_tokens.is_some(), "{name}: a window must be assumed");
+        let default = provider.default_model.as_deref().unwrap_or("some-model");
         let place = provider.base_url.is_none().then(|| "http://localhost/v1".to_owned());
-        let found = find(&Wanted { base_url: place, ..wanted(name, default) }).expect(name);
+        let found = find(&VendorModelSpec { base_url: place, ..wanted(name, default) }).expect(name);
         assert!(found.card.window_tokens >= 4_096);
     }
     for known in &catalog.models {
-        let Known { provider, name, .. } = known;
+        let ModelProfile { provider, name, .. } = known;
         assert!(catalog.providers.contains_key(provider), "{name}: whose?");
         let of_name = catalog.models.iter().filter(|other| other.provider == *provider && other.name == *name);
         assert_eq!(of_name.count(), 1, "{name} stands there twice");
@@ -38,84 +38,94 @@ fn what_comes_with_the_program_is_sound() {
 
 #[test]
 fn dated_versions_are_known_and_other_models_are_not() {
-    let catalog = Catalog::built_in();
-    let known = |model: &str| catalog.known("openai", model).map(|known| known.name);
+    let catalog = ModelCatalog::built_in();
+    let known = |model: &str| catalog.find_profile("openai", model).map(|known| known.name);
     assert_eq!(known("gpt-5").as_deref(), Some("gpt-5"));
     assert_eq!(known("gpt-5-2025-08-07").as_deref(), Some("gpt-5"));
     assert_eq!(known("gpt-5-mini-2025-08-07").as_deref(), Some("gpt-5-mini"));
     for unknown in ["gpt-5-pro", "gpt-5-", "gpt-5x", "gpt", "claude-opus-5"] {
         assert_eq!(known(unknown), None, "{unknown}");
     }
-    assert!(catalog.known("anthropic", "claude-haiku-4-5-20251001").is_some());
-    assert!(catalog.known("anthropic", "claude-3-5-haiku-latest").is_some());
+    assert!(catalog.find_profile("anthropic", "claude-haiku-4-5-20251001").is_some());
+    assert!(catalog.find_profile("anthropic", "claude-3-5-haiku-latest").is_some());
 }
 
 #[test]
 fn a_known_model_has_its_window_and_price() {
     let found = find(&wanted("anthropic", "claude-haiku-4-5")).expect("it is known");
-    assert_eq!((found.card.window_tokens, found.window), (200_000, WindowIs::Known));
-    assert_eq!(found.card.cost(Usage { input: 10, output: 1, ..Usage::default() }), Some(15));
-    assert_eq!(found.connection.base_url, "https://api.anthropic.com/v1");
-    assert!(matches!(&found.connection.key, Access::Key { env, key: None } if env == "ANTHROPIC_API_KEY"));
-    assert_eq!(found.connection.skills.images, Ability::Yes);
+    assert_eq!((found.card.window_tokens, found.window_source), (200_000, WindowSource::Known));
+    assert_eq!(found.card.cost(TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() }), Some(15));
+    assert_eq!(found.endpoint.base_url, "https://api.anthropic.com/v1");
+    assert!(
+        matches!(&found.endpoint.credentials, Credentials::ApiKey { env, key: None } if env == "ANTHROPIC_API_KEY")
+    );
+    assert_eq!(found.endpoint.capabilities.images, FeatureSupport::Yes);
 }
 
 #[test]
 fn an_unknown_model_has_a_safe_window_and_no_price() {
     let found = find(&wanted("anthropic", "claude-next")).expect("it may be there");
-    assert_eq!((found.card.window_tokens, found.window, found.card.price), (200_000, WindowIs::Assumed, None));
-    let told = Known { window_tokens: Some(5_000), ..Known::default() };
-    let found = find(&Wanted { known: told, ..wanted("anthropic", "claude-next") }).expect("it may be there");
-    assert_eq!((found.card.window_tokens, found.window), (5_000, WindowIs::Known));
+    assert_eq!(
+        (found.card.window_tokens, found.window_source, found.card.price),
+        (200_000, WindowSource::Assumed, None)
+    );
+    let told = ModelProfile { window_tokens: Some(5_000), ..ModelProfile::default() };
+    let found =
+        find(&VendorModelSpec { overrides: told, ..wanted("anthropic", "claude-next") }).expect("it may be there");
+    assert_eq!((found.card.window_tokens, found.window_source), (5_000, WindowSource::Known));
 }
 
 #[test]
 fn a_local_model_costs_nothing_and_needs_no_key() {
     let found = find(&wanted("ollama", "qwen-max")).expect("it may be there");
-    assert_eq!(found.card.cost(Usage { input: 10, output: 1, ..Usage::default() }), Some(0));
-    assert!(matches!(found.connection.key, Access::Open));
-    assert_eq!(found.connection.model, "qwen-max", "a name is a name");
+    assert_eq!(found.card.cost(TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() }), Some(0));
+    assert!(matches!(found.endpoint.credentials, Credentials::None));
+    assert_eq!(found.endpoint.model, "qwen-max", "a name is a name");
 }
 
 #[test]
 fn keys_are_found_where_the_provider_or_the_user_says() {
-    let key = |found: Found| matches!(found.connection.key, Access::Key { key: Some(_), .. });
+    let key =
+        |found: ResolvedVendorModel| matches!(found.endpoint.credentials, Credentials::ApiKey { key: Some(_), .. });
     assert!(key(find(&wanted("openai", "gpt-5")).expect("known")));
     assert!(!key(find(&wanted("gemini", "gemini-2.5-pro")).expect("known")));
-    let borrowed = Wanted { key_env: Some("OPENAI_API_KEY".into()), ..wanted("gemini", "gemini-2.5-pro") };
+    let borrowed = VendorModelSpec { key_env: Some("OPENAI_API_KEY".into()), ..wanted("gemini", "gemini-2.5-pro") };
     assert!(key(find(&borrowed).expect("known")));
 }
 
 #[test]
 fn what_is_missing_is_said() {
-    let wrong = |wanted: &Wanted| find(wanted).expect_err("it is wrong").to_string();
+    let wrong = |wanted: &VendorModelSpec| find(wanted).expect_err("it is wrong").to_string();
     assert_eq!(wrong(&wanted("antropic", "x")), "there is no provider `antropic`; did you mean `anthropic`?");
     assert!(wrong(&wanted("zzz", "x")).starts_with("there is no provider `zzz`; there are `anthropic`, "));
     assert!(wrong(&wanted("openai-compatible", "x")).contains("`base_url`"));
     assert!(wrong(&wanted("ollama", "")).contains("`model`"));
-    let place = |url: &str| Wanted { base_url: Some(url.into()), ..wanted("ollama", "x") };
+    let place = |url: &str| VendorModelSpec { base_url: Some(url.into()), ..wanted("ollama", "x") };
     assert!(wrong(&place("localhost:8080")).contains("no address"));
     assert!(wrong(&place("http://")).contains("no address"));
-    assert_eq!(find(&place("http://box:8080/v1/ ")).expect("an address").connection.base_url, "http://box:8080/v1");
+    assert_eq!(find(&place("http://box:8080/v1/ ")).expect("an address").endpoint.base_url, "http://box:8080/v1");
 }
 
 #[test]
 fn a_users_file_goes_before_ours_and_is_read_strictly() {
     let users = "[providers.mine]\nwire = \"chat\"\nbase_url = \"http://box/v1\"\n\
         [[models]]\nprovider = \"openai\"\nname = \"gpt-5\"\nwindow_tokens = 9000\nprice = { input = 1, output = 2.5 }";
-    let catalog = Catalog::built_in().with(Catalog::parse(users).expect("it parses"));
-    let known = catalog.known("openai", "gpt-5").expect("known");
-    assert_eq!((known.window_tokens, known.price), (Some(9000), Some(Price::plain(1_000_000, 2_500_000, 1_000_000))));
-    let built_in = Catalog::built_in().known("openai", "gpt-5").expect("known");
+    let catalog = ModelCatalog::built_in().extended_with(ModelCatalog::parse(users).expect("it parses"));
+    let known = catalog.find_profile("openai", "gpt-5").expect("known");
+    assert_eq!(
+        (known.window_tokens, known.price),
+        (Some(9000), Some(TokenPrice::flat(1_000_000, 2_500_000, 1_000_000)))
+    );
+    let built_in = ModelCatalog::built_in().find_profile("openai", "gpt-5").expect("known");
     assert_eq!(
         (known.thinking, known.output_tokens_max),
         (built_in.thinking, built_in.output_tokens_max),
         "the rest stays"
     );
-    let dated = catalog.known("openai", "gpt-5-2025-08-07").expect("known by its name without a date");
+    let dated = catalog.find_profile("openai", "gpt-5-2025-08-07").expect("known by its name without a date");
     assert_eq!((dated.window_tokens, dated.thinking), (Some(9000), built_in.thinking));
-    assert!(catalog.find(&wanted("mine", "any"), &|_| None).is_ok());
-    assert!(catalog.known("openai", "gpt-4o").is_some());
+    assert!(catalog.resolve_model(&wanted("mine", "any"), &|_| None).is_ok());
+    assert!(catalog.find_profile("openai", "gpt-4o").is_some());
     for (text, complaint) in [
         ("[providers.mine]", "missing field `wire`"),
         ("[providers.mine]\nwire = \"char\"", "unknown variant `char`"),
@@ -124,7 +134,7 @@ fn a_users_file_goes_before_ours_and_is_read_strictly() {
         ("[[models]]\nprovider = \"p\"\nname = \"m\"\nwindow_tokens = 0", "at least 1"),
         ("x", "expected"),
     ] {
-        let error = Catalog::parse(text).expect_err("it is wrong").to_string();
+        let error = ModelCatalog::parse(text).expect_err("it is wrong").to_string();
         assert!(error.contains(complaint), "{text}: {error}");
     }
 }

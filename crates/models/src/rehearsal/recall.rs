@@ -1,12 +1,12 @@
 //! Answers questions about the conversation itself from what the prompt holds, so that a user can see memory at work, and see
 //! where it ends. Goes by fixed turns of phrase; whatever it does not recognise is left to ordinary prose.
 
-use super::reading::{Reading, alike, telling_words};
-use super::words;
-use crate::limits::{REHEARSAL_RECALL_QUOTE_CHARS_MAX, SO_FAR_MAX, VALUE_WORDS_MAX};
-use crate::text::shorten;
+use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
+use super::phrases;
+use crate::limits::{RECALLED_MESSAGES_MAX, RECALLED_VALUE_WORDS_MAX, REHEARSAL_RECALL_QUOTE_CHARS_MAX};
+use crate::text::shorten_to_line;
 
-const FIRST: &[&str] = &[
+const FIRST_MESSAGE_PHRASES: &[&str] = &[
     "i say first",
     "i said first",
     "my first message",
@@ -15,7 +15,7 @@ const FIRST: &[&str] = &[
     "did i first say",
     "did i start with",
 ];
-const PREVIOUS: &[&str] = &[
+const PREVIOUS_MESSAGE_PHRASES: &[&str] = &[
     "i just say",
     "i just said",
     "my last message",
@@ -24,8 +24,8 @@ const PREVIOUS: &[&str] = &[
     "i say last",
     "i say earlier",
 ];
-const COUNT: &[&str] = &["how many messages", "how many times did i"];
-const SO_FAR: &[&str] = &[
+const MESSAGE_COUNT_PHRASES: &[&str] = &["how many messages", "how many times did i"];
+const RECAP_PHRASES: &[&str] = &[
     "what do you remember",
     "what have i told you",
     "what have i said",
@@ -35,117 +35,132 @@ const SO_FAR: &[&str] = &[
     "so far",
     "recap",
 ];
-const MINE: &[&str] =
+const USER_FACT_PHRASES: &[&str] =
     &["what is my ", "what was my ", "what are my ", "remember my ", "do you know my ", "tell me my ", "say my "];
-const ANY: &[&str] = &["what is the ", "what was the ", "remember the "];
-const ABOUT: &[&str] =
+const OTHER_FACT_PHRASES: &[&str] = &["what is the ", "what was the ", "remember the "];
+const MENTION_PHRASES: &[&str] =
     &["i say about ", "i tell you about ", "i said about ", "i told you about ", "remember what i said about "];
 
 /// The answer, if the last message asks about the conversation.
-pub(super) fn answer(reading: &Reading) -> Option<String> {
-    let asked = tokens(reading.last()).into_iter().map(|token| token.low).collect::<Vec<_>>().join(" ");
+pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
+    let asked =
+        tokenize_words(prompt.last_user_text()).into_iter().map(|token| token.lowercase).collect::<Vec<_>>().join(" ");
     let asks = |phrases: &[&str]| phrases.iter().any(|phrase| asked.contains(phrase));
     let rest =
         |phrases: &[&str]| phrases.iter().find_map(|phrase| asked.split_once(phrase).map(|(_, rest)| rest.to_owned()));
-    let quote = |text: &str| shorten(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
+    let quote = |text: &str| shorten_to_line(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
 
-    if let Some(what) = rest(ABOUT).filter(|what| !what.is_empty()) {
-        return Some(about(reading, &what));
+    if let Some(what) = rest(MENTION_PHRASES).filter(|what| !what.is_empty()) {
+        return Some(recall_mention(prompt, &what));
     }
     if asked.contains("who am i") {
-        return Some(my(reading, "name"));
+        return Some(recall_user_fact(prompt, "name"));
     }
-    if asks(COUNT) {
-        return Some(words::said_count(reading.said_count()));
+    if asks(MESSAGE_COUNT_PHRASES) {
+        return Some(phrases::message_count_phrase(prompt.user_message_count()));
     }
-    if asks(FIRST) {
-        return Some(match reading.previous() {
-            Some(_) => words::said_first(&quote(reading.first())),
-            None => words::said_nothing_before(),
+    if asks(FIRST_MESSAGE_PHRASES) {
+        return Some(match prompt.previous_user_text() {
+            Some(_) => phrases::first_message_phrase(&quote(prompt.first_user_text())),
+            None => phrases::no_earlier_message_phrase(),
         });
     }
-    if asks(PREVIOUS) || asked.ends_with("what did i say") {
+    if asks(PREVIOUS_MESSAGE_PHRASES) || asked.ends_with("what did i say") {
         return Some(
-            reading.previous().map_or_else(words::said_nothing_before, |text| words::said_previously(&quote(text))),
+            prompt
+                .previous_user_text()
+                .map_or_else(phrases::no_earlier_message_phrase, |text| phrases::previous_message_phrase(&quote(text))),
         );
     }
-    if let Some(what) = rest(MINE).filter(|what| !what.is_empty()) {
-        return Some(my(reading, &what));
+    if let Some(what) = rest(USER_FACT_PHRASES).filter(|what| !what.is_empty()) {
+        return Some(recall_user_fact(prompt, &what));
     }
-    if let Some(what) = rest(ANY) {
-        let value = find_fact(reading, &what)?;
-        return Some(words::other_fact(&what, &value));
+    if let Some(what) = rest(OTHER_FACT_PHRASES) {
+        let value = find_stated_fact(prompt, &what)?;
+        return Some(phrases::other_fact_phrase(&what, &value));
     }
-    if asks(SO_FAR) && asked.split(' ').count() <= SO_FAR_MAX {
-        let said: Vec<_> = reading.earlier().iter().rev().take(SO_FAR_MAX).rev().map(|text| quote(text)).collect();
-        return Some(if said.is_empty() { words::said_nothing_before() } else { words::said_so_far(&said) });
+    if asks(RECAP_PHRASES) && asked.split(' ').count() <= RECALLED_MESSAGES_MAX {
+        let said: Vec<_> = prompt
+            .earlier_user_texts()
+            .iter()
+            .rev()
+            .take(RECALLED_MESSAGES_MAX)
+            .rev()
+            .map(|text| quote(text))
+            .collect();
+        return Some(if said.is_empty() {
+            phrases::no_earlier_message_phrase()
+        } else {
+            phrases::message_list_phrase(&said)
+        });
     }
     None
 }
 
-fn my(reading: &Reading, what: &str) -> String {
-    match find_fact(reading, what) {
-        Some(value) => words::fact(what, &value),
-        None => words::not_told(&shorten(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
+fn recall_user_fact(prompt: &ParsedPrompt, what: &str) -> String {
+    match find_stated_fact(prompt, what) {
+        Some(value) => phrases::user_fact_phrase(what, &value),
+        None => phrases::unknown_fact_phrase(&shorten_to_line(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
     }
 }
 
-fn about(reading: &Reading, what: &str) -> String {
-    let wanted: Vec<_> = telling_words(what).collect();
-    let mentions = |text: &&String| telling_words(text).any(|word| wanted.iter().any(|wanted| alike(wanted, &word)));
-    let what = shorten(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
-    match reading.earlier().iter().rev().find(mentions) {
-        Some(text) => words::said_about(&what, &shorten(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
-        None => words::not_told_about(&what),
+fn recall_mention(prompt: &ParsedPrompt, what: &str) -> String {
+    let wanted: Vec<_> = content_words(what).collect();
+    let mentions =
+        |text: &&String| content_words(text).any(|word| wanted.iter().any(|wanted| have_same_stem(wanted, &word)));
+    let what = shorten_to_line(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
+    match prompt.earlier_user_texts().iter().rev().find(mentions) {
+        Some(text) => phrases::mention_phrase(&what, &shorten_to_line(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
+        None => phrases::no_mention_phrase(&what),
     }
 }
 
 /// What the user said that `what` is, newest first.
-fn find_fact(reading: &Reading, what: &str) -> Option<String> {
+fn find_stated_fact(prompt: &ParsedPrompt, what: &str) -> Option<String> {
     let what: Vec<_> = what.split(' ').filter(|word| !word.is_empty()).collect();
     if what.is_empty() {
         return None;
     }
-    reading.earlier().iter().rev().find_map(|text| {
-        let said = tokens(text);
-        stated(&said, &what).or_else(|| if what == ["name"] { introduced(&said) } else { None })
+    prompt.earlier_user_texts().iter().rev().find_map(|text| {
+        let said = tokenize_words(text);
+        find_value_after(&said, &what).or_else(|| if what == ["name"] { find_introduced_name(&said) } else { None })
     })
 }
 
 /// The value in `… what is value …`.
-fn stated(said: &[Token<'_>], what: &[&str]) -> Option<String> {
+fn find_value_after(said: &[WordToken<'_>], what: &[&str]) -> Option<String> {
     (0..said.len()).find_map(|start| {
         let rest = what.iter().try_fold(&said[start..], |rest, word| {
             let (first, rest) = rest.split_first()?;
-            (first.low == *word).then_some(rest)
+            (first.lowercase == *word).then_some(rest)
         })?;
         let (verb, rest) = rest.split_first()?;
-        if !["is", "was", "are"].contains(&verb.low.as_str()) || rest.first()?.low == "not" {
+        if !["is", "was", "are"].contains(&verb.lowercase.as_str()) || rest.first()?.lowercase == "not" {
             return None;
         }
-        value(rest)
+        join_value_words(rest)
     })
 }
 
 /// The name in `call me Ada` or `I am Ada`.
-fn introduced(said: &[Token<'_>]) -> Option<String> {
+fn find_introduced_name(said: &[WordToken<'_>]) -> Option<String> {
     said.windows(3).find_map(|three| {
         let is_named = three[2].text.starts_with(char::is_uppercase);
-        match [three[0].low.as_str(), three[1].low.as_str()] {
-            ["call", "me"] | ["i", "am"] if is_named => value(&three[2..]),
+        match [three[0].lowercase.as_str(), three[1].lowercase.as_str()] {
+            ["call", "me"] | ["i", "am"] if is_named => join_value_words(&three[2..]),
             _ => None,
         }
     })
 }
 
-fn value(rest: &[Token<'_>]) -> Option<String> {
+fn join_value_words(rest: &[WordToken<'_>]) -> Option<String> {
     let mut words = Vec::new();
-    for token in rest.iter().take(VALUE_WORDS_MAX) {
-        if !words.is_empty() && ["and", "but", "so"].contains(&token.low.as_str()) {
+    for token in rest.iter().take(RECALLED_VALUE_WORDS_MAX) {
+        if !words.is_empty() && ["and", "but", "so"].contains(&token.lowercase.as_str()) {
             break;
         }
         words.push(token.text);
-        if token.is_last {
+        if token.ends_clause {
             break;
         }
     }
@@ -155,14 +170,14 @@ fn value(rest: &[Token<'_>]) -> Option<String> {
 
 /// A word as it was written, and as it is compared.
 #[derive(Debug)]
-struct Token<'t> {
+struct WordToken<'t> {
     text: &'t str,
-    low: String,
+    lowercase: String,
     /// A comma or the like comes after it.
-    is_last: bool,
+    ends_clause: bool,
 }
 
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokenize_words(text: &str) -> Vec<WordToken<'_>> {
     let mut tokens = Vec::new();
     for written in text.split_whitespace() {
         let word = written.trim_matches(|letter: char| !letter.is_alphanumeric());
@@ -176,8 +191,12 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
         if stem.is_empty() {
             continue;
         }
-        tokens.push(Token { text: word, low: stem, is_last: is_last && ending.is_none() });
-        tokens.extend(ending.map(|ending| Token { text: ending, low: ending.to_owned(), is_last }));
+        tokens.push(WordToken { text: word, lowercase: stem, ends_clause: is_last && ending.is_none() });
+        tokens.extend(ending.map(|ending| WordToken {
+            text: ending,
+            lowercase: ending.to_owned(),
+            ends_clause: is_last,
+        }));
     }
     tokens
 }

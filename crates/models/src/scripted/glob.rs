@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::limits::PATTERN_BYTES_MAX;
+use crate::limits::GLOB_BYTES_MAX;
 
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,14 +16,14 @@ impl Glob {
 
     /// Reads a pattern somebody else wrote.
     pub(super) fn parse(pattern: &str) -> Result<Self, String> {
-        if pattern.len() > PATTERN_BYTES_MAX {
-            return Err(format!("a pattern of {} bytes is too long; at most {PATTERN_BYTES_MAX}", pattern.len()));
+        if pattern.len() > GLOB_BYTES_MAX {
+            return Err(format!("a pattern of {} bytes is too long; at most {GLOB_BYTES_MAX}", pattern.len()));
         }
         Ok(Self::new(pattern))
     }
 
     /// Whether the whole of `text` fits. Takes at most pattern times text steps.
-    pub(super) fn fits(&self, text: &str) -> bool {
+    pub(super) fn matches(&self, text: &str) -> bool {
         let (mut pattern, mut text) = (self.0.as_str(), text);
         // Where to go on if what follows the newest star does not fit: behind the star, one character further.
         let mut retry: Option<(&str, &str)> = None;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn fits(pattern: &str, text: &str) -> bool {
-        Glob::new(pattern).fits(text)
+        Glob::new(pattern).matches(text)
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_hostile_pattern_is_slow_at_worst_by_its_length() {
         assert!(!fits(&format!("{}b", "*a".repeat(30)), &"a".repeat(20_000)));
-        assert!(Glob::parse(&"*".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(Glob::parse(&"*".repeat(GLOB_BYTES_MAX + 1)).is_err());
     }
 
     /// The definition, written as plainly as it can be.

@@ -3,32 +3,35 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::prompt::{Failure, Message, Speaker, Stop, ToolCall, Usage};
+use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
-use super::names::Names;
-use super::pieces::Pieces;
-use super::sse::Event;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, text, tokens};
-use super::{Effort, Json, Thinking, schema, seal};
-use crate::model::{Chunk, Growth};
+use super::sse::SseEvent;
+use super::tool_call_assembler::ToolCallAssembler;
+use super::tool_names::ToolNameMap;
+use super::wire_format::{
+    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
+    token_count_at,
+};
+use super::{JsonMode, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
+use crate::model::{PromptCaching, ReplyChunk};
 
 /// The version of the format.
-pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
+pub(super) const ANTHROPIC_VERSION_HEADER: (&str, &str) = ("anthropic-version", "2023-06-01");
 /// Whose seals these are.
-const SEAL: &str = "anthropic";
+const ANTHROPIC_STATE: &str = "anthropic";
 
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let connection = asked.connection;
-    let mut messages = messages(asked);
+pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value {
+    let connection = builder.endpoint;
+    let mut messages = build_anthropic_messages(builder);
     let mut system: Vec<Value> =
-        asked.system().map(|text| json!({ "type": "text", "text": text })).into_iter().collect();
-    let mut tools: Vec<Value> = asked
+        builder.system_text().map(|text| json!({ "type": "text", "text": text })).into_iter().collect();
+    let mut tools: Vec<Value> = builder
         .prompt
         .tools
         .iter()
         .map(|tool| {
-            let name = asked.names.sent(&tool.name);
+            let name = builder.tool_names.vendor_name(&tool.name);
             json!({ "name": name, "description": tool.description, "input_schema": tool.parameters })
         })
         .collect();
@@ -37,10 +40,10 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         let said = std::mem::take(&mut system);
         messages.push(json!({ "role": "user", "content": said }));
     }
-    mark(&mut tools, &mut system, &mut messages, asked.growth);
+    mark_cache_breakpoints(&mut tools, &mut system, &mut messages, builder.caching);
     let mut body = json!({
         "model": connection.model,
-        "max_tokens": asked.output_tokens(),
+        "max_tokens": builder.output_token_budget(),
         "stream": true,
         "messages": messages,
     });
@@ -50,38 +53,42 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     if !tools.is_empty() {
         body["tools"] = json!(tools);
     }
-    if let (Some(schema), Json::Schema) = (asked.schema(), asked.json)
-        && let Some(schema) = schema::for_anthropic(schema)
+    if let (Some(schema), JsonMode::Schema) = (builder.output_schema(), builder.json_mode)
+        && let Some(schema) = schema_compat::to_anthropic_schema(schema)
     {
         body["output_config"]["format"] = json!({ "type": "json_schema", "schema": schema });
     }
-    match (connection.manner.effort, connection.skills.thinking) {
-        (Some(effort), Thinking::Levels) => {
+    match (connection.params.effort, connection.capabilities.thinking) {
+        (Some(effort), ThinkingSupport::Levels) => {
             // Most of them cannot do without.
-            let level = if effort == Effort::None { Effort::Low } else { effort };
-            body["output_config"]["effort"] = json!(level.word());
+            let level = if effort == ReasoningEffort::None { ReasoningEffort::Low } else { effort };
+            body["output_config"]["effort"] = json!(level.as_str());
             body["thinking"] = json!({ "type": "adaptive", "display": "summarized" });
         }
-        (None | Some(Effort::None), _) | (Some(_), Thinking::None) => {}
-        (Some(effort), Thinking::Budget | Thinking::Unknown) => {
-            let tokens = connection.thought_tokens(effort, asked.output_tokens(), asked.prompt.reply_tokens_max);
-            if let Some(tokens) = tokens.filter(|_| may_think(asked)) {
+        (None | Some(ReasoningEffort::None), _) | (Some(_), ThinkingSupport::None) => {}
+        (Some(effort), ThinkingSupport::Budget | ThinkingSupport::Unknown) => {
+            let tokens = connection.thinking_token_budget(
+                effort,
+                builder.output_token_budget(),
+                builder.prompt.reply_tokens_max,
+            );
+            if let Some(tokens) = tokens.filter(|_| can_enable_thinking(builder)) {
                 body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens });
             }
         }
     }
-    if let Some(temperature) = connection.temperature() {
+    if let Some(temperature) = connection.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
     body
 }
 
 /// Sets the marks up to which the vendor keeps what it has read. At most four are allowed; three are of use.
-fn mark(tools: &mut [Value], system: &mut [Value], messages: &mut [Value], growth: Growth) {
+fn mark_cache_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &mut [Value], caching: PromptCaching) {
     if let Some(last) = system.last_mut().or(tools.last_mut()) {
-        breakpoint(last);
+        set_cache_control(last);
     }
-    if growth == Growth::Ends {
+    if caching == PromptCaching::SystemOnly {
         return;
     }
     let last_user = messages.len().checked_sub(1);
@@ -89,25 +96,25 @@ fn mark(tools: &mut [Value], system: &mut [Value], messages: &mut [Value], growt
     let before = messages.len().checked_sub(3).filter(|place| messages[*place]["role"] == "user");
     for place in [before, last_user].into_iter().flatten() {
         if let Some(last) = messages[place]["content"].as_array_mut().and_then(|blocks| blocks.last_mut()) {
-            breakpoint(last);
+            set_cache_control(last);
         }
     }
 }
 
-fn breakpoint(block: &mut Value) {
+fn set_cache_control(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
 /// User and assistant in turn; what a tool returned is the user's.
-fn messages(asked: &Asked<'_>) -> Vec<Value> {
+fn build_anthropic_messages(builder: &VendorRequestBuilder<'_>) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    let last_asked = asked.prompt.messages.iter().rposition(|message| message.speaker == Speaker::User);
-    let messages = asked.prompt.messages.iter().enumerate();
-    for (place, message) in messages.filter(|(_, message)| message.speaker != Speaker::System) {
-        let role = if message.speaker == Speaker::Assistant { "assistant" } else { "user" };
+    let last_asked = builder.prompt.messages.iter().rposition(|message| message.chat_role == ChatRole::User);
+    let messages = builder.prompt.messages.iter().enumerate();
+    for (place, message) in messages.filter(|(_, message)| message.chat_role != ChatRole::System) {
+        let role = if message.chat_role == ChatRole::Assistant { "assistant" } else { "user" };
         // Thoughts are bound to the tools and the words before them, so they go back only while the round they began is open.
         let is_open = last_asked.is_none_or(|asked| place > asked);
-        let blocks = blocks(asked, message, is_open);
+        let blocks = build_content_blocks(builder, message, is_open);
         match turns.last_mut() {
             _ if blocks.is_empty() => {}
             Some((last, said)) if *last == role => said.extend(blocks),
@@ -117,98 +124,114 @@ fn messages(asked: &Asked<'_>) -> Vec<Value> {
     turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect()
 }
 
-fn blocks(asked: &Asked<'_>, message: &Message, is_open: bool) -> Vec<Value> {
+fn build_content_blocks(
+    builder: &VendorRequestBuilder<'_>,
+    message: &PromptMessage,
+    keep_thinking: bool,
+) -> Vec<Value> {
     let said = message.text();
-    if message.speaker == Speaker::Tool {
-        let mut result = json!({ "type": "tool_result", "tool_use_id": asked.answered_id(message), "content": said });
+    if message.chat_role == ChatRole::Tool {
+        let mut result =
+            json!({ "type": "tool_result", "tool_use_id": builder.answered_call_id(message), "content": said });
         if message.failed {
             result["is_error"] = json!(true);
         }
         return vec![result];
     }
     let images = message.images.iter().map(|image| {
-        let source = json!({ "type": "base64", "media_type": image.media.name(), "data": &*image.data });
+        let source = json!({ "type": "base64", "media_type": image.media_type.mime_type(), "data": &*image.data });
         json!({ "type": "image", "source": source })
     });
-    if let Some(sealed) = sealed(asked, message, is_open) {
+    if let Some(sealed) = decode_content_blocks(builder, message, keep_thinking) {
         return sealed;
     }
     // A text of blanks only is refused.
     let words = (!said.trim().is_empty()).then(|| json!({ "type": "text", "text": said }));
-    let calls = message.tool_calls.iter().map(|call| allowed(asked, tool_use(asked.names, call)));
+    let calls = message
+        .tool_calls
+        .iter()
+        .map(|call| with_vendor_call_id(builder, build_tool_use_block(builder.tool_names, call)));
     images.chain(words).chain(calls).collect()
 }
 
-fn tool_use(names: &Names, call: &ToolCall) -> Value {
-    let input = arguments_back(&call.arguments);
-    json!({ "type": "tool_use", "id": call.id, "name": names.sent(&call.name), "input": input })
+fn build_tool_use_block(names: &ToolNameMap, call: &ToolCall) -> Value {
+    let input = to_arguments_object(&call.arguments);
+    json!({ "type": "tool_use", "id": call.id, "name": names.vendor_name(&call.name), "input": input })
 }
 
 /// A call with an id that the vendor takes.
-fn allowed(asked: &Asked<'_>, mut call: Value) -> Value {
-    call["id"] = json!(asked.connection.call_id(text(&call, "/id").unwrap_or_default()));
+fn with_vendor_call_id(builder: &VendorRequestBuilder<'_>, mut call: Value) -> Value {
+    call["id"] = json!(builder.endpoint.vendor_call_id(nonempty_str_at(&call, "/id").unwrap_or_default()));
     call
 }
 
 /// Whether the round that is open, if one is, began with a thought of this model: thinking cannot be switched on in the middle of one.
-fn may_think(asked: &Asked<'_>) -> bool {
-    let open = asked.prompt.messages.iter().rev().take_while(|message| message.speaker != Speaker::User);
+fn can_enable_thinking(builder: &VendorRequestBuilder<'_>) -> bool {
+    let open = builder.prompt.messages.iter().rev().take_while(|message| message.chat_role != ChatRole::User);
     let mut is_first_thought_through = true;
     for message in open.filter(|message| !message.tool_calls.is_empty()) {
-        let Some(blocks) = sealed(asked, message, true) else { return false };
-        let is_thought = |block: &Value| matches!(text(block, "/type"), Some("thinking" | "redacted_thinking"));
+        let Some(blocks) = decode_content_blocks(builder, message, true) else { return false };
+        let is_thought =
+            |block: &Value| matches!(nonempty_str_at(block, "/type"), Some("thinking" | "redacted_thinking"));
         is_first_thought_through = blocks.first().is_some_and(is_thought);
     }
     is_first_thought_through
 }
 
 /// What the model thought, said and called, in its own order.
-fn sealed(asked: &Asked<'_>, message: &Message, is_open: bool) -> Option<Vec<Value>> {
-    let Value::Array(mut blocks) = seal::opened(SEAL, asked.connection, message)? else { return None };
-    blocks.retain(|block| match text(block, "/type") {
-        Some("tool_use") => seal::is_kept(message, text(block, "/id")),
+fn decode_content_blocks(
+    builder: &VendorRequestBuilder<'_>,
+    message: &PromptMessage,
+    keep_thinking: bool,
+) -> Option<Vec<Value>> {
+    let Value::Array(mut blocks) = vendor_state::decode_vendor_state(ANTHROPIC_STATE, builder.endpoint, message)?
+    else {
+        return None;
+    };
+    blocks.retain(|block| match nonempty_str_at(block, "/type") {
+        Some("tool_use") => vendor_state::has_tool_call(message, nonempty_str_at(block, "/id")),
         Some("text") => true,
-        _ => is_open,
+        _ => keep_thinking,
     });
     let calls = blocks.iter().filter(|block| block["type"] == "tool_use").count();
     let is_whole = calls > 0 && calls == message.tool_calls.len();
-    let sent = |block: Value| if block["type"] == "tool_use" { allowed(asked, block) } else { block };
+    let sent = |block: Value| if block["type"] == "tool_use" { with_vendor_call_id(builder, block) } else { block };
     is_whole.then(|| blocks.into_iter().map(sent).collect())
 }
 
 /// Reads the stream.
-pub(super) struct Reader {
-    pub desk: Desk,
-    pieces: Pieces,
+pub(super) struct AnthropicStreamReader {
+    pub context: ReaderContext,
+    tool_calls: ToolCallAssembler,
     /// By their places.
-    blocks: BTreeMap<u64, Block>,
-    stop: Option<Stop>,
-    usage: Usage,
+    blocks: BTreeMap<u64, StreamedBlock>,
+    stop: Option<StopReason>,
+    usage: TokenUsage,
 }
 
 /// A piece of the answer on its way.
-enum Block {
-    Thought(Thought),
-    Words(String),
+enum StreamedBlock {
+    Thinking(ThinkingBlock),
+    Text(String),
     /// The next of the calls.
-    Call,
+    ToolUse,
 }
 
 /// A thought on its way.
-struct Thought {
+struct ThinkingBlock {
     block: Value,
     thinking: String,
     signature: String,
 }
 
-impl Thought {
-    fn begun(block: &Value) -> Self {
-        let at = |key: &str| text(block, key).unwrap_or_default().to_owned();
+impl ThinkingBlock {
+    fn from_block_start(block: &Value) -> Self {
+        let at = |key: &str| nonempty_str_at(block, key).unwrap_or_default().to_owned();
         Self { block: block.clone(), thinking: at("/thinking"), signature: at("/signature") }
     }
 
     /// The thought as it must be sent back.
-    fn whole(&self) -> Value {
+    fn to_json(&self) -> Value {
         let mut block = self.block.clone();
         // One that nobody may read has neither.
         if block["type"] == "thinking" {
@@ -219,79 +242,95 @@ impl Thought {
     }
 }
 
-impl Reader {
-    pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), blocks: BTreeMap::new(), stop: None, usage: Usage::default() }
+impl AnthropicStreamReader {
+    pub fn new(context: ReaderContext) -> Self {
+        Self {
+            context,
+            tool_calls: ToolCallAssembler::default(),
+            blocks: BTreeMap::new(),
+            stop: None,
+            usage: TokenUsage::default(),
+        }
     }
 
     /// The figures so far.
-    pub fn usage(&self) -> Option<Usage> {
-        (self.usage != Usage::default()).then_some(self.usage)
+    pub fn usage(&self) -> Option<TokenUsage> {
+        (self.usage != TokenUsage::default()).then_some(self.usage)
     }
 
-    pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let body = self.desk.json(event)?;
-        match text(&body, "/type").unwrap_or(&event.name) {
-            "message_start" => self.count(body.pointer("/message/usage")),
-            "content_block_start" => self.begin(&body, out)?,
-            "content_block_delta" => self.go_on(&body, out)?,
+    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+        let body = self.context.parse_event_json(event)?;
+        match nonempty_str_at(&body, "/type").unwrap_or(&event.name) {
+            "message_start" => self.update_usage(body.pointer("/message/usage")),
+            "content_block_start" => self.start_block(&body, out)?,
+            "content_block_delta" => self.apply_delta(&body, out)?,
             "message_delta" => {
-                self.count(body.get("usage"));
-                self.stop = text(&body, "/delta/stop_reason").map(stop).or(self.stop);
+                self.update_usage(body.get("usage"));
+                self.stop = nonempty_str_at(&body, "/delta/stop_reason").map(parse_anthropic_stop).or(self.stop);
             }
-            "message_stop" => self.finish(out),
-            "error" => return Err(self.desk.failure(&body)),
+            "message_stop" => self.finish_stream(out),
+            "error" => return Err(self.context.classify_error(&body)),
             _ => {}
         }
         Ok(())
     }
 
-    fn begin(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn start_block(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let block = &body["content_block"];
         let place = body["index"].as_u64().unwrap_or(0);
-        match text(block, "/type") {
+        match nonempty_str_at(block, "/type") {
             Some("text") => {
-                self.blocks.insert(place, Block::Words(String::new()));
-                self.say(place, text(block, "/text"), out);
+                self.blocks.insert(place, StreamedBlock::Text(String::new()));
+                self.append_text(place, nonempty_str_at(block, "/text"), out);
             }
             Some("tool_use") => {
-                self.blocks.insert(place, Block::Call);
-                self.pieces.add(place, text(block, "/id"), text(block, "/name"), "")?;
+                self.blocks.insert(place, StreamedBlock::ToolUse);
+                self.tool_calls.add_fragment(
+                    place,
+                    nonempty_str_at(block, "/id"),
+                    nonempty_str_at(block, "/name"),
+                    "",
+                )?;
             }
             Some("thinking" | "redacted_thinking") => {
-                self.blocks.insert(place, Block::Thought(Thought::begun(block)));
+                self.blocks.insert(place, StreamedBlock::Thinking(ThinkingBlock::from_block_start(block)));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn say(&mut self, place: u64, words: Option<&str>, out: &mut Vec<Chunk>) {
+    fn append_text(&mut self, index: u64, words: Option<&str>, out: &mut Vec<ReplyChunk>) {
         let Some(words) = words else { return };
-        if let Some(Block::Words(said)) = self.blocks.get_mut(&place) {
+        if let Some(StreamedBlock::Text(said)) = self.blocks.get_mut(&index) {
             said.push_str(words);
         }
-        out.push(Chunk::Text(words.to_owned()));
+        out.push(ReplyChunk::Text(words.to_owned()));
     }
 
-    fn go_on(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn apply_delta(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let delta = &body["delta"];
         let place = body["index"].as_u64().unwrap_or(0);
-        match text(delta, "/type") {
-            Some("text_delta") => self.say(place, text(delta, "/text"), out),
+        match nonempty_str_at(delta, "/type") {
+            Some("text_delta") => self.append_text(place, nonempty_str_at(delta, "/text"), out),
             Some("input_json_delta") => {
-                self.pieces.add(place, None, None, text(delta, "/partial_json").unwrap_or_default())?;
+                self.tool_calls.add_fragment(
+                    place,
+                    None,
+                    None,
+                    nonempty_str_at(delta, "/partial_json").unwrap_or_default(),
+                )?;
             }
             Some("thinking_delta") => {
-                let thought = text(delta, "/thinking").unwrap_or_default();
-                if let Some(Block::Thought(current)) = self.blocks.get_mut(&place) {
+                let thought = nonempty_str_at(delta, "/thinking").unwrap_or_default();
+                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&place) {
                     current.thinking.push_str(thought);
                 }
-                out.push(Chunk::Reasoning(thought.to_owned()));
+                out.push(ReplyChunk::Reasoning(thought.to_owned()));
             }
             Some("signature_delta") => {
-                if let Some(Block::Thought(current)) = self.blocks.get_mut(&place) {
-                    current.signature.push_str(text(delta, "/signature").unwrap_or_default());
+                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&place) {
+                    current.signature.push_str(nonempty_str_at(delta, "/signature").unwrap_or_default());
                 }
             }
             _ => {}
@@ -300,47 +339,50 @@ impl Reader {
     }
 
     /// The figures come in two parts; what comes later is the total, and what does not come again holds.
-    fn count(&mut self, usage: Option<&Value>) {
+    fn update_usage(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
-        let at = |key: &str| tokens(usage, key);
+        let at = |key: &str| token_count_at(usage, key);
         if let Some(fresh) = at("/input_tokens") {
-            let read = at("/cache_read_input_tokens").unwrap_or(self.usage.cached);
-            let written = at("/cache_creation_input_tokens").unwrap_or(self.usage.written);
-            self.usage.input = fresh.saturating_add(read).saturating_add(written);
-            (self.usage.cached, self.usage.written) = (read, written);
+            let read = at("/cache_read_input_tokens").unwrap_or(self.usage.cached_tokens);
+            let written = at("/cache_creation_input_tokens").unwrap_or(self.usage.cache_write_tokens);
+            self.usage.input_tokens = fresh.saturating_add(read).saturating_add(written);
+            (self.usage.cached_tokens, self.usage.cache_write_tokens) = (read, written);
         }
-        self.usage.output = at("/output_tokens").unwrap_or(self.usage.output);
+        self.usage.output_tokens = at("/output_tokens").unwrap_or(self.usage.output_tokens);
     }
 
-    fn finish(&mut self, out: &mut Vec<Chunk>) {
-        let stop = self.stop.unwrap_or(if self.pieces.len() > 0 { Stop::Tools } else { Stop::Done });
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+    fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
+        let stop =
+            self.stop.unwrap_or(if self.tool_calls.len() > 0 { StopReason::ToolCalls } else { StopReason::Done });
+        let calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
         if calls.iter().any(Option::is_some) {
-            out.push(self.seal(&calls));
+            out.push(self.encode_reply_state(&calls));
         }
-        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
-        out.push(finish(stop, self.usage()));
+        out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
+        out.push(finish_chunk(stop, self.usage()));
     }
 
     /// The whole answer, in its order.
-    fn seal(&self, calls: &[Option<ToolCall>]) -> Chunk {
+    fn encode_reply_state(&self, calls: &[Option<ToolCall>]) -> ReplyChunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
-            Block::Thought(thought) => Some(thought.whole()),
+            StreamedBlock::Thinking(thought) => Some(thought.to_json()),
             // A text of blanks only is refused.
-            Block::Words(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
-            Block::Call => calls.next()?.as_ref().map(|call| tool_use(&self.desk.names, call)),
+            StreamedBlock::Text(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
+            StreamedBlock::ToolUse => {
+                calls.next()?.as_ref().map(|call| build_tool_use_block(&self.context.tool_names, call))
+            }
         });
-        seal::sealed(SEAL, &self.desk.connection, blocks.collect())
+        vendor_state::encode_vendor_state(ANTHROPIC_STATE, &self.context.endpoint, blocks.collect())
     }
 }
 
-fn stop(reason: &str) -> Stop {
+fn parse_anthropic_stop(reason: &str) -> StopReason {
     match reason {
-        "max_tokens" | "model_context_window_exceeded" => Stop::Length,
-        "tool_use" => Stop::Tools,
-        "refusal" => Stop::Filtered,
-        "end_turn" | "stop_sequence" => Stop::Done,
-        _ => ended_strangely(),
+        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+        "tool_use" => StopReason::ToolCalls,
+        "refusal" => StopReason::ContentFilter,
+        "end_turn" | "stop_sequence" => StopReason::Done,
+        _ => stop_for_unknown_reason(),
     }
 }

@@ -1,75 +1,84 @@
 //! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
 //! speak them: each a little differently, so the reader takes what it can get.
 
-use segue_core::prompt::{Failure, FailureKind, Image, Message, PART_SEPARATOR, Speaker, Stop, ToolCall, Usage};
+use segue_core::prompt::{
+    CallFailure, ChatRole, FailureKind, PART_SEPARATOR, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+};
 use serde_json::{Map, Value, json};
 
-use super::pieces::Pieces;
-use super::sse::Event;
-use super::think::Think;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, malformed, result_text, text, tokens};
-use super::{Effort, Json, Limit, Thinking, ThoughtsBack, schema, seal};
-use crate::model::Chunk;
+use super::sse::SseEvent;
+use super::think_tags::ThinkTagSplitter;
+use super::tool_call_assembler::ToolCallAssembler;
+use super::wire_format::{
+    ReaderContext, VendorRequestBuilder, finish_chunk, malformed_reply_failure, nonempty_str_at,
+    stop_for_unknown_reason, to_arguments_object, token_count_at, tool_result_text,
+};
+use super::{JsonMode, MaxTokensField, ReasoningEcho, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
+use crate::model::ReplyChunk;
 
 /// What ends a stream.
-const DONE: &str = "[DONE]";
+const STREAM_DONE: &str = "[DONE]";
 /// Whose seals these are.
-const SEAL: &str = "chat";
+const CHAT_STATE: &str = "chat";
 
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let connection = asked.connection;
-    let most = match connection.skills.dialect.limit {
-        Limit::MaxTokens => "max_tokens",
-        Limit::MaxCompletionTokens => "max_completion_tokens",
+pub(super) fn build_chat_body(builder: &VendorRequestBuilder<'_>) -> Value {
+    let connection = builder.endpoint;
+    let most = match connection.capabilities.dialect.max_tokens_field {
+        MaxTokensField::MaxTokens => "max_tokens",
+        MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
     };
-    let mut body = json!({ "model": connection.model, "stream": true, most: asked.output_tokens() });
-    if asked.asks.figures && !connection.skills.dialect.counts_unasked {
+    let mut body = json!({ "model": connection.model, "stream": true, most: builder.output_token_budget() });
+    if builder.features.usage && !connection.capabilities.dialect.usage_always_sent {
         body["stream_options"] = json!({ "include_usage": true });
     }
-    let system = asked.openai_system("text", &mut body);
-    body["messages"] = json!(messages(asked, system));
-    if !asked.prompt.tools.is_empty() {
-        let tools = asked.prompt.tools.iter().map(|tool| {
+    let system = builder.openai_system_message("text", &mut body);
+    body["messages"] = json!(build_chat_messages(builder, system));
+    if !builder.prompt.tools.is_empty() {
+        let tools = builder.prompt.tools.iter().map(|tool| {
             json!({ "type": "function", "function": {
-                "name": asked.names.sent(&tool.name),
+                "name": builder.tool_names.vendor_name(&tool.name),
                 "description": tool.description,
                 "parameters": tool.parameters,
             }})
         });
         body["tools"] = tools.collect();
     }
-    match (asked.schema(), asked.json) {
-        (Some(schema), Json::Schema) => body["response_format"] = response_format(schema),
-        (Some(_), Json::Object) => body["response_format"] = json!({ "type": "json_object" }),
-        (Some(_), Json::Told) | (None, _) => {}
+    match (builder.output_schema(), builder.json_mode) {
+        (Some(schema), JsonMode::Schema) => body["response_format"] = build_response_format(schema),
+        (Some(_), JsonMode::Object) => body["response_format"] = json!({ "type": "json_object" }),
+        (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    if let Some(temperature) = connection.temperature() {
+    if let Some(temperature) = connection.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
-    match (connection.manner.effort, connection.skills.thinking) {
-        (None, _) | (Some(_), Thinking::None) => {}
+    match (connection.params.effort, connection.capabilities.thinking) {
+        (None, _) | (Some(_), ThinkingSupport::None) => {}
         // Where thoughts are wanted back they can also be switched off, by a key of its own.
-        (Some(Effort::None), _) if connection.skills.dialect.thoughts_back == ThoughtsBack::ReasoningContent => {
+        (Some(ReasoningEffort::None), _)
+            if connection.capabilities.dialect.reasoning_echo == ReasoningEcho::ReasoningContent =>
+        {
             body["thinking"] = json!({ "type": "disabled" });
         }
-        (Some(effort), thinking) => body["reasoning_effort"] = json!(effort.word_for(thinking)),
+        (Some(effort), thinking) => body["reasoning_effort"] = json!(effort.as_openai_str(thinking)),
     }
     body
 }
 
-fn response_format(schema: &Value) -> Value {
-    let strict = schema::is_strict(schema);
+fn build_response_format(schema: &Value) -> Value {
+    let strict = schema_compat::is_strict_schema(schema);
     json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema, "strict": strict } })
 }
 
-fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
+fn build_chat_messages(builder: &VendorRequestBuilder<'_>, system: Option<Value>) -> Vec<Value> {
     let mut messages: Vec<Value> = system.into_iter().collect();
-    for message in asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System) {
-        let Some(next) = one(asked, message) else { continue };
+    for message in builder.prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System) {
+        let Some(next) = build_chat_message(builder, message) else { continue };
         // Many a model's template insists that user and assistant take turns.
         match messages.last_mut() {
-            Some(last) if is_plain(last) && is_plain(&next) && last["role"] == next["role"] => {
-                let joined = format!("{}{PART_SEPARATOR}{}", words(last), words(&next));
+            Some(last)
+                if is_plain_text_message(last) && is_plain_text_message(&next) && last["role"] == next["role"] =>
+            {
+                let joined = format!("{}{PART_SEPARATOR}{}", message_content(last), message_content(&next));
                 last["content"] = json!(joined);
             }
             _ => messages.push(next),
@@ -78,35 +87,35 @@ fn messages(asked: &Asked<'_>, system: Option<Value>) -> Vec<Value> {
     messages
 }
 
-fn is_plain(message: &Value) -> bool {
+fn is_plain_text_message(message: &Value) -> bool {
     message["content"].is_string() && message["role"] != "tool" && message.get("tool_calls").is_none()
 }
 
-fn words(message: &Value) -> &str {
+fn message_content(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
 /// A message as it is sent, unless the assistant said nothing in it: some servers refuse that.
-fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
+fn build_chat_message(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Option<Value> {
     let said = message.text();
-    Some(match message.speaker {
-        Speaker::System | Speaker::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
-        Speaker::System | Speaker::User => {
+    Some(match message.chat_role {
+        ChatRole::System | ChatRole::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
+        ChatRole::System | ChatRole::User => {
             let words = (!said.is_empty()).then(|| json!({ "type": "text", "text": said }));
             let images = message
                 .images
                 .iter()
-                .map(|image| json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
+                .map(|image| json!({ "type": "image_url", "image_url": { "url": image_data_url(image) } }));
             json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })
         }
-        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
-        Speaker::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
-        Speaker::Assistant => {
-            let seal = seal::opened(SEAL, asked.connection, message).unwrap_or_default();
+        ChatRole::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
+        ChatRole::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
+        ChatRole::Assistant => {
+            let seal = vendor_state::decode_vendor_state(CHAT_STATE, builder.endpoint, message).unwrap_or_default();
             let calls = message.tool_calls.iter().map(|call| {
-                let arguments = arguments_back(&call.arguments).to_string();
-                let function = json!({ "name": asked.names.sent(&call.name), "arguments": arguments });
-                let id = asked.connection.call_id(&call.id);
+                let arguments = to_arguments_object(&call.arguments).to_string();
+                let function = json!({ "name": builder.tool_names.vendor_name(&call.name), "arguments": arguments });
+                let id = builder.endpoint.vendor_call_id(&call.id);
                 let mut sent = json!({ "id": id, "type": "function", "function": function });
                 if let Some(extra) = seal["calls"].get(&call.id) {
                     sent["extra_content"] = extra.clone();
@@ -115,100 +124,100 @@ fn one(asked: &Asked<'_>, message: &Message) -> Option<Value> {
             });
             let content = if said.is_empty() { Value::Null } else { json!(said) };
             let mut sent = json!({ "role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>() });
-            for key in [CONTENT, DETAILS] {
+            for key in [REASONING_CONTENT_KEY, REASONING_DETAILS_KEY] {
                 if let Some(thoughts) = seal.get(key) {
                     sent[key] = thoughts.clone();
                 }
             }
             sent
         }
-        Speaker::Tool => {
-            json!({ "role": "tool", "tool_call_id": asked.answered_id(message), "content": result_text(message) })
+        ChatRole::Tool => {
+            json!({ "role": "tool", "tool_call_id": builder.answered_call_id(message), "content": tool_result_text(message) })
         }
     })
 }
 
 /// An image within an address.
-pub(super) fn data_url(image: &Image) -> String {
-    format!("data:{};base64,{}", image.media.name(), image.data)
+pub(super) fn image_data_url(image: &PromptImage) -> String {
+    format!("data:{};base64,{}", image.media_type.mime_type(), image.data)
 }
 
 /// What a server wants back of its thoughts, under these names.
-const CONTENT: &str = "reasoning_content";
-const DETAILS: &str = "reasoning_details";
+const REASONING_CONTENT_KEY: &str = "reasoning_content";
+const REASONING_DETAILS_KEY: &str = "reasoning_details";
 
 /// Reads the stream.
-pub(super) struct Reader {
-    pub desk: Desk,
-    pieces: Pieces,
-    think: Think,
-    stop: Option<Stop>,
-    pub usage: Option<Usage>,
+pub(super) struct ChatStreamReader {
+    pub context: ReaderContext,
+    tool_calls: ToolCallAssembler,
+    think_splitter: ThinkTagSplitter,
+    stop: Option<StopReason>,
+    pub usage: Option<TokenUsage>,
     /// What is sealed: the thoughts, their details, and what hangs on each call, by its place.
-    thoughts: String,
-    details: Vec<Value>,
-    extras: Vec<(u64, Value)>,
-    is_over: bool,
+    reasoning: String,
+    reasoning_details: Vec<Value>,
+    call_extras: Vec<(u64, Value)>,
+    is_finished: bool,
 }
 
-impl Reader {
-    pub fn new(desk: Desk) -> Self {
-        let opens_thoughts = desk.connection.skills.dialect.opens_thoughts;
+impl ChatStreamReader {
+    pub fn new(context: ReaderContext) -> Self {
+        let opens_thoughts = context.endpoint.capabilities.dialect.starts_in_thinking;
         Self {
-            desk,
-            pieces: Pieces::default(),
-            think: Think::opened(opens_thoughts),
+            context,
+            tool_calls: ToolCallAssembler::default(),
+            think_splitter: ThinkTagSplitter::new(opens_thoughts),
             stop: None,
             usage: None,
-            thoughts: String::new(),
-            details: Vec::new(),
-            extras: Vec::new(),
-            is_over: false,
+            reasoning: String::new(),
+            reasoning_details: Vec::new(),
+            call_extras: Vec::new(),
+            is_finished: false,
         }
     }
 
-    pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
-        if event.data.trim() == DONE {
+    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+        if event.data.trim() == STREAM_DONE {
             // Whoever says so is done, even without a reason.
-            self.stop.get_or_insert(Stop::Done);
-            self.end(out);
+            self.stop.get_or_insert(StopReason::Done);
+            self.finish_stream(out);
             return Ok(());
         }
         if event.name == "error" {
             // Whatever it holds, and be it a sentence.
             let body = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
-            return Err(self.desk.failure(&body));
+            return Err(self.context.classify_error(&body));
         }
-        let body = self.desk.json(event)?;
-        self.read(&body, "/choices/0/delta", out)
+        let body = self.context.parse_event_json(event)?;
+        self.read_body(&body, "/choices/0/delta", out)
     }
 
     /// The stream is over; it was whole if a reason to stop was given.
-    pub fn end(&mut self, out: &mut Vec<Chunk>) {
-        let Some(stop) = self.stop.filter(|_| !self.is_over) else { return };
-        self.is_over = true;
-        self.think.finish(out);
-        let stop = if self.pieces.len() > 0 && stop == Stop::Done { Stop::Tools } else { stop };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
-        out.extend(self.seal(&calls));
-        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
-        out.push(finish(stop, self.usage));
+    pub fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
+        let Some(stop) = self.stop.filter(|_| !self.is_finished) else { return };
+        self.is_finished = true;
+        self.think_splitter.finish(out);
+        let stop = if self.tool_calls.len() > 0 && stop == StopReason::Done { StopReason::ToolCalls } else { stop };
+        let calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
+        out.extend(self.encode_reply_state(&calls));
+        out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
+        out.push(finish_chunk(stop, self.usage));
     }
 
     /// What the server wants to see again with these calls.
-    fn seal(&mut self, calls: &[Option<ToolCall>]) -> Option<Chunk> {
+    fn encode_reply_state(&mut self, calls: &[Option<ToolCall>]) -> Option<ReplyChunk> {
         let mut content = Map::new();
-        match self.desk.connection.skills.dialect.thoughts_back {
+        match self.context.endpoint.capabilities.dialect.reasoning_echo {
             // It misses them even where there were none.
-            ThoughtsBack::ReasoningContent => {
-                content.insert(CONTENT.to_owned(), json!(std::mem::take(&mut self.thoughts)));
+            ReasoningEcho::ReasoningContent => {
+                content.insert(REASONING_CONTENT_KEY.to_owned(), json!(std::mem::take(&mut self.reasoning)));
             }
-            ThoughtsBack::ReasoningDetails if !self.details.is_empty() => {
-                content.insert(DETAILS.to_owned(), json!(std::mem::take(&mut self.details)));
+            ReasoningEcho::ReasoningDetails if !self.reasoning_details.is_empty() => {
+                content.insert(REASONING_DETAILS_KEY.to_owned(), json!(std::mem::take(&mut self.reasoning_details)));
             }
-            ThoughtsBack::ReasoningDetails | ThoughtsBack::None => {}
+            ReasoningEcho::ReasoningDetails | ReasoningEcho::None => {}
         }
-        let extras: Map<String, Value> = std::mem::take(&mut self.extras)
+        let extras: Map<String, Value> = std::mem::take(&mut self.call_extras)
             .into_iter()
             .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.as_ref()?.id.clone(), extra)))
             .collect();
@@ -216,56 +225,56 @@ impl Reader {
             content.insert("calls".to_owned(), json!(extras));
         }
         let is_wanted = calls.iter().any(Option::is_some) && !content.is_empty();
-        is_wanted.then(|| seal::sealed(SEAL, &self.desk.connection, json!(content)))
+        is_wanted.then(|| vendor_state::encode_vendor_state(CHAT_STATE, &self.context.endpoint, json!(content)))
     }
 
-    pub fn whole(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none_or(Value::is_null) && body.pointer("/choices/0/message").is_none() {
-            return Err(self.desk.strange());
+            return Err(self.context.unknown_format_failure());
         }
-        self.read(body, "/choices/0/message", out)?;
-        self.stop.get_or_insert(Stop::Done);
-        self.end(out);
+        self.read_body(body, "/choices/0/message", out)?;
+        self.stop.get_or_insert(StopReason::Done);
+        self.finish_stream(out);
         Ok(())
     }
 
-    fn read(&mut self, body: &Value, place: &str, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn read_body(&mut self, body: &Value, pointer: &str, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(self.desk.failure(body));
+            return Err(self.context.classify_error(body));
         }
-        self.usage = usage(body).or(self.usage);
-        if let Some(said) = body.pointer(place) {
-            self.said(said, out)?;
+        self.usage = parse_chat_usage(body).or(self.usage);
+        if let Some(said) = body.pointer(pointer) {
+            self.read_delta(said, out)?;
         }
-        if let Some(reason) = text(body, "/choices/0/finish_reason") {
-            let refused = self.stop == Some(Stop::Filtered);
-            let reason = stop(reason, &self.desk)?;
-            self.stop = Some(if refused { Stop::Filtered } else { reason });
+        if let Some(reason) = nonempty_str_at(body, "/choices/0/finish_reason") {
+            let refused = self.stop == Some(StopReason::ContentFilter);
+            let reason = parse_chat_stop(reason, &self.context)?;
+            self.stop = Some(if refused { StopReason::ContentFilter } else { reason });
         }
         Ok(())
     }
 
-    fn said(&mut self, said: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn read_delta(&mut self, said: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         for key in ["/reasoning_content", "/reasoning"] {
-            if let Some(thought) = text(said, key) {
-                self.think.are_told_apart();
-                out.push(Chunk::Reasoning(thought.to_owned()));
-                self.thoughts.push_str(thought);
+            if let Some(thought) = nonempty_str_at(said, key) {
+                self.think_splitter.expect_answer_first();
+                out.push(ReplyChunk::Reasoning(thought.to_owned()));
+                self.reasoning.push_str(thought);
                 break;
             }
         }
-        for detail in said.get(DETAILS).and_then(Value::as_array).into_iter().flatten() {
-            add_detail(&mut self.details, detail);
+        for detail in said.get(REASONING_DETAILS_KEY).and_then(Value::as_array).into_iter().flatten() {
+            merge_reasoning_detail(&mut self.reasoning_details, detail);
         }
         match said.get("content") {
-            Some(Value::String(words)) => self.think.push(words, out),
+            Some(Value::String(words)) => self.think_splitter.push(words, out),
             // Mistral's way of telling thoughts from words.
-            Some(Value::Array(parts)) => parts.iter().for_each(|part| self.part(part, out)),
+            Some(Value::Array(parts)) => parts.iter().for_each(|part| self.read_content_part(part, out)),
             _ => {}
         }
-        if let Some(refusal) = text(said, "/refusal") {
-            self.think.push(refusal, out);
-            self.stop = Some(Stop::Filtered);
+        if let Some(refusal) = nonempty_str_at(said, "/refusal") {
+            self.think_splitter.push(refusal, out);
+            self.stop = Some(StopReason::ContentFilter);
         }
         let calls = said.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for (place, call) in calls.iter().enumerate() {
@@ -273,27 +282,33 @@ impl Reader {
             // Some servers send the arguments as an object after all.
             let whole = call.pointer("/function/arguments").filter(|arguments| arguments.is_object());
             let whole = whole.map(ToString::to_string);
-            let arguments = whole.as_deref().or_else(|| text(call, "/function/arguments")).unwrap_or_default();
-            self.pieces.add(place, text(call, "/id"), text(call, "/function/name"), arguments)?;
+            let arguments =
+                whole.as_deref().or_else(|| nonempty_str_at(call, "/function/arguments")).unwrap_or_default();
+            self.tool_calls.add_fragment(
+                place,
+                nonempty_str_at(call, "/id"),
+                nonempty_str_at(call, "/function/name"),
+                arguments,
+            )?;
             if let Some(extra) = call.get("extra_content").filter(|extra| extra.is_object()) {
-                self.extras.push((self.pieces.len() as u64 - 1, extra.clone()));
+                self.call_extras.push((self.tool_calls.len() as u64 - 1, extra.clone()));
             }
         }
         Ok(())
     }
 
-    fn part(&mut self, part: &Value, out: &mut Vec<Chunk>) {
-        if let Some(words) = text(part, "/text") {
-            self.think.push(words, out);
+    fn read_content_part(&mut self, part: &Value, out: &mut Vec<ReplyChunk>) {
+        if let Some(words) = nonempty_str_at(part, "/text") {
+            self.think_splitter.push(words, out);
         }
         for thought in part.get("thinking").and_then(Value::as_array).into_iter().flatten() {
-            out.extend(text(thought, "/text").map(|thought| Chunk::Reasoning(thought.to_owned())));
+            out.extend(nonempty_str_at(thought, "/text").map(|thought| ReplyChunk::Reasoning(thought.to_owned())));
         }
     }
 }
 
 /// Adds a piece of what is known of a thought to the piece before it, if both belong together.
-fn add_detail(details: &mut Vec<Value>, more: &Value) {
+fn merge_reasoning_detail(details: &mut Vec<Value>, more: &Value) {
     let same = |last: &Value| {
         ["type", "index", "id"].iter().all(|key| more.get(key).is_none() || last.get(key) == more.get(key))
     };
@@ -312,39 +327,45 @@ fn add_detail(details: &mut Vec<Value>, more: &Value) {
 }
 
 /// What the many servers call the ends of their answers.
-fn stop(reason: &str, desk: &Desk) -> Result<Stop, Failure> {
-    let provider = &desk.connection.provider;
+fn parse_chat_stop(reason: &str, context: &ReaderContext) -> Result<StopReason, CallFailure> {
+    let provider = &context.endpoint.provider;
     match reason.to_ascii_lowercase().as_str() {
         "stop" | "eos" | "eos_token" | "end_turn" | "end_of_turn" | "stop_sequence" | "complete" | "completed"
-        | "done" => Ok(Stop::Done),
-        "tool_calls" | "tool_call" | "tool_use" | "function_call" => Ok(Stop::Tools),
-        "length" | "max_tokens" | "model_length" | "max_length" => Ok(Stop::Length),
-        "content_filter" | "safety" | "refusal" => Ok(Stop::Filtered),
+        | "done" => Ok(StopReason::Done),
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => Ok(StopReason::ToolCalls),
+        "length" | "max_tokens" | "model_length" | "max_length" => Ok(StopReason::Length),
+        "content_filter" | "safety" | "refusal" => Ok(StopReason::ContentFilter),
         "insufficient_system_resource" => {
             let message = format!("{provider} ran out of room and broke the answer off ({reason})");
-            Err(Failure::new(FailureKind::Overload, message))
+            Err(CallFailure::new(FailureKind::Overload, message))
         }
         "error" | "abort" | "aborted" | "cancelled" => {
-            Err(malformed(format!("{provider} broke the answer off ({reason})")))
+            Err(malformed_reply_failure(format!("{provider} broke the answer off ({reason})")))
         }
-        _ => Ok(ended_strangely()),
+        _ => Ok(stop_for_unknown_reason()),
     }
 }
 
 /// The figures of a body, wherever this server puts them.
-fn usage(body: &Value) -> Option<Usage> {
+fn parse_chat_usage(body: &Value) -> Option<TokenUsage> {
     let usage =
         [body.get("usage"), body.pointer("/x_groq/usage")].into_iter().flatten().find(|usage| usage.is_object())?;
-    let input = tokens(usage, "/prompt_tokens")?;
-    let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage, place)).unwrap_or(0);
+    let input = token_count_at(usage, "/prompt_tokens")?;
+    let first = |places: &[&str]| places.iter().find_map(|place| token_count_at(usage, place)).unwrap_or(0);
     let output = first(&["/completion_tokens"]);
     let cached = first(&["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"]);
     // llama.cpp tells it among its timings.
-    let cached = cached.max(tokens(body, "/timings/cache_n").unwrap_or(0)).min(input);
+    let cached = cached.max(token_count_at(body, "/timings/cache_n").unwrap_or(0)).min(input);
     let reasoning = first(&["/completion_tokens_details/reasoning_tokens"]);
     // Where thoughts are not counted as part of the answer, only the sum tells.
-    let apart = tokens(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
+    let apart = token_count_at(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
     let output = if apart { output.saturating_add(reasoning) } else { output };
     let written = first(&["/prompt_tokens_details/cache_write_tokens"]).min(input - cached);
-    Some(Usage { input, output, cached, written, reasoning })
+    Some(TokenUsage {
+        input_tokens: input,
+        output_tokens: output,
+        cached_tokens: cached,
+        cache_write_tokens: written,
+        reasoning_tokens: reasoning,
+    })
 }

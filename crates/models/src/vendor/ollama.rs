@@ -1,34 +1,40 @@
 //! Ollama's own format: one JSON to a line. It is spoken rather than chat completions since only here the window can be asked for, and a prompt
 //! that does not fit can be had refused: otherwise its beginning is cut off without a word.
 
-use segue_core::prompt::{Failure, Message, Speaker, Stop, ToolCall, Usage};
+use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
-use super::pieces::Pieces;
-use super::sse::Event;
-use super::think::Think;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, result_text, text, tokens};
-use super::{Effort, Json, Thinking, seal};
-use crate::model::Chunk;
+use super::sse::SseEvent;
+use super::think_tags::ThinkTagSplitter;
+use super::tool_call_assembler::ToolCallAssembler;
+use super::wire_format::{
+    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
+    token_count_at, tool_result_text,
+};
+use super::{JsonMode, ReasoningEffort, ThinkingSupport, vendor_state};
+use crate::model::ReplyChunk;
 
 /// Whose seals these are.
-const SEAL: &str = "ollama";
+const OLLAMA_STATE: &str = "ollama";
 
 /// The server without the place where it speaks like OpenAI.
-pub(crate) fn root(base_url: &str) -> &str {
+pub(crate) fn ollama_server_url(base_url: &str) -> &str {
     let base_url = base_url.strip_suffix("/api").unwrap_or(base_url);
     base_url.strip_suffix("/v1").unwrap_or(base_url)
 }
 
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let connection = asked.connection;
-    let mut options = json!({ "num_ctx": connection.skills.window_tokens, "num_predict": asked.output_tokens() });
-    if let Some(temperature) = connection.temperature() {
+pub(super) fn build_ollama_body(builder: &VendorRequestBuilder<'_>) -> Value {
+    let connection = builder.endpoint;
+    let mut options =
+        json!({ "num_ctx": connection.capabilities.window_tokens, "num_predict": builder.output_token_budget() });
+    if let Some(temperature) = connection.effective_temperature() {
         options["temperature"] = json!(temperature);
     }
-    let system = asked.system().map(|system| json!({ "role": "system", "content": system }));
-    let spoken = asked.prompt.messages.iter().enumerate().filter(|(_, message)| message.speaker != Speaker::System);
-    let spoken = spoken.filter_map(|(place, message)| one(asked, &asked.prompt.messages[..place], message));
+    let system = builder.system_text().map(|system| json!({ "role": "system", "content": system }));
+    let spoken =
+        builder.prompt.messages.iter().enumerate().filter(|(_, message)| message.chat_role != ChatRole::System);
+    let spoken =
+        spoken.filter_map(|(place, message)| build_ollama_message(builder, &builder.prompt.messages[..place], message));
     let mut body = json!({
         "model": connection.model,
         "stream": true,
@@ -37,143 +43,156 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         "options": options,
         "messages": system.into_iter().chain(spoken).collect::<Vec<_>>(),
     });
-    if !asked.prompt.tools.is_empty() {
-        let tools = asked.prompt.tools.iter().map(|tool| {
-            let name = asked.names.sent(&tool.name);
+    if !builder.prompt.tools.is_empty() {
+        let tools = builder.prompt.tools.iter().map(|tool| {
+            let name = builder.tool_names.vendor_name(&tool.name);
             let function = json!({ "name": name, "description": tool.description, "parameters": tool.parameters });
             json!({ "type": "function", "function": function })
         });
         body["tools"] = tools.collect();
     }
-    match (asked.schema(), asked.json) {
-        (Some(schema), Json::Schema) => body["format"] = schema.clone(),
-        (Some(_), Json::Object) => body["format"] = json!("json"),
-        (Some(_), Json::Told) | (None, _) => {}
+    match (builder.output_schema(), builder.json_mode) {
+        (Some(schema), JsonMode::Schema) => body["format"] = schema.clone(),
+        (Some(_), JsonMode::Object) => body["format"] = json!("json"),
+        (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    match (connection.manner.effort, connection.skills.thinking) {
-        (None, _) | (Some(_), Thinking::None) => {}
-        (Some(Effort::None), Thinking::Levels) => body["think"] = json!(Effort::Low.word()),
-        (Some(effort), Thinking::Levels) => body["think"] = json!(effort.word()),
-        (Some(effort), Thinking::Budget | Thinking::Unknown) => body["think"] = json!(effort != Effort::None),
+    match (connection.params.effort, connection.capabilities.thinking) {
+        (None, _) | (Some(_), ThinkingSupport::None) => {}
+        (Some(ReasoningEffort::None), ThinkingSupport::Levels) => body["think"] = json!(ReasoningEffort::Low.as_str()),
+        (Some(effort), ThinkingSupport::Levels) => body["think"] = json!(effort.as_str()),
+        (Some(effort), ThinkingSupport::Budget | ThinkingSupport::Unknown) => {
+            body["think"] = json!(effort != ReasoningEffort::None)
+        }
     }
     body
 }
 
 /// A message as it is sent, unless the assistant said nothing in it.
-fn one(asked: &Asked<'_>, before: &[Message], message: &Message) -> Option<Value> {
+fn build_ollama_message(
+    builder: &VendorRequestBuilder<'_>,
+    earlier: &[PromptMessage],
+    message: &PromptMessage,
+) -> Option<Value> {
     let said = message.text();
-    Some(match message.speaker {
-        Speaker::System | Speaker::User => {
+    Some(match message.chat_role {
+        ChatRole::System | ChatRole::User => {
             let mut sent = json!({ "role": "user", "content": said });
             if !message.images.is_empty() {
                 sent["images"] = message.images.iter().map(|image| json!(&*image.data)).collect();
             }
             sent
         }
-        Speaker::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
-        Speaker::Assistant => {
+        ChatRole::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
+        ChatRole::Assistant => {
             let mut sent = json!({ "role": "assistant", "content": said });
             if !message.tool_calls.is_empty() {
-                sent["tool_calls"] = message.tool_calls.iter().map(|call| called(asked, call)).collect();
-                if let Some(thoughts) = seal::opened(SEAL, asked.connection, message) {
+                sent["tool_calls"] =
+                    message.tool_calls.iter().map(|call| build_ollama_tool_call(builder, call)).collect();
+                if let Some(thoughts) = vendor_state::decode_vendor_state(OLLAMA_STATE, builder.endpoint, message) {
                     sent["thinking"] = thoughts;
                 }
             }
             sent
         }
-        Speaker::Tool => {
-            let calls = before.iter().rev().flat_map(|message| &message.tool_calls);
-            let call = calls.into_iter().find(|call| Some(&call.id) == message.answers.as_ref());
-            let name = call.map(|call| asked.names.sent(&call.name)).unwrap_or_default();
-            let content = result_text(message);
-            json!({ "role": "tool", "tool_name": name, "tool_call_id": message.answers, "content": content })
+        ChatRole::Tool => {
+            let calls = earlier.iter().rev().flat_map(|message| &message.tool_calls);
+            let call = calls.into_iter().find(|call| Some(&call.id) == message.tool_call_id.as_ref());
+            let name = call.map(|call| builder.tool_names.vendor_name(&call.name)).unwrap_or_default();
+            let content = tool_result_text(message);
+            json!({ "role": "tool", "tool_name": name, "tool_call_id": message.tool_call_id, "content": content })
         }
     })
 }
 
-fn called(asked: &Asked<'_>, call: &ToolCall) -> Value {
-    let arguments = arguments_back(&call.arguments);
-    json!({ "id": call.id, "function": { "name": asked.names.sent(&call.name), "arguments": arguments } })
+fn build_ollama_tool_call(builder: &VendorRequestBuilder<'_>, call: &ToolCall) -> Value {
+    let arguments = to_arguments_object(&call.arguments);
+    json!({ "id": call.id, "function": { "name": builder.tool_names.vendor_name(&call.name), "arguments": arguments } })
 }
 
 /// Reads the stream.
-pub(super) struct Reader {
-    pub desk: Desk,
-    pieces: Pieces,
-    think: Think,
-    thoughts: String,
-    pub usage: Option<Usage>,
+pub(super) struct OllamaStreamReader {
+    pub context: ReaderContext,
+    tool_calls: ToolCallAssembler,
+    think_splitter: ThinkTagSplitter,
+    reasoning: String,
+    pub usage: Option<TokenUsage>,
 }
 
-impl Reader {
-    pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), think: Think::default(), thoughts: String::new(), usage: None }
+impl OllamaStreamReader {
+    pub fn new(context: ReaderContext) -> Self {
+        Self {
+            context,
+            tool_calls: ToolCallAssembler::default(),
+            think_splitter: ThinkTagSplitter::default(),
+            reasoning: String::new(),
+            usage: None,
+        }
     }
 
-    pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let body = self.desk.json(event)?;
-        self.read(&body, out)
+    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+        let body = self.context.parse_event_json(event)?;
+        self.read_body(&body, out)
     }
 
     /// An answer in one piece.
-    pub fn whole(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none() && body.get("message").is_none() {
-            return Err(self.desk.strange());
+            return Err(self.context.unknown_format_failure());
         }
-        self.read(body, out)
+        self.read_body(body, out)
     }
 
-    fn read(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn read_body(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(self.desk.failure(body));
+            return Err(self.context.classify_error(body));
         }
-        if let Some(thought) = text(body, "/message/thinking") {
-            self.thoughts.push_str(thought);
-            out.push(Chunk::Reasoning(thought.to_owned()));
+        if let Some(thought) = nonempty_str_at(body, "/message/thinking") {
+            self.reasoning.push_str(thought);
+            out.push(ReplyChunk::Reasoning(thought.to_owned()));
         }
-        if let Some(words) = text(body, "/message/content") {
-            self.think.push(words, out);
+        if let Some(words) = nonempty_str_at(body, "/message/content") {
+            self.think_splitter.push(words, out);
         }
         for call in body.pointer("/message/tool_calls").and_then(Value::as_array).into_iter().flatten() {
             // Each comes whole, and their places are not to be relied on.
             let arguments = call.pointer("/function/arguments");
             let arguments = arguments.map(|given| given.as_str().map_or_else(|| given.to_string(), str::to_owned));
-            let place = self.pieces.len() as u64;
-            self.pieces.add(
+            let place = self.tool_calls.len() as u64;
+            self.tool_calls.add_fragment(
                 place,
-                text(call, "/id"),
-                text(call, "/function/name"),
+                nonempty_str_at(call, "/id"),
+                nonempty_str_at(call, "/function/name"),
                 arguments.as_deref().unwrap_or("{}"),
             )?;
         }
         if body["done"].as_bool().unwrap_or(false) {
-            self.end(body, out);
+            self.finish_stream(body, out);
         }
         Ok(())
     }
 
-    fn end(&mut self, body: &Value, out: &mut Vec<Chunk>) {
-        self.usage = usage(body);
-        self.think.finish(out);
-        let stop = match text(body, "/done_reason") {
-            Some("length") => Stop::Length,
-            Some(other) if other != "stop" => ended_strangely(),
-            _ if self.pieces.len() > 0 => Stop::Tools,
-            _ => Stop::Done,
+    fn finish_stream(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) {
+        self.usage = parse_ollama_usage(body);
+        self.think_splitter.finish(out);
+        let stop = match nonempty_str_at(body, "/done_reason") {
+            Some("length") => StopReason::Length,
+            Some(other) if other != "stop" => stop_for_unknown_reason(),
+            _ if self.tool_calls.len() > 0 => StopReason::ToolCalls,
+            _ => StopReason::Done,
         };
-        let calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
-        if calls.iter().any(Option::is_some) && !self.thoughts.is_empty() {
-            let thoughts = std::mem::take(&mut self.thoughts);
-            out.push(seal::sealed(SEAL, &self.desk.connection, json!(thoughts)));
+        let calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
+        if calls.iter().any(Option::is_some) && !self.reasoning.is_empty() {
+            let thoughts = std::mem::take(&mut self.reasoning);
+            out.push(vendor_state::encode_vendor_state(OLLAMA_STATE, &self.context.endpoint, json!(thoughts)));
         }
-        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
-        out.push(finish(stop, self.usage));
+        out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
+        out.push(finish_chunk(stop, self.usage));
     }
 }
 
 /// What was cached is not told.
-fn usage(body: &Value) -> Option<Usage> {
-    let output = tokens(body, "/eval_count").unwrap_or(0);
-    let input = tokens(body, "/prompt_eval_count")?;
-    Some(Usage { input, output, ..Usage::default() })
+fn parse_ollama_usage(body: &Value) -> Option<TokenUsage> {
+    let output = token_count_at(body, "/eval_count").unwrap_or(0);
+    let input = token_count_at(body, "/prompt_eval_count")?;
+    Some(TokenUsage { input_tokens: input, output_tokens: output, ..TokenUsage::default() })
 }

@@ -1,113 +1,124 @@
 //! OpenAI's responses. Nothing is stored there: the whole conversation is sent each time, as everywhere.
 
-use segue_core::prompt::{Failure, Message, Speaker, Stop, Usage};
+use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage};
 use serde_json::{Map, Value, json};
 
-use super::chat::data_url;
-use super::pieces::Pieces;
-use super::sse::Event;
-use super::wire::{Asked, Desk, arguments_back, ended_strangely, finish, result_text, text, tokens};
-use super::{Json, Thinking, schema, seal};
-use crate::model::Chunk;
+use super::chat::image_data_url;
+use super::sse::SseEvent;
+use super::tool_call_assembler::ToolCallAssembler;
+use super::wire_format::{
+    ReaderContext, VendorRequestBuilder, finish_chunk, nonempty_str_at, stop_for_unknown_reason, to_arguments_object,
+    token_count_at, tool_result_text,
+};
+use super::{JsonMode, ThinkingSupport, schema_compat, vendor_state};
+use crate::model::ReplyChunk;
 
 /// Whose seals these are.
-const SEAL: &str = "responses";
+const RESPONSES_STATE: &str = "responses";
 
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let connection = asked.connection;
+pub(super) fn build_responses_body(builder: &VendorRequestBuilder<'_>) -> Value {
+    let connection = builder.endpoint;
     let mut body = json!({
         "model": connection.model,
         "stream": true,
         "store": false,
-        "max_output_tokens": asked.output_tokens(),
+        "max_output_tokens": builder.output_token_budget(),
     });
     // Nothing is stored there, so thoughts must travel with us; a model that has none refuses to give them.
-    let thinks = matches!(connection.skills.thinking, Thinking::Budget | Thinking::Levels) && asked.asks.thoughts;
+    let thinks = matches!(connection.capabilities.thinking, ThinkingSupport::Budget | ThinkingSupport::Levels)
+        && builder.features.reasoning;
     if thinks {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
-    let system = asked.openai_system("input_text", &mut body);
-    let messages = asked.prompt.messages.iter().filter(|message| message.speaker != Speaker::System);
-    let messages = messages.flat_map(|message| items(asked, message));
+    let system = builder.openai_system_message("input_text", &mut body);
+    let messages = builder.prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System);
+    let messages = messages.flat_map(|message| build_input_items(builder, message));
     body["input"] = system.into_iter().chain(messages).collect();
-    if !asked.prompt.tools.is_empty() {
-        let tools = asked.prompt.tools.iter().map(|tool| {
-            let name = asked.names.sent(&tool.name);
+    if !builder.prompt.tools.is_empty() {
+        let tools = builder.prompt.tools.iter().map(|tool| {
+            let name = builder.tool_names.vendor_name(&tool.name);
             let (description, parameters) = (&tool.description, &tool.parameters);
             json!({ "type": "function", "name": name, "description": description, "parameters": parameters, "strict": false })
         });
         body["tools"] = tools.collect();
     }
-    match (asked.schema(), asked.json) {
-        (Some(schema), Json::Schema) => {
-            let strict = schema::is_strict(schema);
+    match (builder.output_schema(), builder.json_mode) {
+        (Some(schema), JsonMode::Schema) => {
+            let strict = schema_compat::is_strict_schema(schema);
             let format = json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": strict });
             body["text"] = json!({ "format": format });
         }
-        (Some(_), Json::Object) => body["text"] = json!({ "format": { "type": "json_object" } }),
-        (Some(_), Json::Told) | (None, _) => {}
+        (Some(_), JsonMode::Object) => body["text"] = json!({ "format": { "type": "json_object" } }),
+        (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    if let Some(temperature) = connection.temperature() {
+    if let Some(temperature) = connection.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
-    let thinking = connection.skills.thinking;
-    if let Some(effort) = connection.manner.effort.filter(|_| thinking != Thinking::None && asked.asks.thoughts) {
-        body["reasoning"] = json!({ "effort": effort.word_for(thinking) });
-        if asked.asks.summaries {
+    let thinking = connection.capabilities.thinking;
+    if let Some(effort) =
+        connection.params.effort.filter(|_| thinking != ThinkingSupport::None && builder.features.reasoning)
+    {
+        body["reasoning"] = json!({ "effort": effort.as_openai_str(thinking) });
+        if builder.features.reasoning_summaries {
             body["reasoning"]["summary"] = json!("auto");
         }
     }
     body
 }
 
-fn items(asked: &Asked<'_>, message: &Message) -> Vec<Value> {
+fn build_input_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Vec<Value> {
     let said = message.text();
-    match message.speaker {
-        Speaker::System | Speaker::User => {
+    match message.chat_role {
+        ChatRole::System | ChatRole::User => {
             let words = (!said.is_empty()).then(|| json!({ "type": "input_text", "text": said }));
             let images =
-                message.images.iter().map(|image| json!({ "type": "input_image", "image_url": data_url(image) }));
+                message.images.iter().map(|image| json!({ "type": "input_image", "image_url": image_data_url(image) }));
             vec![json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })]
         }
-        Speaker::Assistant => {
-            if let Some(sealed) = sealed(asked, message) {
+        ChatRole::Assistant => {
+            if let Some(sealed) = decode_items(builder, message) {
                 return sealed;
             }
             let words = (!said.is_empty())
                 .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": said }] }));
             let calls = message.tool_calls.iter().map(|call| {
-                let (name, id) = (asked.names.sent(&call.name), asked.connection.call_id(&call.id));
-                let arguments = arguments_back(&call.arguments).to_string();
+                let (name, id) =
+                    (builder.tool_names.vendor_name(&call.name), builder.endpoint.vendor_call_id(&call.id));
+                let arguments = to_arguments_object(&call.arguments).to_string();
                 json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
             });
             words.into_iter().chain(calls).collect()
         }
-        Speaker::Tool => {
-            let id = asked.answered_id(message);
-            vec![json!({ "type": "function_call_output", "call_id": id, "output": result_text(message) })]
+        ChatRole::Tool => {
+            let id = builder.answered_call_id(message);
+            vec![json!({ "type": "function_call_output", "call_id": id, "output": tool_result_text(message) })]
         }
     }
 }
 
 /// What the model said, thought and called, in its own order.
-fn sealed(asked: &Asked<'_>, message: &Message) -> Option<Vec<Value>> {
-    let Value::Array(mut items) = seal::opened(SEAL, asked.connection, message)? else { return None };
-    items.retain(|item| item["type"] != "function_call" || seal::is_kept(message, text(item, "/call_id")));
+fn decode_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Option<Vec<Value>> {
+    let Value::Array(mut items) = vendor_state::decode_vendor_state(RESPONSES_STATE, builder.endpoint, message)? else {
+        return None;
+    };
+    items.retain(|item| {
+        item["type"] != "function_call" || vendor_state::has_tool_call(message, nonempty_str_at(item, "/call_id"))
+    });
     let mut calls = 0;
     for call in items.iter_mut().filter(|item| item["type"] == "function_call") {
         calls += 1;
-        call["call_id"] = json!(asked.connection.call_id(text(call, "/call_id").unwrap_or_default()));
+        call["call_id"] = json!(builder.endpoint.vendor_call_id(nonempty_str_at(call, "/call_id").unwrap_or_default()));
     }
     (calls == message.tool_calls.len()).then_some(items)
 }
 
 /// An item as it is sent back: without what only its maker knows how to read, but for the thoughts.
-fn kept(item: &Value) -> Option<Value> {
+fn replayable_item(item: &Value) -> Option<Value> {
     let only = |keys: &[&str]| -> Value {
         keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
     };
-    match text(item, "/type")? {
-        "reasoning" if text(item, "/encrypted_content").is_some() => {
+    match nonempty_str_at(item, "/type")? {
+        "reasoning" if nonempty_str_at(item, "/encrypted_content").is_some() => {
             let mut thought = only(&["type", "id", "summary", "encrypted_content"]);
             if thought.get("summary").is_none() {
                 thought["summary"] = json!([]);
@@ -118,7 +129,7 @@ fn kept(item: &Value) -> Option<Value> {
         "message" => {
             let parts = item["content"].as_array().into_iter().flatten();
             let words = parts
-                .filter_map(|part| text(part, "/text"))
+                .filter_map(|part| nonempty_str_at(part, "/text"))
                 .map(|words| json!({ "type": "output_text", "text": words }));
             Some(json!({ "role": "assistant", "content": words.collect::<Vec<_>>() }))
         }
@@ -127,116 +138,137 @@ fn kept(item: &Value) -> Option<Value> {
 }
 
 /// Reads the stream.
-pub(super) struct Reader {
-    pub desk: Desk,
-    pieces: Pieces,
+pub(super) struct ResponsesStreamReader {
+    pub context: ReaderContext,
+    tool_calls: ToolCallAssembler,
     /// What is sealed.
-    items: Vec<Value>,
-    refused: bool,
-    pub usage: Option<Usage>,
+    output_items: Vec<Value>,
+    is_refused: bool,
+    pub usage: Option<TokenUsage>,
 }
 
-impl Reader {
-    pub fn new(desk: Desk) -> Self {
-        Self { desk, pieces: Pieces::default(), items: Vec::new(), refused: false, usage: None }
+impl ResponsesStreamReader {
+    pub fn new(context: ReaderContext) -> Self {
+        Self {
+            context,
+            tool_calls: ToolCallAssembler::default(),
+            output_items: Vec::new(),
+            is_refused: false,
+            usage: None,
+        }
     }
 
-    pub fn event(&mut self, event: &Event, out: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let body = self.desk.json(event)?;
-        let kind = text(&body, "/type").unwrap_or(&event.name);
-        let delta = || text(&body, "/delta").map(str::to_owned);
+    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+        let body = self.context.parse_event_json(event)?;
+        let kind = nonempty_str_at(&body, "/type").unwrap_or(&event.name);
+        let delta = || nonempty_str_at(&body, "/delta").map(str::to_owned);
         match kind {
-            "response.output_text.delta" => out.extend(delta().map(Chunk::Text)),
+            "response.output_text.delta" => out.extend(delta().map(ReplyChunk::Text)),
             "response.refusal.delta" => {
-                self.refused = true;
-                out.extend(delta().map(Chunk::Text));
+                self.is_refused = true;
+                out.extend(delta().map(ReplyChunk::Text));
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                out.extend(delta().map(Chunk::Reasoning));
+                out.extend(delta().map(ReplyChunk::Reasoning));
             }
             // Parts of a summary come without anything between them.
             "response.reasoning_summary_part.added" if body["summary_index"].as_u64().unwrap_or(0) > 0 => {
-                out.push(Chunk::Reasoning("\n\n".to_owned()));
+                out.push(ReplyChunk::Reasoning("\n\n".to_owned()));
             }
-            "response.output_item.done" => self.item(&body["item"])?,
-            "response.completed" | "response.incomplete" | "response.done" => self.finish(&body["response"], out),
+            "response.output_item.done" => self.read_output_item(&body["item"])?,
+            "response.completed" | "response.incomplete" | "response.done" => {
+                self.finish_stream(&body["response"], out)
+            }
             "response.failed" => {
-                self.usage = usage(&body["response"]);
-                return Err(self.desk.failure(&body["response"]));
+                self.usage = parse_responses_usage(&body["response"]);
+                return Err(self.context.classify_error(&body["response"]));
             }
-            "error" => return Err(self.desk.failure(&body)),
+            "error" => return Err(self.context.classify_error(&body)),
             _ => {}
         }
         Ok(())
     }
 
     /// An answer in one piece.
-    pub fn whole(&mut self, body: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(self.desk.failure(body));
+            return Err(self.context.classify_error(body));
         }
-        let Some(items) = body.get("output").and_then(Value::as_array) else { return Err(self.desk.strange()) };
+        let Some(items) = body.get("output").and_then(Value::as_array) else {
+            return Err(self.context.unknown_format_failure());
+        };
         for item in items {
             if item["type"] == "reasoning" {
                 let parts = ["summary", "content"].iter().filter_map(|key| item[key].as_array()).flatten();
-                let thoughts = parts.filter_map(|part| text(part, "/text")).collect::<Vec<_>>().join("\n\n");
-                out.extend((!thoughts.is_empty()).then_some(Chunk::Reasoning(thoughts)));
-                self.item(item)?;
+                let thoughts = parts.filter_map(|part| nonempty_str_at(part, "/text")).collect::<Vec<_>>().join("\n\n");
+                out.extend((!thoughts.is_empty()).then_some(ReplyChunk::Reasoning(thoughts)));
+                self.read_output_item(item)?;
                 continue;
             }
             for part in item["content"].as_array().into_iter().flatten() {
-                self.refused |= part["type"] == "refusal";
-                let words = text(part, "/text").or_else(|| text(part, "/refusal"));
-                out.extend(words.map(|words| Chunk::Text(words.to_owned())));
+                self.is_refused |= part["type"] == "refusal";
+                let words = nonempty_str_at(part, "/text").or_else(|| nonempty_str_at(part, "/refusal"));
+                out.extend(words.map(|words| ReplyChunk::Text(words.to_owned())));
             }
-            self.item(item)?;
+            self.read_output_item(item)?;
         }
-        self.finish(body, out);
+        self.finish_stream(body, out);
         Ok(())
     }
 
-    fn item(&mut self, item: &Value) -> Result<(), Failure> {
-        self.items.extend(kept(item));
+    fn read_output_item(&mut self, item: &Value) -> Result<(), CallFailure> {
+        self.output_items.extend(replayable_item(item));
         if item["type"] != "function_call" {
             return Ok(());
         }
-        let place = self.pieces.len() as u64;
-        let arguments = text(item, "/arguments").unwrap_or_default();
-        self.pieces.add(place, text(item, "/call_id"), text(item, "/name"), arguments)
+        let place = self.tool_calls.len() as u64;
+        let arguments = nonempty_str_at(item, "/arguments").unwrap_or_default();
+        self.tool_calls.add_fragment(
+            place,
+            nonempty_str_at(item, "/call_id"),
+            nonempty_str_at(item, "/name"),
+            arguments,
+        )
     }
 
-    fn finish(&mut self, response: &Value, out: &mut Vec<Chunk>) {
-        let stop = match text(response, "/incomplete_details/reason") {
-            Some("content_filter") => Stop::Filtered,
-            Some("max_output_tokens") => Stop::Length,
-            Some(_) => ended_strangely(),
-            None if text(response, "/status").is_some_and(|status| status != "completed") => ended_strangely(),
-            None if self.refused => Stop::Filtered,
-            None if self.pieces.len() > 0 => Stop::Tools,
-            None => Stop::Done,
+    fn finish_stream(&mut self, response: &Value, out: &mut Vec<ReplyChunk>) {
+        let stop = match nonempty_str_at(response, "/incomplete_details/reason") {
+            Some("content_filter") => StopReason::ContentFilter,
+            Some("max_output_tokens") => StopReason::Length,
+            Some(_) => stop_for_unknown_reason(),
+            None if nonempty_str_at(response, "/status").is_some_and(|status| status != "completed") => {
+                stop_for_unknown_reason()
+            }
+            None if self.is_refused => StopReason::ContentFilter,
+            None if self.tool_calls.len() > 0 => StopReason::ToolCalls,
+            None => StopReason::Done,
         };
-        self.usage = usage(response);
-        let mut calls = self.pieces.finish(&self.desk.names, &self.desk.ids, stop);
+        self.usage = parse_responses_usage(response);
+        let mut calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
         calls.retain(Option::is_some);
-        let thought = self.items.iter().any(|item| item["type"] == "reasoning");
+        let thought = self.output_items.iter().any(|item| item["type"] == "reasoning");
         if !calls.is_empty() && thought {
-            out.push(seal::sealed(SEAL, &self.desk.connection, json!(std::mem::take(&mut self.items))));
+            out.push(vendor_state::encode_vendor_state(
+                RESPONSES_STATE,
+                &self.context.endpoint,
+                json!(std::mem::take(&mut self.output_items)),
+            ));
         }
-        out.extend(calls.into_iter().flatten().map(Chunk::ToolCall));
-        out.push(finish(stop, self.usage));
+        out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
+        out.push(finish_chunk(stop, self.usage));
     }
 }
 
-fn usage(response: &Value) -> Option<Usage> {
+fn parse_responses_usage(response: &Value) -> Option<TokenUsage> {
     let usage = response.get("usage")?;
-    let input = tokens(usage, "/input_tokens")?;
-    let at = |place: &str| tokens(usage, place).unwrap_or(0);
+    let input = token_count_at(usage, "/input_tokens")?;
+    let at = |place: &str| token_count_at(usage, place).unwrap_or(0);
     let cached = at("/input_tokens_details/cached_tokens").min(input);
-    Some(Usage {
-        input,
-        output: at("/output_tokens"),
-        cached,
-        written: at("/input_tokens_details/cache_write_tokens").min(input - cached),
-        reasoning: at("/output_tokens_details/reasoning_tokens"),
+    Some(TokenUsage {
+        input_tokens: input,
+        output_tokens: at("/output_tokens"),
+        cached_tokens: cached,
+        cache_write_tokens: at("/input_tokens_details/cache_write_tokens").min(input - cached),
+        reasoning_tokens: at("/output_tokens_details/reasoning_tokens"),
     })
 }

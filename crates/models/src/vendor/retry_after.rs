@@ -3,39 +3,39 @@
 
 use serde_json::Value;
 
-use crate::http::header;
+use crate::http::find_header;
 
 /// What the headers and the body of a refusal ask for.
-pub(crate) fn retry_after_ms(headers: &[(String, String)], body: &Value) -> Option<u64> {
-    let by_ms = || header(headers, "retry-after-ms").and_then(|value| milliseconds(value, 1.0));
-    let by_seconds = || header(headers, "retry-after").and_then(|value| milliseconds(value, 1_000.0));
+pub(crate) fn parse_retry_after_ms(headers: &[(String, String)], body: &Value) -> Option<u64> {
+    let by_ms = || find_header(headers, "retry-after-ms").and_then(|value| parse_ms(value, 1.0));
+    let by_seconds = || find_header(headers, "retry-after").and_then(|value| parse_ms(value, 1_000.0));
     let by_date = || {
-        let wanted = header(headers, "retry-after").and_then(date)?;
-        let now = header(headers, "date").and_then(date)?;
+        let wanted = find_header(headers, "retry-after").and_then(parse_http_date_ms)?;
+        let now = find_header(headers, "date").and_then(parse_http_date_ms)?;
         u64::try_from(wanted - now).ok()
     };
-    by_ms().or_else(by_seconds).or_else(by_date).or_else(|| in_body(body))
+    by_ms().or_else(by_seconds).or_else(by_date).or_else(|| parse_retry_delay_in_body(body))
 }
 
-fn milliseconds(value: &str, each: f64) -> Option<u64> {
+fn parse_ms(value: &str, ms_per_unit: f64) -> Option<u64> {
     let number: f64 = value.trim().parse().ok()?;
-    let ms = (number * each).ceil();
+    let ms = (number * ms_per_unit).ceil();
     // A number beyond this asks for a year and more; it is no number of milliseconds any more.
     (0.0..1e15).contains(&ms).then_some(ms as u64)
 }
 
 /// Milliseconds since 1970 of a date as HTTP writes it.
-fn date(value: &str) -> Option<i64> {
+fn parse_http_date_ms(value: &str) -> Option<i64> {
     let moment = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value.trim()).ok()?;
     Some(moment.as_millisecond())
 }
 
 /// Gemini's `retryDelay: "34.5s"` among the details of an error.
-fn in_body(body: &Value) -> Option<u64> {
+fn parse_retry_delay_in_body(body: &Value) -> Option<u64> {
     let body = body.get(0).unwrap_or(body);
     let details = body.pointer("/error/details")?.as_array()?;
     let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
-    milliseconds(delay.strip_suffix('s')?, 1_000.0)
+    parse_ms(delay.strip_suffix('s')?, 1_000.0)
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
 
     fn asked(headers: &[(&str, &str)]) -> Option<u64> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        retry_after_ms(&headers, &Value::Null)
+        parse_retry_after_ms(&headers, &Value::Null)
     }
 
     #[test]
@@ -70,6 +70,6 @@ mod tests {
     #[test]
     fn a_delay_in_the_body_counts() {
         let body = json!({ "error": { "details": [{ "@type": "Help" }, { "retryDelay": "34.5s" }] } });
-        assert_eq!(retry_after_ms(&[], &body), Some(34_500));
+        assert_eq!(parse_retry_after_ms(&[], &body), Some(34_500));
     }
 }

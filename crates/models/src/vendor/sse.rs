@@ -1,13 +1,13 @@
 //! Server-sent events from bytes, however the bytes are cut into chunks; or plain lines, for servers that send one JSON to a line. Each
 //! byte is looked at once, and no line or event grows beyond its limit. Knows nothing of what the events say.
 
-use segue_core::prompt::{Failure, FailureKind};
+use segue_core::prompt::{CallFailure, FailureKind};
 
 use crate::limits::SSE_EVENT_BYTES_MAX;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// What kind; `message` if the server did not say.
     pub name: String,
     /// Its lines, joined.
@@ -16,82 +16,83 @@ pub(crate) struct Event {
 
 /// Reads events from chunks of bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Decoder {
+pub(crate) struct SseDecoder {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
     /// The last byte was a carriage return: a line feed right behind it belongs to it.
-    after_return: bool,
-    begun: bool,
+    after_carriage_return: bool,
+    has_read_line: bool,
     /// Every line is an event by itself.
-    by_line: bool,
+    is_line_delimited: bool,
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-impl Decoder {
+impl SseDecoder {
     /// Reads lines, each an event by itself.
-    pub fn lines() -> Self {
-        Self { by_line: true, ..Self::default() }
+    pub fn line_delimited() -> Self {
+        Self { is_line_delimited: true, ..Self::default() }
     }
 
     /// Takes in a chunk and adds the events that it completes.
     ///
     /// # Errors
     /// `Unusable` if an event is too long, `Malformed` if it is no UTF-8.
-    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        if self.after_return && bytes.first() == Some(&b'\n') {
+    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
+        if self.after_carriage_return && bytes.first() == Some(&b'\n') {
             bytes = &bytes[1..];
         }
         if !bytes.is_empty() {
-            self.after_return = false;
+            self.after_carriage_return = false;
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.grow(&bytes[..end])?;
+            self.append_to_line(&bytes[..end])?;
             let is_return = bytes[end] == b'\r';
             bytes = &bytes[end + 1..];
-            self.after_return = is_return && bytes.is_empty();
+            self.after_carriage_return = is_return && bytes.is_empty();
             if is_return && bytes.first() == Some(&b'\n') {
                 bytes = &bytes[1..];
             }
-            self.end_line(events)?;
+            self.finish_line(events)?;
         }
-        self.grow(bytes)
+        self.append_to_line(bytes)
     }
 
     /// The stream is over: an event that lacks only its blank line counts.
-    pub fn finish(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    pub fn finish(&mut self, events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
         if !self.line.is_empty() {
-            self.end_line(events)?;
+            self.finish_line(events)?;
         }
-        self.end_event(events);
+        self.finish_event(events);
         Ok(())
     }
 
-    fn grow(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn append_to_line(&mut self, bytes: &[u8]) -> Result<(), CallFailure> {
         let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
         if held + bytes.len() > SSE_EVENT_BYTES_MAX {
             let message = format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes");
-            return Err(Failure::new(FailureKind::Unusable, message));
+            return Err(CallFailure::new(FailureKind::UnusableReply, message));
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn end_line(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn finish_line(&mut self, events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
         let mut line = std::mem::take(&mut self.line);
-        if !std::mem::replace(&mut self.begun, true) && line.starts_with(BYTE_ORDER_MARK) {
+        if !std::mem::replace(&mut self.has_read_line, true) && line.starts_with(BYTE_ORDER_MARK) {
             line.drain(..BYTE_ORDER_MARK.len());
         }
-        let line = String::from_utf8(line).map_err(|_| malformed("the stream is no UTF-8 text".to_owned()))?;
-        if self.by_line {
+        let line =
+            String::from_utf8(line).map_err(|_| malformed_stream_failure("the stream is no UTF-8 text".to_owned()))?;
+        if self.is_line_delimited {
             if !line.trim().is_empty() {
-                events.push(Event { name: String::new(), data: line });
+                events.push(SseEvent { name: String::new(), data: line });
             }
             return Ok(());
         }
         if line.is_empty() {
-            self.end_event(events);
+            self.finish_event(events);
             return Ok(());
         }
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -111,17 +112,17 @@ impl Decoder {
         Ok(())
     }
 
-    fn end_event(&mut self, events: &mut Vec<Event>) {
+    fn finish_event(&mut self, events: &mut Vec<SseEvent>) {
         let name = std::mem::take(&mut self.name);
         if let Some(data) = self.data.take() {
             let name = if name.is_empty() { "message".to_owned() } else { name };
-            events.push(Event { name, data });
+            events.push(SseEvent { name, data });
         }
     }
 }
 
-fn malformed(message: String) -> Failure {
-    Failure::new(FailureKind::Malformed, message)
+fn malformed_stream_failure(message: String) -> CallFailure {
+    CallFailure::new(FailureKind::MalformedReply, message)
 }
 
 #[cfg(test)]
@@ -130,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn decode<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<Event>, Failure> {
-        let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+    fn decode<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<SseEvent>, CallFailure> {
+        let (mut decoder, mut events) = (SseDecoder::default(), Vec::new());
         for chunk in chunks {
             decoder.push(chunk, &mut events)?;
         }
@@ -139,8 +140,8 @@ mod tests {
         Ok(events)
     }
 
-    fn event(name: &str, data: &str) -> Event {
-        Event { name: name.into(), data: data.into() }
+    fn event(name: &str, data: &str) -> SseEvent {
+        SseEvent { name: name.into(), data: data.into() }
     }
 
     #[test]
@@ -159,15 +160,15 @@ mod tests {
     fn an_endless_line_is_given_up_and_nonsense_is_no_text() {
         let piece = vec![b'x'; 1 << 16];
         let endless = std::iter::repeat_n(piece.as_slice(), SSE_EVENT_BYTES_MAX / piece.len() + 1);
-        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::Unusable);
+        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::UnusableReply);
         let many_lines = "data: y\n".repeat(SSE_EVENT_BYTES_MAX / 2);
-        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::Unusable);
-        assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, FailureKind::Malformed);
+        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::UnusableReply);
+        assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, FailureKind::MalformedReply);
     }
 
     #[test]
     fn one_json_to_a_line_is_read_line_by_line() {
-        let mut decoder = Decoder::lines();
+        let mut decoder = SseDecoder::line_delimited();
         let mut events = Vec::new();
         for chunk in ["{\"a\":\"data: ", "x\"}\r\n\n{\"b\"", ":1}"] {
             decoder.push(chunk.as_bytes(), &mut events).expect("short");

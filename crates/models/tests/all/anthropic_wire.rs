@@ -1,8 +1,10 @@
 //! Anthropic's messages: the request as it is sent, with the marks for its cache, and the stream as it is read.
 
-use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
-use segue_models::Growth;
-use segue_models::vendor::{Effort, Manner, Thinking, Wire};
+use segue_core::prompt::{
+    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+};
+use segue_models::PromptCaching;
+use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
 use crate::server::{KEY, Server, events, of, stream};
@@ -42,15 +44,22 @@ fn conversation() -> Asking {
     ]);
     let seal = json!({ "anthropic": { "by": "acme", "model": "m-1", "content": blocks } }).to_string();
     let seal = Some(seal.into());
-    let called = Message { tool_calls: vec![look], seal, ..Message::plain(Speaker::Assistant, "Let me see.") };
+    let called = PromptMessage {
+        tool_calls: vec![look],
+        vendor_state: seal,
+        ..PromptMessage::from_text(ChatRole::Assistant, "Let me see.")
+    };
     asking.prompt.messages_mut().push(called);
+    asking.prompt.messages_mut().push(PromptMessage {
+        tool_call_id: Some("toolu_1".into()),
+        ..PromptMessage::from_text(ChatRole::Tool, "blue")
+    });
+    let mut asking = asking.assistant("The sky.").assistant("  ");
+    let images = vec![PromptImage { media_type: ImageMediaType::Webp, data: "aWk=".into() }];
     asking
         .prompt
         .messages_mut()
-        .push(Message { answers: Some("toolu_1".into()), ..Message::plain(Speaker::Tool, "blue") });
-    let mut asking = asking.assistant("The sky.").assistant("  ");
-    let images = vec![Image { media: Media::Webp, data: "aWk=".into() }];
-    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+        .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     asking.tool("look", "Looks.", json!({"type": "object"}))
 }
 
@@ -63,9 +72,15 @@ fn mark() -> Value {
 #[tokio::test]
 async fn a_conversation_is_sent_as_the_format_wants_it_and_marked_for_the_cache() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
-    let reply = conversation().of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
-    assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));
-    let usage = Usage { input: 2125, output: 15, cached: 2000, written: 100, reasoning: 0 };
+    let reply = conversation().of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.stop_reason), ("Hello", StopReason::Done));
+    let usage = TokenUsage {
+        input_tokens: 2125,
+        output_tokens: 15,
+        cached_tokens: 2000,
+        cache_write_tokens: 100,
+        reasoning_tokens: 0,
+    };
     assert_eq!(reply.usage, Some(usage), "cached tokens are part of what was sent");
     let seen = server.only();
     assert_eq!(seen.line, "POST /v1/messages HTTP/1.1");
@@ -103,7 +118,7 @@ async fn thoughts_go_back_while_the_round_they_began_is_open() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = conversation();
     asking.prompt.messages_mut().truncate(4);
-    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    asking.of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
     let kinds: Vec<_> = said.as_array().expect("blocks").iter().map(|block| block["type"].clone()).collect();
     assert_eq!(kinds, ["thinking", "text", "thinking", "tool_use"], "in the order they came in");
@@ -115,7 +130,7 @@ async fn thoughts_of_another_model_are_not_shown_to_this_one() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = conversation();
     asking.prompt.messages_mut().truncate(4);
-    let mut connection = server.connection(Wire::Anthropic);
+    let mut connection = server.connection(WireFormat::Anthropic);
     connection.model = "m-2".into();
     asking.of(&of(connection)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
@@ -129,7 +144,7 @@ async fn a_call_that_was_left_out_is_left_out_of_the_seal_too() {
     let mut asking = conversation();
     asking.prompt.messages_mut().truncate(4);
     asking.prompt.messages_mut()[2].tool_calls[0].id = "toolu_9".into();
-    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    asking.of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
     let said = &server.only().body["messages"][1]["content"];
     assert_eq!(said[1]["id"], json!("toolu_9"), "it is rebuilt from what the thread holds");
 }
@@ -143,8 +158,17 @@ async fn figures_that_do_not_come_again_hold() {
         r#"{"type":"message_stop"}"#,
     ])])
     .await;
-    let reply = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
-    assert_eq!(reply.usage, Some(Usage { input: 2125, output: 7, cached: 2000, written: 100, reasoning: 0 }));
+    let reply = ask("hi").of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
+    assert_eq!(
+        reply.usage,
+        Some(TokenUsage {
+            input_tokens: 2125,
+            output_tokens: 7,
+            cached_tokens: 2000,
+            cache_write_tokens: 100,
+            reasoning_tokens: 0
+        })
+    );
 }
 
 #[tokio::test]
@@ -154,18 +178,20 @@ async fn a_stream_that_breaks_has_taken_what_it_said_at_its_start() {
         r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"so"}}"#,
     ])])
     .await;
-    let failure = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect_err("it broke off");
-    let usage = Usage { input: 25, output: 1, ..Usage::default() };
-    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(usage));
+    let failure = ask("hi").of(&server.vendor(WireFormat::Anthropic)).await.expect_err("it broke off");
+    let usage = TokenUsage { input_tokens: 25, output_tokens: 1, ..TokenUsage::default() };
+    assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(usage));
 }
 
 #[tokio::test]
 async fn a_number_of_thoughts_leaves_room_for_the_answer() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
-    let mut connection = server.connection(Wire::Anthropic);
-    connection.manner.effort = Some(Effort::High);
-    for (thinking, window_tokens) in [(Thinking::Budget, 8_192), (Thinking::Budget, 2_048), (Thinking::None, 8_192)] {
-        (connection.skills.thinking, connection.skills.window_tokens) = (thinking, window_tokens);
+    let mut connection = server.connection(WireFormat::Anthropic);
+    connection.params.effort = Some(ReasoningEffort::High);
+    for (thinking, window_tokens) in
+        [(ThinkingSupport::Budget, 8_192), (ThinkingSupport::Budget, 2_048), (ThinkingSupport::None, 8_192)]
+    {
+        (connection.capabilities.thinking, connection.capabilities.window_tokens) = (thinking, window_tokens);
         ask("hi").of(&of(connection.clone())).await.expect("an answer");
     }
     let seen = server.seen();
@@ -179,9 +205,9 @@ async fn a_number_of_thoughts_leaves_room_for_the_answer() {
 #[tokio::test]
 async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
-    let mut connection = server.connection(Wire::Anthropic);
-    connection.skills.thinking = Thinking::Levels;
-    connection.manner = Manner { effort: Some(Effort::High), temperature: Some(0.1) };
+    let mut connection = server.connection(WireFormat::Anthropic);
+    connection.capabilities.thinking = ThinkingSupport::Levels;
+    connection.params = GenerationParams { effort: Some(ReasoningEffort::High), temperature: Some(0.1) };
     ask("hi").of(&of(connection)).await.expect("an answer");
     let body = server.only().body;
     assert_eq!(body["thinking"], json!({ "type": "adaptive", "display": "summarized" }));
@@ -193,8 +219,8 @@ async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
 async fn a_prompt_that_never_comes_again_is_not_put_into_the_cache() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut asking = nothing().system("Be brief.").user("Map this.");
-    asking.growth = Growth::Ends;
-    asking.of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    asking.growth = PromptCaching::SystemOnly;
+    asking.of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
     let body = server.only().body;
     assert_eq!(body["system"][0]["cache_control"], mark(), "its instructions do come again");
     assert!(!body["messages"].to_string().contains("cache_control"));
@@ -203,7 +229,7 @@ async fn a_prompt_that_never_comes_again_is_not_put_into_the_cache() {
 #[tokio::test]
 async fn what_is_marked_for_one_prompt_is_the_beginning_of_the_next() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
-    let vendor = server.vendor(Wire::Anthropic);
+    let vendor = server.vendor(WireFormat::Anthropic);
     let first = nothing().system("S").user("one");
     first.of(&vendor).await.expect("an answer");
     first.assistant("Hello").user("two").of(&vendor).await.expect("an answer");
@@ -217,7 +243,7 @@ async fn what_is_marked_for_one_prompt_is_the_beginning_of_the_next() {
 #[tokio::test]
 async fn instructions_alone_are_said_by_the_user() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
-    nothing().system("Say hello.").of(&server.vendor(Wire::Anthropic)).await.expect("an answer");
+    nothing().system("Say hello.").of(&server.vendor(WireFormat::Anthropic)).await.expect("an answer");
     let body = server.only().body;
     assert!(body.get("system").is_none());
     assert_eq!(body["messages"][0]["content"][0]["text"], json!("Say hello."));
@@ -238,13 +264,16 @@ async fn thoughts_are_kept_apart_and_sealed_with_the_tool_calls_they_led_to() {
         r#"{"type":"message_stop"}"#,
     ])])
     .await;
-    let mut connection = server.connection(Wire::Anthropic);
-    connection.skills.thinking = Thinking::Budget;
-    connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.1) };
+    let mut connection = server.connection(WireFormat::Anthropic);
+    connection.capabilities.thinking = ThinkingSupport::Budget;
+    connection.params = GenerationParams { effort: Some(ReasoningEffort::Low), temperature: Some(0.1) };
     let reply = ask("hi").of(&of(connection)).await.expect("an answer");
-    assert_eq!((reply.reasoning.as_str(), reply.text.as_str(), reply.stop), ("hm, so", "", Stop::Tools));
+    assert_eq!(
+        (reply.reasoning.as_str(), reply.text.as_str(), reply.stop_reason),
+        ("hm, so", "", StopReason::ToolCalls)
+    );
     assert_eq!(reply.tool_calls[0].arguments, json!({"at": "sky"}));
-    let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
+    let seal: Value = serde_json::from_str(&reply.vendor_state.expect("sealed")).expect("JSON");
     let blocks = json!([
         { "type": "thinking", "thinking": "hm, so", "signature": "abc" },
         { "type": "redacted_thinking", "data": "xyz" },
@@ -260,7 +289,7 @@ async fn thoughts_are_kept_apart_and_sealed_with_the_tool_calls_they_led_to() {
 async fn a_schema_is_sent_closed_and_what_cannot_be_sent_is_told() {
     let say = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"{\"n\":1}"}}"#;
     let server = Server::new(vec![events(&[say, r#"{"type":"message_stop"}"#])]).await;
-    let vendor = server.vendor(Wire::Anthropic);
+    let vendor = server.vendor(WireFormat::Anthropic);
     let narrow = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 1}}});
     ask("hi").json(narrow).of(&vendor).await.expect("an answer");
     let open = json!({"type": "object"});
@@ -281,20 +310,20 @@ async fn ends_and_errors_within_the_stream_are_sorted() {
             r#"{"type":"message_stop"}"#,
         ])])
         .await;
-        ask("hi").of(&server.vendor(Wire::Anthropic)).await
+        ask("hi").of(&server.vendor(WireFormat::Anthropic)).await
     };
     let delta = |reason: &str| format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}}}}"#);
     for (reason, stop) in [
-        ("max_tokens", Stop::Length),
-        ("model_context_window_exceeded", Stop::Length),
-        ("stop_sequence", Stop::Done),
-        ("refusal", Stop::Filtered),
+        ("max_tokens", StopReason::Length),
+        ("model_context_window_exceeded", StopReason::Length),
+        ("stop_sequence", StopReason::Done),
+        ("refusal", StopReason::ContentFilter),
     ] {
-        assert_eq!(end(&delta(reason)).await.expect("an answer").stop, stop, "{reason}");
+        assert_eq!(end(&delta(reason)).await.expect("an answer").stop_reason, stop, "{reason}");
     }
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     assert_eq!(end(overloaded).await.expect_err("it failed").to_string(), "overloaded: acme: Overloaded");
     let server = Server::new(vec![events(&[&delta("refusal"), r#"{"type":"message_stop"}"#])]).await;
-    let refused = ask("hi").of(&server.vendor(Wire::Anthropic)).await.expect_err("nothing was said");
+    let refused = ask("hi").of(&server.vendor(WireFormat::Anthropic)).await.expect_err("nothing was said");
     assert_eq!(refused.kind, FailureKind::Refused);
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segue_core::prompt::FailureKind;
-use segue_models::cassette::{Player, Recorder};
-use segue_models::http::{Client, Patience};
-use segue_models::vendor::{Connection, Vendor, Wire};
-use segue_models::{Chunk, Model};
+use segue_models::cassette::{CassettePlayer, CassetteRecorder};
+use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::vendor::{ModelEndpoint, VendorModel, WireFormat};
+use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
 
 use crate::server::{KEY, Server, Step, answer, events};
@@ -26,15 +26,15 @@ impl Folder {
         self.0.join("tape.jsonl")
     }
 
-    fn record(&self, connection: Connection) -> Vendor {
-        let client = Arc::new(Client::new(Patience::Ample));
-        let recorder = Recorder::new(client, &self.tape(), json!({"who": "me"})).expect("it can be written");
-        Vendor::new(connection, Arc::new(recorder))
+    fn record(&self, connection: ModelEndpoint) -> VendorModel {
+        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        let recorder = CassetteRecorder::new(client, &self.tape(), json!({"who": "me"})).expect("it can be written");
+        VendorModel::new(connection, Arc::new(recorder))
     }
 
-    fn play(&self, connection: Connection) -> (Vendor, Arc<Player>) {
-        let player = Arc::new(Player::new(&self.tape()).expect("a cassette"));
-        (Vendor::new(connection, player.clone()), player)
+    fn play(&self, connection: ModelEndpoint) -> (VendorModel, Arc<CassettePlayer>) {
+        let player = Arc::new(CassettePlayer::new(&self.tape()).expect("a cassette"));
+        (VendorModel::new(connection, player.clone()), player)
     }
 
     fn text(&self) -> String {
@@ -58,20 +58,20 @@ async fn what_was_recorded_is_played_again_in_its_order() {
     let head = Step::Head(429, vec![("retry-after", "2".into()), ("set-cookie", "who=me".into())]);
     let slow = vec![head, Step::Piece(b"{}".to_vec()), Step::End];
     let server = Server::new(vec![say("one"), slow, say("two"), say("three")]).await;
-    let vendor = folder.record(server.connection(Wire::Chat));
+    let vendor = folder.record(server.connection(WireFormat::Chat));
     assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "one");
     assert!(ask("b").of(&vendor).await.is_err());
     assert_eq!(ask("b").of(&vendor).await.expect("an answer").text, "two");
     drop(vendor);
     // A second recording goes on behind the first.
-    let vendor = folder.record(server.connection(Wire::Chat));
+    let vendor = folder.record(server.connection(WireFormat::Chat));
     assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "three");
     drop(vendor);
 
-    let mut elsewhere = server.connection(Wire::Chat);
+    let mut elsewhere = server.connection(WireFormat::Chat);
     elsewhere.base_url = "http://nowhere.invalid/v1".into();
     let (vendor, player) = folder.play(elsewhere);
-    assert_eq!((player.cast(), player.left()), (&json!({"who": "me"}), 4));
+    assert_eq!((player.metadata(), player.remaining_count()), (&json!({"who": "me"}), 4));
     let limited = ask("b").of(&vendor).await.expect_err("as it was");
     assert_eq!((limited.kind, limited.retry_after_ms), (FailureKind::RateLimit, Some(2_000)));
     assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "one");
@@ -79,7 +79,7 @@ async fn what_was_recorded_is_played_again_in_its_order() {
     assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "three");
     let again = ask("a").of(&vendor).await.expect_err("used up");
     assert!(again.message.ends_with("it was asked as often as it was recorded"), "{again}");
-    assert_eq!(player.left(), 0);
+    assert_eq!(player.remaining_count(), 0);
     assert!(!folder.text().contains("who=me"), "cookies are left out");
 }
 
@@ -91,17 +91,17 @@ async fn no_key_is_ever_on_a_cassette() {
     let head = Step::Head(401, vec![("content-type", "application/json".into())]);
     let steps = vec![head, Step::Piece(first.into()), Step::Piece(second.into()), Step::End];
     let server = Server::new(vec![steps]).await;
-    for wire in Wire::ALL {
+    for wire in WireFormat::ALL {
         let vendor = folder.record(server.connection(wire));
         let _ = ask(&format!("my key is {KEY}, keep it")).of(&vendor).await;
     }
-    let mut unreachable = server.connection(Wire::Chat);
+    let mut unreachable = server.connection(WireFormat::Chat);
     unreachable.base_url = "http://127.0.0.1:1/v1".into();
     let _ = ask("hi").of(&folder.record(unreachable)).await;
     let text = folder.text();
     assert_eq!(text.lines().count(), 7);
     assert!(!text.contains(KEY) && text.contains("[key]"), "{text}");
-    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
     assert_eq!(ask("hi").of(&vendor).await.expect_err("as it was").kind, FailureKind::Network);
 }
 
@@ -114,10 +114,10 @@ async fn a_stream_that_broke_off_breaks_off_again() {
     let cut = so_far.iter().position(|byte| *byte > 127).expect("there") + 1;
     let pieces = [Step::Piece(so_far[..cut].to_vec()), Step::Piece(so_far[cut..].to_vec())];
     let server = Server::new(vec![std::iter::once(head).chain(pieces).collect()]).await;
-    let recorded = ask("hi").chunks(&folder.record(server.connection(Wire::Chat))).await;
-    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    let recorded = ask("hi").chunks(&folder.record(server.connection(WireFormat::Chat))).await;
+    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
     let played = ask("hi").chunks(&vendor).await;
-    assert!(played.contains(&Ok(Chunk::Text("so fär".into()))), "{played:?}");
+    assert!(played.contains(&Ok(ReplyChunk::Text("so fär".into()))), "{played:?}");
     assert_eq!(played.last(), recorded.last());
 }
 
@@ -128,11 +128,11 @@ async fn what_nobody_listened_to_is_kept_as_far_as_it_came() {
     let head = Step::Head(200, vec![("content-type", "text/event-stream".into())]);
     let piece = Step::Piece(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n".to_vec());
     let server = Server::new(vec![vec![head, piece, Step::SeeGone]]).await;
-    let vendor = folder.record(server.connection(Wire::Chat));
+    let vendor = folder.record(server.connection(WireFormat::Chat));
     let mut chunks = vendor.stream(ask("hi").request());
-    assert_eq!(chunks.next().await, Some(Ok(Chunk::Text("so".into()))));
+    assert_eq!(chunks.next().await, Some(Ok(ReplyChunk::Text("so".into()))));
     drop(chunks);
-    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
     let failure = ask("hi").of(&vendor).await.expect_err("it is not whole");
     assert_eq!(failure.to_string(), "network: nobody listened to the rest");
 }
@@ -141,12 +141,12 @@ async fn what_nobody_listened_to_is_kept_as_far_as_it_came() {
 async fn what_was_never_asked_is_refused_with_what_it_differs_in() {
     let folder = Folder::new("differs");
     let server = Server::new(vec![say("one")]).await;
-    ask("what is a segue?").of(&folder.record(server.connection(Wire::Chat))).await.expect("an answer");
-    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    ask("what is a segue?").of(&folder.record(server.connection(WireFormat::Chat))).await.expect("an answer");
+    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
     let failure = ask("what is a fugue?").of(&vendor).await.expect_err("never asked");
     let expected = r#"the nearest that was recorded differs at /messages/0/content: recorded "what is a segue?", asked "what is a fugue?""#;
     assert!(failure.message.ends_with(expected), "{failure}");
-    let (vendor, _) = folder.play(server.connection(Wire::Anthropic));
+    let (vendor, _) = folder.play(server.connection(WireFormat::Anthropic));
     let failure = ask("hi").of(&vendor).await.expect_err("never asked");
     assert!(failure.message.ends_with("nothing was recorded for /v1/messages"), "{failure}");
 }
@@ -156,18 +156,18 @@ fn other_files_are_no_cassettes_and_are_left_alone() {
     let folder = Folder::new("other");
     let wrong = |text: &str| {
         std::fs::write(folder.tape(), text).expect("written");
-        let client = Arc::new(Client::new(Patience::Ample));
+        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
         let recorded =
-            Recorder::new(client, &folder.tape(), json!({})).map(|_| ()).expect_err("no cassette").to_string();
+            CassetteRecorder::new(client, &folder.tape(), json!({})).map(|_| ()).expect_err("no cassette").to_string();
         assert_eq!(folder.text(), text, "nothing was written");
-        let played = Player::new(&folder.tape()).map(|_| ()).expect_err("no cassette").to_string();
+        let played = CassettePlayer::new(&folder.tape()).map(|_| ()).expect_err("no cassette").to_string();
         assert_eq!(recorded, played);
         played
     };
     assert!(wrong("dear diary").contains("line 1 does not say that it is one"));
     assert!(wrong("{\"segue_cassette\":9,\"cast\":{}}").contains("is of format 9"));
     assert!(wrong("{\"segue_cassette\":1,\"cast\":{}}\n{}").contains("line 2 holds no exchange"));
-    assert!(Player::new(&folder.0.join("nowhere")).is_err());
+    assert!(CassettePlayer::new(&folder.0.join("nowhere")).is_err());
 }
 
 #[tokio::test]
@@ -175,12 +175,12 @@ async fn a_listing_can_be_recorded_too() {
     let folder = Folder::new("listing");
     let listing = r#"{"data":[{"id":"b"},{"id":"a"}]}"#;
     let server = Server::new(vec![answer(200, "application/json", listing)]).await;
-    let client = Arc::new(Client::new(Patience::Ample));
-    let recorder = Recorder::new(client, &folder.tape(), json!({})).expect("it can be written");
-    let connection = server.connection(Wire::Chat);
-    let recorded = segue_models::discover::offered(&recorder, &connection).await.expect("a list");
-    let player = Player::new(&folder.tape()).expect("a cassette");
-    let played = segue_models::discover::offered(&player, &connection).await.expect("a list");
+    let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+    let recorder = CassetteRecorder::new(client, &folder.tape(), json!({})).expect("it can be written");
+    let connection = server.connection(WireFormat::Chat);
+    let recorded = segue_models::discovery::list_provider_models(&recorder, &connection).await.expect("a list");
+    let player = CassettePlayer::new(&folder.tape()).expect("a cassette");
+    let played = segue_models::discovery::list_provider_models(&player, &connection).await.expect("a list");
     assert_eq!((recorded.as_slice(), &played), (["a".to_owned(), "b".to_owned()].as_slice(), &recorded));
 }
 
@@ -188,11 +188,11 @@ async fn a_listing_can_be_recorded_too() {
 async fn the_nearest_request_is_the_one_that_differs_least() {
     let folder = Folder::new("nearest");
     let server = Server::new(vec![say("one")]).await;
-    let vendor = folder.record(server.connection(Wire::Chat));
+    let vendor = folder.record(server.connection(WireFormat::Chat));
     ask("a very long question about something else entirely").of(&vendor).await.expect("an answer");
     ask("hello").assistant("hi").user("short").of(&vendor).await.expect("an answer");
     drop(vendor);
-    let (vendor, _) = folder.play(server.connection(Wire::Chat));
+    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
     let failure = ask("hello").assistant("hi").user("shorter").of(&vendor).await.expect_err("never asked");
     let expected = r#"differs at /messages/2/content: recorded "short", asked "shorter""#;
     assert!(failure.message.ends_with(expected), "{failure}");
@@ -202,8 +202,8 @@ async fn the_nearest_request_is_the_one_that_differs_least() {
 fn a_cassette_of_another_cast_is_not_recorded_on() {
     let folder = Folder::new("cast");
     let record = |cast| {
-        let client = Arc::new(Client::new(Patience::Ample));
-        Recorder::new(client, &folder.tape(), cast).map(|_| ()).map_err(|error| error.to_string())
+        let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
+        CassetteRecorder::new(client, &folder.tape(), cast).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(record(json!({"who": "me"})), Ok(()));
     assert_eq!(record(json!({"who": "me"})), Ok(()));
@@ -218,7 +218,8 @@ fn a_cassette_of_another_cast_is_not_recorded_on() {
 fn a_cassette_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode");
-    Recorder::new(Arc::new(Client::new(Patience::Ample)), &folder.tape(), json!({})).expect("it can be written");
+    CassetteRecorder::new(Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)), &folder.tape(), json!({}))
+        .expect("it can be written");
     let mode = std::fs::metadata(folder.tape()).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

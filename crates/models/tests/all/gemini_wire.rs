@@ -1,7 +1,9 @@
 //! Google's Gemini: the request as it is sent, the stream as it is read.
 
-use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
-use segue_models::vendor::{Effort, Manner, Thinking, Wire};
+use segue_core::prompt::{
+    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+};
+use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
 use crate::server::{KEY, Server, answer, events, of};
@@ -15,28 +17,47 @@ const HELLO: [&str; 2] = [
 #[tokio::test]
 async fn a_conversation_is_sent_as_the_format_wants_it() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Gemini);
-    connection.skills.thinking = Thinking::Budget;
-    connection.manner = Manner { effort: Some(Effort::Low), temperature: Some(0.5) };
+    let mut connection = server.connection(WireFormat::Gemini);
+    connection.capabilities.thinking = ThinkingSupport::Budget;
+    connection.params = GenerationParams { effort: Some(ReasoningEffort::Low), temperature: Some(0.5) };
     let call = |name: &str, id: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
     let content = json!({ "signatures": { "call_1": "sig" }, "ids": ["call_2"] });
     let seal = Some(json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }).to_string().into());
     let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
-    asking.prompt.messages_mut().push(Message { tool_calls, seal, ..Message::of(Speaker::Assistant) });
+    asking.prompt.messages_mut().push(PromptMessage {
+        tool_calls,
+        vendor_state: seal,
+        ..PromptMessage::empty(ChatRole::Assistant)
+    });
     for (id, said) in [("call_1", "blue"), ("call_2", "birds")] {
-        asking.prompt.messages_mut().push(Message { answers: Some(id.into()), ..Message::plain(Speaker::Tool, said) });
+        asking
+            .prompt
+            .messages_mut()
+            .push(PromptMessage { tool_call_id: Some(id.into()), ..PromptMessage::from_text(ChatRole::Tool, said) });
     }
     asking
         .prompt
         .messages_mut()
-        .push(Message { tool_calls: vec![call("look", "x")], ..Message::of(Speaker::Assistant) });
-    let images = vec![Image { media: Media::Gif, data: "aWk=".into() }];
-    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+        .push(PromptMessage { tool_calls: vec![call("look", "x")], ..PromptMessage::empty(ChatRole::Assistant) });
+    let images = vec![PromptImage { media_type: ImageMediaType::Gif, data: "aWk=".into() }];
+    asking
+        .prompt
+        .messages_mut()
+        .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
-    assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Done));
-    assert_eq!(reply.usage, Some(Usage { input: 50, output: 9, cached: 32, reasoning: 7, ..Usage::default() }));
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop_reason), ("Hello", "hm", StopReason::Done));
+    assert_eq!(
+        reply.usage,
+        Some(TokenUsage {
+            input_tokens: 50,
+            output_tokens: 9,
+            cached_tokens: 32,
+            reasoning_tokens: 7,
+            ..TokenUsage::default()
+        })
+    );
     let seen = server.only();
     assert_eq!(seen.line, "POST /v1/models/m-1:streamGenerateContent?alt=sse HTTP/1.1");
     assert_eq!(seen.header("x-goog-api-key"), Some(KEY));
@@ -79,7 +100,7 @@ async fn a_schema_is_sent_as_json_schema() {
     let schema = json!({"type": "object"});
     let say = r#"{"candidates":[{"content":{"parts":[{"text":"{}"}]},"finishReason":"STOP"}]}"#;
     let server = Server::new(vec![events(&[say])]).await;
-    ask("hi").json(schema.clone()).of(&server.vendor(Wire::Gemini)).await.expect("an answer");
+    ask("hi").json(schema.clone()).of(&server.vendor(WireFormat::Gemini)).await.expect("an answer");
     let settings = &server.only().body["generationConfig"];
     assert_eq!(settings["responseMimeType"], json!("application/json"));
     assert_eq!(settings["responseJsonSchema"], schema);
@@ -91,11 +112,11 @@ async fn function_calls_get_ids_and_their_signatures_are_sealed() {
         r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"look","args":{"at":"sky"}},"thoughtSignature":"s1"},{"functionCall":{"name":"hear"}}]},"finishReason":"STOP"}]}"#,
     ])])
     .await;
-    let reply = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect("an answer");
+    let reply = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect("an answer");
     let calls: Vec<_> = reply.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.clone())).collect();
     assert_eq!(calls, [("call_1", json!({"at": "sky"})), ("call_2", json!({}))]);
-    assert_eq!(reply.stop, Stop::Tools);
-    let seal: Value = serde_json::from_str(&reply.seal.expect("sealed")).expect("JSON");
+    assert_eq!(reply.stop_reason, StopReason::ToolCalls);
+    let seal: Value = serde_json::from_str(&reply.vendor_state.expect("sealed")).expect("JSON");
     let content = json!({ "signatures": { "call_1": "s1" }, "ids": [] });
     assert_eq!(seal, json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }));
 }
@@ -104,20 +125,20 @@ async fn function_calls_get_ids_and_their_signatures_are_sealed() {
 async fn blocked_prompts_and_answers_are_told_apart() {
     let end = async |event: &str| {
         let server = Server::new(vec![events(&[event])]).await;
-        ask("hi").of(&server.vendor(Wire::Gemini)).await
+        ask("hi").of(&server.vendor(WireFormat::Gemini)).await
     };
     let blocked = end(r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).await.expect_err("blocked");
     assert_eq!(blocked.to_string(), "refused: acme: the prompt was blocked (SAFETY)");
     let silenced = end(r#"{"candidates":[{"finishReason":"SAFETY"}]}"#).await.expect_err("nothing was said");
     assert_eq!(silenced.kind, FailureKind::Refused);
     let cut = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"RECITATION"}]}"#).await;
-    assert_eq!(cut.expect("an answer").stop, Stop::Filtered);
+    assert_eq!(cut.expect("an answer").stop_reason, StopReason::ContentFilter);
     let long = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"MAX_TOKENS"}]}"#).await;
-    assert_eq!(long.expect("an answer").stop, Stop::Length);
+    assert_eq!(long.expect("an answer").stop_reason, StopReason::Length);
     let other = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"OTHER"}]}"#).await;
     assert_eq!(other.expect_err("no filter").to_string(), "unreadable answer: acme broke the answer off (OTHER)");
     let broken = end(r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#).await;
-    assert_eq!(broken.expect_err("unreadable").kind, FailureKind::Malformed);
+    assert_eq!(broken.expect_err("unreadable").kind, FailureKind::MalformedReply);
     let error = end(r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#).await;
     assert_eq!(error.expect_err("it failed").kind, FailureKind::Overload);
 }
@@ -125,7 +146,7 @@ async fn blocked_prompts_and_answers_are_told_apart() {
 #[tokio::test]
 async fn a_stream_without_a_reason_to_stop_broke_off() {
     let server = Server::new(vec![events(&HELLO[..1])]).await;
-    let failure = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect_err("it is not whole");
+    let failure = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect_err("it is not whole");
     assert_eq!(failure.to_string(), "unreadable answer: acme broke off before the answer was whole");
 }
 
@@ -133,16 +154,16 @@ async fn a_stream_without_a_reason_to_stop_broke_off() {
 async fn a_delay_asked_for_in_the_body_is_kept() {
     let body = r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}]"#;
     let server = Server::new(vec![answer(429, "application/json", body)]).await;
-    let failure = ask("hi").of(&server.vendor(Wire::Gemini)).await.expect_err("too fast");
+    let failure = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect_err("too fast");
     assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(34_000)));
 }
 
 #[tokio::test]
 async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Gemini);
-    connection.skills.thinking = Thinking::Levels;
-    connection.manner.effort = Some(Effort::None);
+    let mut connection = server.connection(WireFormat::Gemini);
+    connection.capabilities.thinking = ThinkingSupport::Levels;
+    connection.params.effort = Some(ReasoningEffort::None);
     ask("hi").of(&of(connection)).await.expect("an answer");
     let settings = &server.only().body["generationConfig"];
     assert_eq!(settings["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
@@ -151,11 +172,11 @@ async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
 #[tokio::test]
 async fn a_model_that_cannot_do_without_thinking_is_held_to_its_least() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Gemini);
-    connection.skills.thinking = Thinking::Budget;
-    connection.manner.effort = Some(Effort::None);
+    let mut connection = server.connection(WireFormat::Gemini);
+    connection.capabilities.thinking = ThinkingSupport::Budget;
+    connection.params.effort = Some(ReasoningEffort::None);
     ask("hi").of(&of(connection.clone())).await.expect("an answer");
-    connection.skills.thought_tokens_min = 128;
+    connection.capabilities.thinking_tokens_min = 128;
     ask("hi").of(&of(connection)).await.expect("an answer");
     let budgets: Vec<_> =
         server.seen().iter().map(|seen| seen.body["generationConfig"]["thinkingConfig"].clone()).collect();

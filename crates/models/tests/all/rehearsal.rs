@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use segue_core::prompt::{Message, Output, Speaker, Stop, ToolCall, ToolSpec};
-use segue_models::rehearsal::{MARK, Pace, Rehearsal};
-use segue_models::{Chunk, Kind, Model, collect};
+use segue_core::prompt::{ChatRole, OutputFormat, PromptMessage, StopReason, ToolCall, ToolSpec};
+use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, TypingSpeed};
+use segue_models::{LanguageModel, ModelSource, ReplyChunk, collect_reply};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::support::{Asking, ask, nothing};
 
 async fn say(asking: &Asking) -> String {
-    asking.of(&Rehearsal::instant()).await.expect("the stand-in never fails").text
+    asking.of(&RehearsalModel::instant()).await.expect("the stand-in never fails").text
 }
 
 /// The text before any block.
@@ -33,9 +33,9 @@ const EXPLORER: &str = "When commitment crystallizes and they're ready for actio
 async fn prose_names_the_topic_and_ends_with_the_mark() {
     let text = say(&ask("How do I paint my fence before winter?").system("Be kind.")).await;
     assert!(text.contains("paint my fence before winter"), "{text}");
-    assert!(text.ends_with(MARK), "{text}");
-    let description = Rehearsal::instant().describe();
-    assert_eq!(description.kind, Kind::Rehearsal);
+    assert!(text.ends_with(REHEARSAL_MARK), "{text}");
+    let description = RehearsalModel::instant().describe();
+    assert_eq!(description.kind, ModelSource::Rehearsal);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_block_for_the_next_turn_comes_with_the_next_turn() {
     assert!(block.contains("\nuser_reply: Mostly it is about money, and we must decide soon\n"), "{block}");
     assert!(block.contains("\nresisted_framing: none\n"), "{block}");
     assert!(block.contains("\neffective_stance: decide\n"), "the user spoke of deciding: {block}");
-    assert!(prose(&text).ends_with(MARK), "the mark is in what the user sees: {text}");
+    assert!(prose(&text).ends_with(REHEARSAL_MARK), "the mark is in what the user sees: {text}");
     let third = second.assistant(&text).user("And now?");
     assert!(!say(&third).await.contains("<<<"), "it is sent once");
     assert!(say(&third.user("Your HANDOVER block was broken; send it again.")).await.contains("<<<HANDOVER>>>"));
@@ -157,29 +157,29 @@ fn with_reader(message: &str) -> Asking {
 #[tokio::test]
 async fn a_tool_that_is_plainly_asked_for_is_called_once() {
     let asking = with_reader("Please read the file notes/today.md");
-    let reply = asking.of(&Rehearsal::instant()).await.expect("an answer");
-    assert_eq!(reply.stop, Stop::Tools);
+    let reply = asking.of(&RehearsalModel::instant()).await.expect("an answer");
+    assert_eq!(reply.stop_reason, StopReason::ToolCalls);
     let [call] = &reply.tool_calls[..] else { panic!("one call, not {:?}", reply.tool_calls) };
     assert_eq!((call.name.as_str(), &call.arguments), ("read_file", &json!({"path": "notes/today.md"})));
 
     let mut after = asking;
-    let mut message = Message::plain(Speaker::Assistant, "");
+    let mut message = PromptMessage::from_text(ChatRole::Assistant, "");
     message.tool_calls.push(ToolCall::clone(call));
     after.prompt.messages_mut().push(message);
-    let mut result = Message::plain(Speaker::Tool, "Buy milk.");
-    result.answers = Some(call.id.clone());
+    let mut result = PromptMessage::from_text(ChatRole::Tool, "Buy milk.");
+    result.tool_call_id = Some(call.id.clone());
     after.prompt.messages_mut().push(result);
-    let reply = after.of(&Rehearsal::instant()).await.expect("an answer");
+    let reply = after.of(&RehearsalModel::instant()).await.expect("an answer");
     assert!(reply.tool_calls.is_empty() && reply.text.contains("Buy milk."), "{reply:?}");
 }
 
 #[tokio::test]
 async fn a_tool_nobody_asks_for_is_left_alone_unless_the_instructions_insist() {
     let asking = with_reader("I like to read books about the sea");
-    assert!(asking.of(&Rehearsal::instant()).await.expect("an answer").tool_calls.is_empty());
+    assert!(asking.of(&RehearsalModel::instant()).await.expect("an answer").tool_calls.is_empty());
     let complete = asking.tool("complete", "Says that the work is done", json!({"type": "object"}));
     let insisting = complete.system("When your work is finished you must call `complete`.");
-    let reply = insisting.of(&Rehearsal::instant()).await.expect("an answer");
+    let reply = insisting.of(&RehearsalModel::instant()).await.expect("an answer");
     assert_eq!(reply.tool_calls[0].name, "complete");
 }
 
@@ -208,23 +208,23 @@ async fn a_role_that_summarises_gives_a_summary() {
 async fn the_longest_answer_taken_is_respected() {
     let mut asking = ask("How do I paint my fence?");
     asking.prompt.reply_tokens_max = 5;
-    let reply = asking.of(&Rehearsal::instant()).await.expect("an answer");
-    assert_eq!((reply.text.chars().count(), reply.stop), (20, Stop::Length));
+    let reply = asking.of(&RehearsalModel::instant()).await.expect("an answer");
+    assert_eq!((reply.text.chars().count(), reply.stop_reason), (20, StopReason::Length));
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_streams_at_its_pace_and_stops_when_dropped() {
-    let model = Rehearsal::paced(Pace { first_ms: 100, chunk_ms: 10, chunk_chars: 4 });
+    let model = RehearsalModel::with_speed(TypingSpeed { first_chunk_ms: 100, chunk_ms: 10, chunk_chars: 4 });
     let asking = ask("How do I paint my fence?");
     let start = Instant::now();
     let chunks = asking.chunks(&model).await;
     let texts =
-        chunks.iter().filter(|chunk| matches!(chunk, Ok(Chunk::Text(text)) if text.chars().count() <= 4)).count();
+        chunks.iter().filter(|chunk| matches!(chunk, Ok(ReplyChunk::Text(text)) if text.chars().count() <= 4)).count();
     assert_eq!(texts, chunks.len() - 1, "all but the end is text in small pieces");
     assert_eq!(start.elapsed(), Duration::from_millis(100 + 10 * (texts as u64 - 1)));
 
     let mut shown = 0;
-    let call = collect(model.stream(asking.request()), |_| shown += 1);
+    let call = collect_reply(model.stream(asking.request()), |_| shown += 1);
     assert!(timeout(Duration::from_millis(125), call).await.is_err());
     assert_eq!(shown, 3);
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
@@ -232,12 +232,12 @@ async fn it_streams_at_its_pace_and_stops_when_dropped() {
 
 #[tokio::test]
 async fn empty_and_enormous_prompts_are_answered() {
-    assert!(say(&nothing()).await.ends_with(MARK));
-    assert!(say(&ask("")).await.ends_with(MARK));
-    assert!(say(&ask(" \n\t\u{0}")).await.ends_with(MARK));
+    assert!(say(&nothing()).await.ends_with(REHEARSAL_MARK));
+    assert!(say(&ask("")).await.ends_with(REHEARSAL_MARK));
+    assert!(say(&ask(" \n\t\u{0}")).await.ends_with(REHEARSAL_MARK));
     let mut bare = nothing();
-    bare.prompt.messages_mut().push(Message::of(Speaker::User));
-    assert!(say(&bare).await.ends_with(MARK));
+    bare.prompt.messages_mut().push(PromptMessage::empty(ChatRole::User));
+    assert!(say(&bare).await.ends_with(REHEARSAL_MARK));
     for piece in
         ["a", "word ", "<<<", "<<<A>>>\n", "<<<A>>>\nk: v\n<<<END>>>\n", "ż'", "my name is ", "?\n\n", "{{last}}"]
     {
@@ -262,15 +262,15 @@ fn messages() -> impl Strategy<Value = Vec<(u8, String)>> {
 proptest! {
     #[test]
     fn no_prompt_makes_it_fail(messages in messages(), tool in "\\PC{0,12}", hint in prop::option::of("(\\{\\{|\\}\\}|last|\\||json|\\PC){0,10}"), json in any::<bool>()) {
-        let speakers = [Speaker::System, Speaker::User, Speaker::Assistant, Speaker::Tool];
+        let speakers = [ChatRole::System, ChatRole::User, ChatRole::Assistant, ChatRole::Tool];
         let mut asking = messages.iter().fold(nothing(), |asking, (who, text)| asking.message(speakers[usize::from(*who)], text));
-        asking.call.hints.rehearse = hint;
+        asking.call.hints.reply_template = hint;
         asking.prompt.tools.push(ToolSpec { name: tool.clone().into(), description: tool, parameters: Value::Null });
         if json {
-            asking.prompt.output = Output::Json(json!({"type": "object"}));
+            asking.prompt.output_format = OutputFormat::Json(json!({"type": "object"}));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let outcome = runtime.block_on(asking.of(&Rehearsal::instant()));
+        let outcome = runtime.block_on(asking.of(&RehearsalModel::instant()));
         prop_assert!(outcome.is_ok(), "{:?}", outcome);
     }
 }

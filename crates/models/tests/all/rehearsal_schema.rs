@@ -1,14 +1,14 @@
 //! The rehearsal model's JSON satisfies the schema it was given, as judged by a checker that shares nothing with the maker.
 
 use proptest::prelude::*;
-use segue_models::Rehearsal;
+use segue_models::RehearsalModel;
 use serde_json::{Value, json};
 
 use crate::support::ask;
 
 fn made(schema: &Value, message: &str) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let reply = runtime.block_on(ask(message).json(schema.clone()).of(&Rehearsal::instant())).expect("an answer");
+    let reply = runtime.block_on(ask(message).json(schema.clone()).of(&RehearsalModel::instant())).expect("an answer");
     serde_json::from_str(&reply.text).expect("JSON")
 }
 

@@ -1,8 +1,10 @@
 //! OpenAI's responses: the request as it is sent, the stream as it is read.
 
-use segue_core::prompt::{FailureKind, Image, Media, Message, Speaker, Stop, ToolCall, Usage};
-use segue_models::Growth;
-use segue_models::vendor::{Effort, Manner, Thinking, Wire};
+use segue_core::prompt::{
+    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+};
+use segue_models::PromptCaching;
+use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::json;
 
 use crate::server::{Server, answer, events, of};
@@ -17,22 +19,37 @@ const HELLO: [&str; 3] = [
 #[tokio::test]
 async fn a_conversation_is_sent_as_the_format_wants_it() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Responses);
-    connection.skills.thinking = Thinking::Levels;
-    connection.manner = Manner { effort: Some(Effort::High), ..Manner::default() };
+    let mut connection = server.connection(WireFormat::Responses);
+    connection.capabilities.thinking = ThinkingSupport::Levels;
+    connection.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
     let look = ToolCall { id: "c1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
     let mut asking = nothing().system("Be brief.").user("What is up?");
     asking
         .prompt
         .messages_mut()
-        .push(Message { tool_calls: vec![look], ..Message::plain(Speaker::Assistant, "Let me see.") });
-    asking.prompt.messages_mut().push(Message { answers: Some("c1".into()), ..Message::plain(Speaker::Tool, "blue") });
-    let images = vec![Image { media: Media::Jpeg, data: "aWk=".into() }];
-    asking.prompt.messages_mut().push(Message { images, ..Message::plain(Speaker::User, "And here?") });
+        .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::from_text(ChatRole::Assistant, "Let me see.") });
+    asking
+        .prompt
+        .messages_mut()
+        .push(PromptMessage { tool_call_id: Some("c1".into()), ..PromptMessage::from_text(ChatRole::Tool, "blue") });
+    let images = vec![PromptImage { media_type: ImageMediaType::Jpeg, data: "aWk=".into() }];
+    asking
+        .prompt
+        .messages_mut()
+        .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
     let reply = asking.of(&of(connection)).await.expect("an answer");
-    assert_eq!((reply.text.as_str(), reply.stop), ("Hello", Stop::Done));
-    assert_eq!(reply.usage, Some(Usage { input: 90, output: 12, cached: 64, written: 9, reasoning: 8 }));
+    assert_eq!((reply.text.as_str(), reply.stop_reason), ("Hello", StopReason::Done));
+    assert_eq!(
+        reply.usage,
+        Some(TokenUsage {
+            input_tokens: 90,
+            output_tokens: 12,
+            cached_tokens: 64,
+            cache_write_tokens: 9,
+            reasoning_tokens: 8
+        })
+    );
     let seen = server.only();
     assert_eq!(seen.line, "POST /v1/responses HTTP/1.1");
     assert_eq!(
@@ -73,8 +90,8 @@ async fn thoughts_and_tool_calls_are_read() {
         r#"{"type":"response.completed","response":{"status":"completed"}}"#,
     ])])
     .await;
-    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
-    assert_eq!((reply.reasoning.as_str(), reply.stop, reply.usage), ("hm\n\nso", Stop::Tools, None));
+    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    assert_eq!((reply.reasoning.as_str(), reply.stop_reason, reply.usage), ("hm\n\nso", StopReason::ToolCalls, None));
     assert_eq!((reply.tool_calls[0].id.as_str(), &reply.tool_calls[0].arguments), ("c9", &json!({"at": "sky"})));
 }
 
@@ -86,7 +103,7 @@ async fn a_schema_is_sent_with_the_text() {
         r#"{"type":"response.completed","response":{}}"#,
     ])])
     .await;
-    ask("hi").json(schema.clone()).of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    ask("hi").json(schema.clone()).of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
     let format = json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": true });
     assert_eq!(server.only().body["text"], json!({ "format": format }));
 }
@@ -95,47 +112,47 @@ async fn a_schema_is_sent_with_the_text() {
 async fn ends_are_told_apart() {
     let end = async |event: &str| {
         let server = Server::new(vec![events(&[HELLO[1], event])]).await;
-        ask("hi").of(&server.vendor(Wire::Responses)).await
+        ask("hi").of(&server.vendor(WireFormat::Responses)).await
     };
     let incomplete = |reason: &str| {
         format!(r#"{{"type":"response.incomplete","response":{{"incomplete_details":{{"reason":"{reason}"}}}}}}"#)
     };
-    assert_eq!(end(&incomplete("max_output_tokens")).await.expect("an answer").stop, Stop::Length);
-    assert_eq!(end(&incomplete("content_filter")).await.expect("an answer").stop, Stop::Filtered);
+    assert_eq!(end(&incomplete("max_output_tokens")).await.expect("an answer").stop_reason, StopReason::Length);
+    assert_eq!(end(&incomplete("content_filter")).await.expect("an answer").stop_reason, StopReason::ContentFilter);
     let failed =
         r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#;
     assert_eq!(end(failed).await.expect_err("it failed").kind, FailureKind::RateLimit);
     let error = r#"{"type":"error","code":"server_error","message":"oh"}"#;
     assert_eq!(end(error).await.expect_err("it failed").kind, FailureKind::Overload);
-    assert_eq!(end(": nothing more").await.expect_err("no end").kind, FailureKind::Malformed);
+    assert_eq!(end(": nothing more").await.expect_err("no end").kind, FailureKind::MalformedReply);
 }
 
 #[tokio::test]
 async fn an_answer_in_one_piece_is_taken_too() {
     let body = r#"{"output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":3,"output_tokens":1},"error":null}"#;
     let server = Server::new(vec![answer(200, "application/json", body)]).await;
-    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
-    assert_eq!((reply.text.as_str(), reply.usage.map(|usage| usage.input)), ("Hello", Some(3)));
+    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.usage.map(|usage| usage.input_tokens)), ("Hello", Some(3)));
 }
 
 #[tokio::test]
 async fn thoughts_in_an_answer_in_one_piece_are_no_part_of_its_text() {
     let body = r#"{"output":[{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","content":[{"type":"output_text","text":"Hello"}]}]}"#;
     let server = Server::new(vec![answer(200, "application/json", body)]).await;
-    let reply = ask("hi").of(&server.vendor(Wire::Responses)).await.expect("an answer");
+    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Hello", "hm"));
 }
 
 #[tokio::test]
 async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Responses);
-    connection.skills.marks = true;
+    let mut connection = server.connection(WireFormat::Responses);
+    connection.capabilities.cache_breakpoints = true;
     let vendor = of(connection);
     let mut asking = nothing().system("Be brief.").user("one");
     asking.of(&vendor).await.expect("an answer");
     asking.clone().assistant("Hello").user("two").of(&vendor).await.expect("an answer");
-    asking.growth = Growth::Ends;
+    asking.growth = PromptCaching::SystemOnly;
     asking.of(&vendor).await.expect("an answer");
     nothing().system("Be brief.").user("other").of(&vendor).await.expect("an answer");
     let seen = server.seen();
@@ -165,9 +182,9 @@ async fn thoughts_that_a_model_does_not_give_are_not_asked_for_again() {
         ("Your organization must be verified to generate reasoning summaries.", true),
     ] {
         let server = Server::new(vec![refused(message), events(&HELLO), events(&HELLO)]).await;
-        let mut connection = server.connection(Wire::Responses);
-        connection.skills.thinking = Thinking::Levels;
-        connection.manner = Manner { effort: Some(Effort::High), ..Manner::default() };
+        let mut connection = server.connection(WireFormat::Responses);
+        connection.capabilities.thinking = ThinkingSupport::Levels;
+        connection.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
         let vendor = of(connection);
         for _ in 0..2 {
             assert_eq!(ask("hi").of(&vendor).await.expect("an answer").text, "Hello", "{message}");
@@ -185,9 +202,9 @@ async fn thoughts_that_a_model_does_not_give_are_not_asked_for_again() {
 #[tokio::test]
 async fn a_model_that_does_not_think_is_not_told_how_hard() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(Wire::Responses);
-    connection.skills.thinking = Thinking::None;
-    connection.manner = Manner { effort: Some(Effort::Low), ..Manner::default() };
+    let mut connection = server.connection(WireFormat::Responses);
+    connection.capabilities.thinking = ThinkingSupport::None;
+    connection.params = GenerationParams { effort: Some(ReasoningEffort::Low), ..GenerationParams::default() };
     ask("hi").of(&of(connection)).await.expect("an answer");
     assert_eq!(server.only().body.get("reasoning"), None);
 }

@@ -1,15 +1,15 @@
 //! A round of tools in every format: what a model says, thinks and calls comes in as a stream, and goes back with the results as its vendor
 //! wants to see it.
 
-use segue_core::prompt::{Message, Reply, Speaker};
-use segue_models::vendor::{Connection, Dialect, Thinking, ThoughtsBack, Wire};
+use segue_core::prompt::{ChatRole, ModelReply, PromptMessage};
+use segue_models::vendor::{ChatDialect, ModelEndpoint, ReasoningEcho, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
 use crate::server::{Server, Step, events, lines, of};
 use crate::support::{Asking, ask};
 
 /// What was answered, and what the next request holds of it.
-async fn round(wire: Wire, answer: Vec<Step>, change: impl Fn(&mut Connection)) -> (Reply, Value) {
+async fn round(wire: WireFormat, answer: Vec<Step>, change: impl Fn(&mut ModelEndpoint)) -> (ModelReply, Value) {
     let server = Server::new(vec![answer]).await;
     let mut connection = server.connection(wire);
     change(&mut connection);
@@ -21,19 +21,26 @@ async fn round(wire: Wire, answer: Vec<Step>, change: impl Fn(&mut Connection)) 
 }
 
 /// The conversation with an answer and the results of its calls.
-fn after(mut asking: Asking, reply: &Reply) -> Asking {
-    let seal = reply.seal.as_deref().map(Into::into);
+fn after(mut asking: Asking, reply: &ModelReply) -> Asking {
+    let seal = reply.vendor_state.as_deref().map(Into::into);
     let tool_calls = reply.tool_calls.clone();
-    let said = Message { tool_calls, seal, ..Message::plain(Speaker::Assistant, reply.text.as_str()) };
+    let said = PromptMessage {
+        tool_calls,
+        vendor_state: seal,
+        ..PromptMessage::from_text(ChatRole::Assistant, reply.text.as_str())
+    };
     asking.prompt.messages_mut().push(said);
     for call in &reply.tool_calls {
         let answers = Some(call.id.clone());
-        asking.prompt.messages_mut().push(Message { answers, ..Message::plain(Speaker::Tool, "blue") });
+        asking
+            .prompt
+            .messages_mut()
+            .push(PromptMessage { tool_call_id: answers, ..PromptMessage::from_text(ChatRole::Tool, "blue") });
     }
     asking
 }
 
-fn calls(reply: &Reply) -> Vec<(&str, &str)> {
+fn calls(reply: &ModelReply) -> Vec<(&str, &str)> {
     reply.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())).collect()
 }
 
@@ -45,16 +52,17 @@ async fn chat_completions_go_back_without_thoughts_unless_they_are_wanted() {
         r#"{"choices":[{"delta":{"content":"Wait.","tool_calls":[{"index":0,"id":"a","function":{"name":"look_up","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
         "[DONE]",
     ]);
-    let (reply, body) = round(Wire::Chat, answer.clone(), |_| {}).await;
-    assert_eq!((calls(&reply), &reply.seal), (vec![("a", "look.up")], &None));
+    let (reply, body) = round(WireFormat::Chat, answer.clone(), |_| {}).await;
+    assert_eq!((calls(&reply), &reply.vendor_state), (vec![("a", "look.up")], &None));
     let call = json!({ "id": "a", "type": "function", "function": { "name": "look_up", "arguments": "{}" } });
     let said = json!({ "role": "assistant", "content": "Wait.", "tool_calls": [call] });
     assert_eq!(body["messages"][1], said);
     assert_eq!(body["messages"][2], json!({ "role": "tool", "tool_call_id": "a", "content": "blue" }));
-    let wants = |connection: &mut Connection| {
-        connection.skills.dialect = Dialect { thoughts_back: ThoughtsBack::ReasoningContent, ..Dialect::default() };
+    let wants = |connection: &mut ModelEndpoint| {
+        connection.capabilities.dialect =
+            ChatDialect { reasoning_echo: ReasoningEcho::ReasoningContent, ..ChatDialect::default() };
     };
-    let (_, body) = round(Wire::Chat, answer, wants).await;
+    let (_, body) = round(WireFormat::Chat, answer, wants).await;
     assert_eq!(body["messages"][1]["reasoning_content"], json!("hm, so"));
 }
 
@@ -67,10 +75,11 @@ async fn details_of_thoughts_go_back_put_together() {
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"look_up","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
         "[DONE]",
     ]);
-    let wants = |connection: &mut Connection| {
-        connection.skills.dialect = Dialect { thoughts_back: ThoughtsBack::ReasoningDetails, ..Dialect::default() };
+    let wants = |connection: &mut ModelEndpoint| {
+        connection.capabilities.dialect =
+            ChatDialect { reasoning_echo: ReasoningEcho::ReasoningDetails, ..ChatDialect::default() };
     };
-    let (_, body) = round(Wire::Chat, answer, wants).await;
+    let (_, body) = round(WireFormat::Chat, answer, wants).await;
     let details = json!([
         { "type": "reasoning.text", "index": 0, "text": "hm, so", "signature": "s" },
         { "type": "reasoning.encrypted", "index": 1, "data": "xyz" },
@@ -84,7 +93,7 @@ async fn what_hangs_on_a_call_goes_back_with_that_call() {
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","extra_content":{"google":{"thought_signature":"s"}},"function":{"name":"look_up","arguments":"{}"}},{"index":1,"id":"b","function":{"name":"look_up","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
         "[DONE]",
     ]);
-    let (_, body) = round(Wire::Chat, answer, |_| {}).await;
+    let (_, body) = round(WireFormat::Chat, answer, |_| {}).await;
     let calls = &body["messages"][1]["tool_calls"];
     assert_eq!(calls[0]["extra_content"], json!({ "google": { "thought_signature": "s" } }));
     assert_eq!(calls[1].get("extra_content"), None);
@@ -100,7 +109,8 @@ async fn responses_go_back_with_their_thoughts_in_order() {
         r#"{"type":"response.completed","response":{}}"#,
     ]);
     let (reply, body) =
-        round(Wire::Responses, answer, |connection| connection.skills.thinking = Thinking::Levels).await;
+        round(WireFormat::Responses, answer, |connection| connection.capabilities.thinking = ThinkingSupport::Levels)
+            .await;
     assert_eq!(calls(&reply), [("c9", "look.up")]);
     assert_eq!(
         body["input"].as_array().expect("items")[1..],
@@ -123,7 +133,7 @@ async fn messages_go_back_block_by_block() {
         r#"{"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"t2","name":"look_up"}}"#,
         r#"{"type":"message_stop"}"#,
     ]);
-    let (reply, body) = round(Wire::Anthropic, answer, |_| {}).await;
+    let (reply, body) = round(WireFormat::Anthropic, answer, |_| {}).await;
     assert_eq!(calls(&reply), [("t1", "look.up"), ("t2", "look.up")]);
     assert_eq!(
         body["messages"][1]["content"],
@@ -142,7 +152,7 @@ async fn function_calls_go_back_with_their_signatures_and_ids() {
     let answer = events(&[
         r#"{"candidates":[{"content":{"parts":[{"functionCall":{"id":"f1","name":"look_up"},"thoughtSignature":"s1"},{"functionCall":{"name":"look_up"}}]},"finishReason":"STOP"}]}"#,
     ]);
-    let (reply, body) = round(Wire::Gemini, answer, |_| {}).await;
+    let (reply, body) = round(WireFormat::Gemini, answer, |_| {}).await;
     assert_eq!(calls(&reply), [("f1", "look.up"), ("call_2", "look.up")]);
     assert_eq!(
         body["contents"].as_array().expect("turns")[1..],
@@ -166,7 +176,7 @@ async fn ollamas_calls_go_back_with_the_thoughts_that_led_to_them() {
         r#"{"message":{"tool_calls":[{"function":{"index":0,"name":"look_up","arguments":{"at":"sky"}}}]}}"#,
         r#"{"message":{"tool_calls":[{"function":{"index":0,"name":"look_up","arguments":{"at":"sea"}}}]},"done":true,"done_reason":"stop"}"#,
     ]);
-    let (reply, body) = round(Wire::Ollama, answer, |_| {}).await;
+    let (reply, body) = round(WireFormat::Ollama, answer, |_| {}).await;
     assert_eq!(calls(&reply), [("call_1", "look.up"), ("call_2", "look.up")]);
     let said = &body["messages"][1];
     assert_eq!(

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use segue_core::ids::TurnId;
-use segue_core::prompt::{FailureKind, Message, Speaker, Stop, Usage};
-use segue_models::scripted::{Answered, Entry, Scenario, Scripted};
-use segue_models::{Chunk, Kind, Model, collect};
+use segue_core::prompt::{ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
+use segue_models::scripted::{AnsweredBy, Scenario, ScriptedModel, ScriptedReply};
+use segue_models::{LanguageModel, ModelSource, ReplyChunk, collect_reply};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -24,14 +24,14 @@ fn in_turn(asking: Asking, turn: u32) -> Asking {
 
 #[tokio::test]
 async fn a_model_written_in_code_answers_and_remembers() {
-    let usage = Usage { input: 10, output: 2, ..Usage::default() };
-    let model = Scripted::builder()
+    let usage = TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() };
+    let model = ScriptedModel::builder()
         .name("demo")
-        .reply(Entry::text("first").role("speaker").turn(1).usage(usage).reasoning("hm"))
-        .reply(Entry::json(json!({"said": "{{last}}"})).contains("\"quoted\""))
-        .reply(Entry::tool_call("look", json!({"at": "{{last}}"})).turns(3..=4).stop(Stop::Length))
-        .reply(Entry::text("never").model("other"))
-        .otherwise(Entry::text("default {{n}}"))
+        .reply(ScriptedReply::text("first").role("speaker").turn(1).usage(usage).reasoning("hm"))
+        .reply(ScriptedReply::json(json!({"said": "{{last}}"})).contains("\"quoted\""))
+        .reply(ScriptedReply::tool_call("look", json!({"at": "{{last}}"})).turns(3..=4).stop(StopReason::Length))
+        .reply(ScriptedReply::text("never").model("other"))
+        .default_reply(ScriptedReply::text("default {{n}}"))
         .window_tokens(99)
         .build();
     let reply = in_turn(ask("hi"), 1).system("be kind").of(&model).await.expect("an answer");
@@ -39,26 +39,27 @@ async fn a_model_written_in_code_answers_and_remembers() {
     let reply = in_turn(ask("a \"quoted\"\nword"), 2).of(&model).await.expect("an answer");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&reply.text).expect("JSON")["said"], "a \"quoted\"\nword");
     let reply = in_turn(ask("sky"), 3).of(&model).await.expect("an answer");
-    assert_eq!((reply.tool_calls[0].arguments["at"].as_str(), reply.stop), (Some("sky"), Stop::Length));
+    assert_eq!((reply.tool_calls[0].arguments["at"].as_str(), reply.stop_reason), (Some("sky"), StopReason::Length));
     for n in 1..3 {
         assert_eq!(nothing().of(&model).await.expect("an answer").text, format!("default {n}"));
     }
 
-    let seen = model.clone().seen();
-    assert_eq!(model.calls(), 5);
-    assert_eq!((seen[0].last().as_str(), seen[0].system().as_str()), ("hi", "be kind"));
-    let answered: Vec<_> = seen.iter().map(|seen| seen.answered).collect();
-    assert_eq!(answered[..2], [Answered::Reply(1), Answered::Reply(2)]);
-    assert_eq!(answered[2..], [Answered::Reply(3), Answered::Default, Answered::Default]);
-    assert_eq!(model.unused(), ["[[reply]] 4"]);
+    let seen = model.clone().received_requests();
+    assert_eq!(model.call_count(), 5);
+    assert_eq!((seen[0].last_user_text().as_str(), seen[0].system_text().as_str()), ("hi", "be kind"));
+    let answered: Vec<_> = seen.iter().map(|seen| seen.answered_by).collect();
+    assert_eq!(answered[..2], [AnsweredBy::Reply(1), AnsweredBy::Reply(2)]);
+    assert_eq!(answered[2..], [AnsweredBy::Reply(3), AnsweredBy::Default, AnsweredBy::Default]);
+    assert_eq!(model.unused_replies(), ["[[reply]] 4"]);
     let description = model.describe();
-    assert_eq!((description.kind, description.window_tokens), (Kind::Scripted, 99));
+    assert_eq!((description.kind, description.window_tokens), (ModelSource::Scripted, 99));
     assert_eq!(description.label, "scripted: demo");
 }
 
 #[tokio::test]
 async fn tool_call_ids_differ_from_use_to_use() {
-    let model = Scripted::builder().reply(Entry::tool_call("a", json!({})).and_tool_call("b", json!({}))).build();
+    let model =
+        ScriptedModel::builder().reply(ScriptedReply::tool_call("a", json!({})).and_tool_call("b", json!({}))).build();
     let mut ids = std::collections::BTreeSet::new();
     for _ in 0..3 {
         ids.extend(ask("x").of(&model).await.expect("an answer").tool_calls.into_iter().map(|call| call.id));
@@ -68,30 +69,31 @@ async fn tool_call_ids_differ_from_use_to_use() {
 
 #[tokio::test]
 async fn a_failure_carries_its_kind_and_its_wish() {
-    let model = Scripted::builder().reply(Entry::fail(FailureKind::Overload, "full").retry_after_ms(7)).build();
+    let model =
+        ScriptedModel::builder().reply(ScriptedReply::fail(FailureKind::Overload, "full").retry_after_ms(7)).build();
     let failure = ask("x").of(&model).await.expect_err("it fails");
     assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(7)));
 }
 
 #[tokio::test]
 async fn a_broken_stream_shows_what_came_before() {
-    let model = Scripted::builder().reply(Entry::chunks(["a", "b", "c"]).and_break_after(2)).build();
+    let model = ScriptedModel::builder().reply(ScriptedReply::chunks(["a", "b", "c"]).and_fail_after_chunks(2)).build();
     let mut shown = Vec::new();
-    let outcome = collect(model.stream(ask("x").request()), |chunk| shown.push(chunk.clone())).await;
+    let outcome = collect_reply(model.stream(ask("x").request()), |chunk| shown.push(chunk.clone())).await;
     assert_eq!(outcome.expect_err("it breaks").kind, FailureKind::Network);
-    assert_eq!(shown, [Chunk::Text("a".into()), Chunk::Text("b".into())]);
+    assert_eq!(shown, [ReplyChunk::Text("a".into()), ReplyChunk::Text("b".into())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_cancels_the_call() {
-    let model = Scripted::builder()
-        .reply(Entry::text("abc").chunk_chars(1).chunk_delay_ms(1000).contains("slow"))
-        .reply(Entry::hang())
+    let model = ScriptedModel::builder()
+        .reply(ScriptedReply::text("abc").chunk_chars(1).chunk_delay_ms(1000).contains("slow"))
+        .reply(ScriptedReply::hang())
         .build();
     for (message, said) in [("slow", "ab"), ("hang", "")] {
         let mut shown = String::new();
-        let call = collect(model.stream(ask(message).request()), |chunk| {
-            if let Chunk::Text(text) = chunk {
+        let call = collect_reply(model.stream(ask(message).request()), |chunk| {
+            if let ReplyChunk::Text(text) = chunk {
                 shown.push_str(text);
             }
         });
@@ -104,8 +106,9 @@ async fn dropping_the_stream_cancels_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn delays_follow_the_clock_they_are_given() {
-    let model =
-        Scripted::builder().reply(Entry::text("abcd").chunk_chars(2).delay_ms(3_600_000).chunk_delay_ms(5)).build();
+    let model = ScriptedModel::builder()
+        .reply(ScriptedReply::text("abcd").chunk_chars(2).delay_ms(3_600_000).chunk_delay_ms(5))
+        .build();
     let start = Instant::now();
     assert_eq!(ask("x").of(&model).await.expect("an answer").text, "abcd");
     assert_eq!(start.elapsed(), Duration::from_millis(3_600_005));
@@ -113,8 +116,10 @@ async fn delays_follow_the_clock_they_are_given() {
 
 #[tokio::test]
 async fn an_empty_name_means_that_the_call_has_none() {
-    let model =
-        Scripted::builder().reply(Entry::text("alone").agent("")).reply(Entry::text("someone").agent("?*")).build();
+    let model = ScriptedModel::builder()
+        .reply(ScriptedReply::text("alone").agent(""))
+        .reply(ScriptedReply::text("someone").agent("?*"))
+        .build();
     assert_eq!(ask("x").of(&model).await.expect("an answer").text, "alone");
     let mut asking = ask("x");
     asking.call.agent = Some("coder-1".into());
@@ -123,12 +128,13 @@ async fn an_empty_name_means_that_the_call_has_none() {
 
 #[tokio::test]
 async fn only_the_newest_requests_are_remembered() {
-    let model = Scripted::builder().reply(Entry::text("x")).seen_max(2).build();
+    let model = ScriptedModel::builder().reply(ScriptedReply::text("x")).received_requests_max(2).build();
     for message in ["a", "b", "c"] {
         let _ = ask(message).of(&model).await;
     }
-    let last: Vec<_> = model.seen().iter().map(segue_models::scripted::Seen::last).collect();
-    assert_eq!((last, model.calls()), (vec!["b".to_owned(), "c".to_owned()], 3));
+    let last: Vec<_> =
+        model.received_requests().iter().map(segue_models::scripted::ReceivedRequest::last_user_text).collect();
+    assert_eq!((last, model.call_count()), (vec!["b".to_owned(), "c".to_owned()], 3));
 }
 
 #[test]
@@ -150,12 +156,12 @@ fn the_users_side_is_read_and_kept() {
     .parse()
     .expect("a scenario");
     assert_eq!((scenario.name.as_deref(), scenario.flow), (Some("n"), Some("chat".into())));
-    let (first, second) = (&scenario.says[0], &scenario.says[1]);
+    let (first, second) = (&scenario.user_messages[0], &scenario.user_messages[1]);
     assert_eq!((first.text.as_str(), first.line), ("one", 5));
     assert_eq!((first.expect.contains.len(), first.expect.lacks.len(), first.expect.calls), (1, 2, Some(3)));
     assert_eq!(first.expect.phase, Some("explore".into()));
     assert_eq!(first.expect.failure, Some(FailureKind::Timeout));
-    assert_eq!(second.expect, segue_models::scripted::Expect::default());
+    assert_eq!(second.expect, segue_models::scripted::TurnExpectation::default());
 }
 
 #[test]
@@ -198,7 +204,7 @@ fn mistakes_are_named_with_their_place() {
 
 #[tokio::test]
 async fn a_miss_without_any_entry_still_says_what_was_asked() {
-    let failure = nothing().of(&Scripted::new(Scenario::default())).await.expect_err("nobody answers");
+    let failure = nothing().of(&ScriptedModel::new(Scenario::default())).await.expect_err("nobody answers");
     assert_eq!(failure.kind, FailureKind::BadRequest);
     assert_eq!(
         failure.message,
@@ -208,14 +214,14 @@ async fn a_miss_without_any_entry_still_says_what_was_asked() {
 
 #[tokio::test]
 async fn megabytes_are_matched_and_echoed() {
-    let model = Scripted::builder()
-        .reply(Entry::text("{{last}}").pattern("*needle*z?").chunk_chars(3))
-        .reply(Entry::text("no"))
+    let model = ScriptedModel::builder()
+        .reply(ScriptedReply::text("{{last}}").pattern("*needle*z?").chunk_chars(3))
+        .reply(ScriptedReply::text("no"))
         .build();
     let hay = "żółć ".repeat(200_000) + "needle zż";
     assert_eq!(ask(&hay).of(&model).await.expect("an answer").text, hay);
     let mut asking = nothing();
-    asking.prompt.messages_mut().push(Message::of(Speaker::User));
+    asking.prompt.messages_mut().push(PromptMessage::empty(ChatRole::User));
     assert_eq!(asking.of(&model).await.expect("an answer").text, "no");
 }
 
@@ -227,10 +233,10 @@ proptest! {
 
     #[test]
     fn the_first_entry_that_fits_and_is_left_wins(limits in prop::collection::vec(1u32..4, 1..5), calls in 1usize..12) {
-        let builder = limits.iter().enumerate().fold(Scripted::builder(), |builder, (index, times)| {
-            builder.reply(Entry::text(index.to_string()).times(*times))
+        let builder = limits.iter().enumerate().fold(ScriptedModel::builder(), |builder, (index, times)| {
+            builder.reply(ScriptedReply::text(index.to_string()).times(*times))
         });
-        let model = builder.otherwise(Entry::text("rest")).build();
+        let model = builder.default_reply(ScriptedReply::text("rest")).build();
         let expected = limits.iter().enumerate().flat_map(|(index, times)| vec![index.to_string(); *times as usize]);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         for expected in expected.chain(std::iter::repeat("rest".to_owned())).take(calls) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use segue_core::ids::{CallId, TurnId};
-use segue_core::prompt::Failure;
-use segue_models::scripted::{Scenario, Scripted};
-use segue_models::{Chunk, Model};
+use segue_core::prompt::CallFailure;
+use segue_models::scripted::{Scenario, ScriptedModel};
+use segue_models::{LanguageModel, ReplyChunk};
 use tokio::time::{Instant, timeout};
 
 use crate::support::{Asking, ask};
@@ -45,12 +45,12 @@ fn read_call(line: &str, number: u32) -> Asking {
     asking
 }
 
-fn show_failure(failure: &Failure) -> String {
+fn show_failure(failure: &CallFailure) -> String {
     let after = failure.retry_after_ms.map_or_else(String::new, |ms| format!(" (retry after {ms} ms)"));
     format!("  ✗ {}{after}\n", failure.to_string().replace('\n', "\n    "))
 }
 
-async fn play(model: &Scripted, asking: &Asking) -> String {
+async fn play(model: &ScriptedModel, asking: &Asking) -> String {
     let start = Instant::now();
     let mut stream = model.stream(asking.request());
     let (mut said, mut ending) = (Vec::new(), String::new());
@@ -61,21 +61,21 @@ async fn play(model: &Scripted, asking: &Asking) -> String {
         };
         match next {
             None => break start.elapsed(),
-            Some(Ok(Chunk::Text(text))) => said.push(text.replace('\n', "⏎")),
-            Some(Ok(Chunk::Reasoning(_))) => {}
-            Some(Ok(Chunk::ToolCall(call))) => {
+            Some(Ok(ReplyChunk::Text(text))) => said.push(text.replace('\n', "⏎")),
+            Some(Ok(ReplyChunk::Reasoning(_))) => {}
+            Some(Ok(ReplyChunk::ToolCall(call))) => {
                 let _ = writeln!(ending, "  ⚙ {} {}", call.name, call.arguments);
             }
-            Some(Ok(Chunk::Finish(finish))) => {
+            Some(Ok(ReplyChunk::Finish(finish))) => {
                 if let Some(usage) = finish.usage {
                     let _ = writeln!(
                         ending,
                         "  ({} in, {} of them cached, {} out)",
-                        usage.input, usage.cached, usage.output
+                        usage.input_tokens, usage.cached_tokens, usage.output_tokens
                     );
                 }
             }
-            Some(Ok(Chunk::Seal(_) | Chunk::Alive)) => {}
+            Some(Ok(ReplyChunk::VendorState(_) | ReplyChunk::KeepAlive)) => {}
             Some(Err(failure)) => ending.push_str(&show_failure(&failure)),
         }
     };
@@ -90,7 +90,7 @@ async fn every_example_on_the_page_runs_as_it_says() {
     for (kind, line, content) in blocks(PAGE) {
         match kind {
             "toml" => {
-                let read = content.parse::<Scripted>();
+                let read = content.parse::<ScriptedModel>();
                 model = Some(read.unwrap_or_else(|error| panic!("the scenario on line {line} is broken: {error}")));
             }
             "calls" => {

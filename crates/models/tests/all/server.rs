@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use segue_models::http::{Client, Patience, Secret};
-use segue_models::vendor::{Access, Connection, Manner, Skills, Thinking, Vendor, Wire};
+use segue_models::http::{ReqwestTransport, SecretString, TimeoutProfile};
+use segue_models::vendor::{
+    Credentials, GenerationParams, ModelCapabilities, ModelEndpoint, ThinkingSupport, VendorModel, WireFormat,
+};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -125,25 +127,28 @@ impl Server {
     }
 
     /// How to reach it.
-    pub fn connection(&self, wire: Wire) -> Connection {
-        Connection {
+    pub fn connection(&self, wire: WireFormat) -> ModelEndpoint {
+        ModelEndpoint {
             provider: "acme".to_owned(),
             wire,
             base_url: self.url(),
             model: "m-1".to_owned(),
-            key: Access::Key { env: "ACME_API_KEY".to_owned(), key: Some(Secret::new(KEY)) },
-            skills: Skills { thinking: Thinking::None, ..Skills::unknown(100_000) },
-            manner: Manner::default(),
+            credentials: Credentials::ApiKey { env: "ACME_API_KEY".to_owned(), key: Some(SecretString::new(KEY)) },
+            capabilities: ModelCapabilities {
+                thinking: ThinkingSupport::None,
+                ..ModelCapabilities::with_unknown_support(100_000)
+            },
+            params: GenerationParams::default(),
         }
     }
 
-    pub fn vendor(&self, wire: Wire) -> Vendor {
+    pub fn vendor(&self, wire: WireFormat) -> VendorModel {
         of(self.connection(wire))
     }
 }
 
-pub fn of(connection: Connection) -> Vendor {
-    Vendor::new(connection, Arc::new(Client::new(Patience::Ample)))
+pub fn of(connection: ModelEndpoint) -> VendorModel {
+    VendorModel::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
 }
 
 async fn play(

@@ -1,7 +1,7 @@
 //! Answers that must satisfy a schema.
 
-use segue_core::prompt::{FailureKind, Reply, Usage};
-use segue_models::vendor::{Json, Wire};
+use segue_core::prompt::{FailureKind, ModelReply, TokenUsage};
+use segue_models::vendor::{JsonMode, WireFormat};
 use serde_json::{Value, json};
 
 use crate::server::{Server, Step, answer, events, of};
@@ -22,9 +22,9 @@ fn say(text: &str) -> Vec<Step> {
     events(&[&first, last, "[DONE]"])
 }
 
-async fn play(answers: &[&str]) -> (Result<Reply, segue_core::prompt::Failure>, Server) {
+async fn play(answers: &[&str]) -> (Result<ModelReply, segue_core::prompt::CallFailure>, Server) {
     let server = Server::new(answers.iter().map(|text| say(text)).collect()).await;
-    (asking().of(&server.vendor(Wire::Chat)).await, server)
+    (asking().of(&server.vendor(WireFormat::Chat)).await, server)
 }
 
 #[tokio::test]
@@ -46,8 +46,16 @@ async fn a_wrong_answer_is_sent_back_once_with_what_is_wrong() {
     let (reply, server) = play(&["{\"n\": 0, \"m\": {\"n\": 7}}", "{\"n\": 4}"]).await;
     let reply = reply.expect("an answer");
     assert_eq!(reply.text, "{\"n\": 4}");
-    assert_eq!(reply.usage, Some(Usage { input: 20, output: 4, ..Usage::default() }), "both were paid for");
-    assert_eq!(reply.sent_back, Some(Usage { input: 10, output: 2, ..Usage::default() }), "one by one");
+    assert_eq!(
+        reply.usage,
+        Some(TokenUsage { input_tokens: 20, output_tokens: 4, ..TokenUsage::default() }),
+        "both were paid for"
+    );
+    assert_eq!(
+        reply.rejected_usage,
+        Some(TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() }),
+        "one by one"
+    );
     let seen = server.seen();
     assert_eq!(seen.len(), 2);
     let messages = seen[1].body["messages"].as_array().expect("messages");
@@ -66,9 +74,9 @@ async fn what_is_wrong_twice_is_passed_on_if_it_is_json_at_all() {
     assert_eq!(reply.expect("an answer").text, "{\"n\":0}", "the better of the two");
     let (reply, server) = play(&["I cannot.", "I said I cannot."]).await;
     let failure = reply.expect_err("no JSON");
-    assert_eq!(failure.kind, FailureKind::Unusable, "it would do no better the third time");
-    let both = Usage { input: 20, output: 4, ..Usage::default() };
-    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(both), "both were paid for");
+    assert_eq!(failure.kind, FailureKind::UnusableReply, "it would do no better the third time");
+    let both = TokenUsage { input_tokens: 20, output_tokens: 4, ..TokenUsage::default() };
+    assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(both), "both were paid for");
     let complaint = server.seen()[1].body["messages"][2]["content"].to_string();
     assert!(complaint.contains("there is no JSON in it"), "{complaint}");
 }
@@ -77,7 +85,7 @@ async fn what_is_wrong_twice_is_passed_on_if_it_is_json_at_all() {
 async fn a_tool_call_is_no_answer_yet() {
     let call = r#"{"choices":[{"delta":{"content":"Wait.","tool_calls":[{"index":0,"id":"a","function":{"name":"look","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
     let server = Server::new(vec![events(&[call, "[DONE]"])]).await;
-    let reply = asking().of(&server.vendor(Wire::Chat)).await.expect("an answer");
+    let reply = asking().of(&server.vendor(WireFormat::Chat)).await.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.tool_calls.len()), ("Wait.", 1));
 }
 
@@ -85,7 +93,7 @@ async fn a_tool_call_is_no_answer_yet() {
 async fn a_vendor_that_takes_no_schema_is_told_in_words_from_then_on() {
     let refusal = r#"{"error":{"message":"Unsupported parameter: response_format of type json_schema"}}"#;
     let server = Server::new(vec![answer(400, "application/json", refusal), say("{\"n\": 1}")]).await;
-    let vendor = server.vendor(Wire::Chat);
+    let vendor = server.vendor(WireFormat::Chat);
     for _ in 0..2 {
         assert_eq!(asking().of(&vendor).await.expect("an answer").text, "{\"n\": 1}");
     }
@@ -101,10 +109,10 @@ async fn a_vendor_that_takes_no_schema_is_told_in_words_from_then_on() {
 #[tokio::test]
 async fn a_refusal_of_something_else_is_a_refusal() {
     let server = Server::new(vec![answer(400, "application/json", r#"{"error":{"message":"bad messages"}}"#)]).await;
-    let failure = asking().of(&server.vendor(Wire::Chat)).await.expect_err("refused");
+    let failure = asking().of(&server.vendor(WireFormat::Chat)).await.expect_err("refused");
     assert_eq!(failure.kind, FailureKind::BadRequest);
-    let mut connection = server.connection(Wire::Chat);
-    connection.skills.json = Json::Told;
+    let mut connection = server.connection(WireFormat::Chat);
+    connection.capabilities.json = JsonMode::Prompt;
     assert!(asking().of(&of(connection)).await.is_err());
     assert_eq!(server.seen().len(), 2);
 }
@@ -112,15 +120,15 @@ async fn a_refusal_of_something_else_is_a_refusal() {
 #[tokio::test]
 async fn a_schema_that_is_none_is_held_against_nobody() {
     let server = Server::new(vec![say("{\"a\": 1}")]).await;
-    let reply = ask("hi").json(json!({"type": "nonsense"})).of(&server.vendor(Wire::Chat)).await;
+    let reply = ask("hi").json(json!({"type": "nonsense"})).of(&server.vendor(WireFormat::Chat)).await;
     assert_eq!(reply.expect("an answer").text, "{\"a\": 1}");
 }
 
 #[tokio::test]
 async fn what_was_sent_back_is_paid_for_even_if_nothing_better_comes() {
     let server = Server::new(vec![say("{\"n\": 0}"), answer(503, "text/plain", "oh no")]).await;
-    let failure = asking().of(&server.vendor(Wire::Chat)).await.expect_err("it broke down");
+    let failure = asking().of(&server.vendor(WireFormat::Chat)).await.expect_err("it broke down");
     assert_eq!(failure.kind, FailureKind::Overload);
-    let first = Usage { input: 10, output: 2, ..Usage::default() };
-    assert_eq!(failure.spent.and_then(|spent| spent.usage), Some(first));
+    let first = TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() };
+    assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(first));
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use segue_core::ids::CallId;
-use segue_core::prompt::{Failure, Message, Output, Prompt, Reply, Speaker, ToolSpec};
-use segue_models::{CallFacts, Chunk, Growth, Model, Request, collect};
+use segue_core::prompt::{CallFailure, ChatRole, ModelReply, OutputFormat, Prompt, PromptMessage, ToolSpec};
+use segue_models::{CallMetadata, LanguageModel, ModelRequest, PromptCaching, ReplyChunk, collect_reply};
 use serde_json::Value;
 
 /// A request in the making.
@@ -13,8 +13,8 @@ use serde_json::Value;
 pub struct Asking {
     pub prompt: Prompt,
     pub prompt_tokens: u32,
-    pub growth: Growth,
-    pub call: CallFacts,
+    pub growth: PromptCaching,
+    pub call: CallMetadata,
 }
 
 /// A call by a speaker, with one message.
@@ -29,31 +29,31 @@ pub fn nothing() -> Asking {
             model: "any".into(),
             messages: Arc::default(),
             tools: Vec::new(),
-            output: Output::Text,
+            output_format: OutputFormat::Text,
             reply_tokens_max: 4096,
         },
         prompt_tokens: 0,
-        growth: Growth::Grows,
-        call: CallFacts::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
+        growth: PromptCaching::WholePrompt,
+        call: CallMetadata::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
 }
 
 impl Asking {
     pub fn user(self, text: &str) -> Self {
-        self.message(Speaker::User, text)
+        self.message(ChatRole::User, text)
     }
 
     pub fn assistant(self, text: &str) -> Self {
-        self.message(Speaker::Assistant, text)
+        self.message(ChatRole::Assistant, text)
     }
 
     pub fn system(mut self, text: &str) -> Self {
-        self.prompt.messages_mut().insert(0, Message::plain(Speaker::System, text));
+        self.prompt.messages_mut().insert(0, PromptMessage::from_text(ChatRole::System, text));
         self
     }
 
-    pub fn message(mut self, speaker: Speaker, text: &str) -> Self {
-        self.prompt.messages_mut().push(Message::plain(speaker, text));
+    pub fn message(mut self, speaker: ChatRole, text: &str) -> Self {
+        self.prompt.messages_mut().push(PromptMessage::from_text(speaker, text));
         self
     }
 
@@ -63,7 +63,7 @@ impl Asking {
     }
 
     pub fn json(mut self, schema: Value) -> Self {
-        self.prompt.output = Output::Json(schema);
+        self.prompt.output_format = OutputFormat::Json(schema);
         self
     }
 
@@ -73,21 +73,21 @@ impl Asking {
     }
 
     pub fn hint(mut self, hint: &str) -> Self {
-        self.call.hints.rehearse = Some(hint.to_owned());
+        self.call.hints.reply_template = Some(hint.to_owned());
         self
     }
 
-    pub fn request(&self) -> Request {
+    pub fn request(&self) -> ModelRequest {
         let (prompt, prompt_tokens) = (Arc::new(self.prompt.clone()), self.prompt_tokens);
-        Request { prompt, prompt_tokens, growth: self.growth, call: self.call.clone() }
+        ModelRequest { prompt, prompt_tokens, caching: self.growth, metadata: self.call.clone() }
     }
 
-    pub async fn of(&self, model: &dyn Model) -> Result<Reply, Failure> {
-        collect(model.stream(self.request()), |_| {}).await
+    pub async fn of(&self, model: &dyn LanguageModel) -> Result<ModelReply, CallFailure> {
+        collect_reply(model.stream(self.request()), |_| {}).await
     }
 
     /// Every chunk, up to the end or the failure.
-    pub async fn chunks(&self, model: &dyn Model) -> Vec<Result<Chunk, Failure>> {
+    pub async fn chunks(&self, model: &dyn LanguageModel) -> Vec<Result<ReplyChunk, CallFailure>> {
         model.stream(self.request()).collect().await
     }
 }

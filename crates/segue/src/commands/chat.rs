@@ -2,55 +2,55 @@
 
 use segue_core::ids::{FlowName, SessionId};
 
-use crate::cli::{Chat, Entry, Global};
-use crate::remote::Remote;
-use crate::setup::{self, Start, Tape, start_with};
-use crate::terminal::{Answers, Arguments, Partner, Screen, talk};
+use crate::cli::{ChatArgs, GlobalArgs, SessionArgs};
+use crate::remote::RemoteEngine;
+use crate::setup::{self, EngineStartOptions, PlaybackMode, start_engine};
+use crate::terminal::{AnswerSource, Backend, ChatOptions, Screen, run_chat_loop};
 
-pub async fn run(global: &Global, arguments: Chat) -> anyhow::Result<()> {
+pub async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
     if let Some(url) = &arguments.server {
-        return with_server(global, url, &arguments.entry).await;
+        return chat_with_server(global, url, &arguments.session_args).await;
     }
     // Others' unfinished turns are not for this conversation, let alone for its script, to go on with.
-    let Chat { entry, .. } = arguments;
-    let start = Start::to_speak(&entry);
-    let tape = start.tape;
-    let running = start_with(global, start).await?;
+    let ChatArgs { session_args: entry, .. } = arguments;
+    let start = EngineStartOptions::for_session_args(&entry);
+    let tape = start.playback;
+    let running = start_engine(global, start).await?;
     let answers = match tape {
-        Tape::Script(file) | Tape::Replay(file) => Answers::Script(file.display().to_string()),
-        Tape::None | Tape::Record(_) if running.rehearsal => Answers::Rehearsal,
-        Tape::None | Tape::Record(_) => Answers::Models,
+        PlaybackMode::Script(file) | PlaybackMode::Replay(file) => AnswerSource::Script(file.display().to_string()),
+        PlaybackMode::Live | PlaybackMode::Record(_) if running.uses_rehearsal_model => AnswerSource::Rehearsal,
+        PlaybackMode::Live | PlaybackMode::Record(_) => AnswerSource::Models,
     };
-    let arguments = Arguments {
+    let arguments = ChatOptions {
         flow: entry.flow.map(FlowName::from),
-        otherwise: running.flow.clone(),
-        busy: running.busy,
+        default_flow: running.default_flow.clone(),
+        mid_turn_policy: running.mid_turn_policy,
         session: entry.session.map(SessionId::from),
-        set: entry.set,
-        answers,
+        settings: entry.set,
+        answer_source: answers,
     };
-    let talked = talk(Partner::Here(&running.engine), arguments, Screen::standard()).await;
+    let talked = run_chat_loop(Backend::Local(&running.engine), arguments, Screen::for_stdio()).await;
     running.engine.shutdown().await;
     talked
 }
 
 /// The same with an engine behind a server.
-async fn with_server(global: &Global, url: &str, entry: &Entry) -> anyhow::Result<()> {
-    let remote = Remote::at(url, setup::flows(global)).await?;
-    let text = |name: &str| remote.about[name].as_str().unwrap_or_default().to_owned();
-    let busy = serde_json::from_value(remote.about["busy"].clone()).unwrap_or_default();
-    if remote.about["rehearsal"] == true {
-        crate::print::note(&crate::print::error_paint().warn(super::REHEARSAL_NOTE));
+async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &SessionArgs) -> anyhow::Result<()> {
+    let remote = RemoteEngine::connect(url, setup::available_flows(global)).await?;
+    let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
+    let busy = serde_json::from_value(remote.server_info["busy"].clone()).unwrap_or_default();
+    if remote.server_info["rehearsal"] == true {
+        crate::print::write_stderr_line(&crate::print::stderr_paint().warning(super::REHEARSAL_WARNING));
     }
-    let arguments = Arguments {
-        flow: entry.flow.clone().map(FlowName::from),
-        otherwise: text("flow").into(),
-        busy,
-        session: entry.session.clone().map(SessionId::from),
-        set: entry.set.clone(),
-        answers: Answers::Server(url.to_owned()),
+    let arguments = ChatOptions {
+        flow: session_args.flow.clone().map(FlowName::from),
+        default_flow: text("flow").into(),
+        mid_turn_policy: busy,
+        session: session_args.session.clone().map(SessionId::from),
+        settings: session_args.set.clone(),
+        answer_source: AnswerSource::Server(url.to_owned()),
     };
-    let talked = talk(Partner::There(&remote), arguments, Screen::standard()).await;
+    let talked = run_chat_loop(Backend::Remote(&remote), arguments, Screen::for_stdio()).await;
     remote.engine.shutdown().await;
     talked
 }

@@ -2,11 +2,11 @@
 
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Completions};
+use crate::cli::{Cli, CompletionsArgs};
 use crate::print;
 
-pub fn run(arguments: &Completions) -> anyhow::Result<()> {
+pub fn run_completions(arguments: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "segue", &mut script);
-    print::out(&String::from_utf8_lossy(&script))
+    print::write_stdout(&String::from_utf8_lossy(&script))
 }

@@ -2,39 +2,43 @@
 
 use serde_json::json;
 
-use crate::cast::{Search, find_models};
-use crate::cli::Global;
-use crate::config::{self, Origin};
-use crate::print::table::{Column, Table};
-use crate::print::{self, Screen};
+use crate::cli::GlobalArgs;
+use crate::config::{self, ValueOrigin};
+use crate::model_setup::{DiscoveryScope, discover_models};
+use crate::print::text_table::{ColumnLayout, TextTable};
+use crate::print::{self, RenderOptions};
 use crate::setup;
 
-pub async fn run(global: &Global) -> anyhow::Result<()> {
-    let mut loaded = setup::load(global)?;
-    find_models(&mut loaded.config, Search::Enough).await;
+pub async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
+    let mut loaded = setup::load_config(global)?;
+    discover_models(&mut loaded.config, DiscoveryScope::UntilFound).await;
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
-    let rows = config::rows(&loaded.config, Some(&loaded.store));
+    let rows = config::config_rows(&loaded.config, Some(&loaded.store_path));
     if global.json {
         let values: Vec<_> = rows
             .iter()
-            .map(|(key, value, origin)| json!({ "key": key, "value": value, "from": origin_words(*origin, file.as_deref()) }))
+            .map(|(key, value, origin)| json!({ "key": key, "value": value, "from": describe_origin(*origin, file.as_deref()) }))
             .collect();
-        return print::json(&json!({ "file": file, "values": values }));
+        return print::print_json(&json!({ "file": file, "values": values }));
     }
-    let screen = Screen::here();
-    let mut table = Table::new([("key", Column::Left), ("value", Column::Cut), ("from", Column::Cut)]);
+    let screen = RenderOptions::for_stdout();
+    let mut table = TextTable::new([
+        ("key", ColumnLayout::Left),
+        ("value", ColumnLayout::Truncate),
+        ("from", ColumnLayout::Truncate),
+    ]);
     for (key, value, origin) in rows {
-        table.row([key, value, origin_words(origin, file.as_deref())]);
+        table.add_row([key, value, describe_origin(origin, file.as_deref())]);
     }
     let file = file.unwrap_or_else(|| "there is no configuration file; these are the defaults".to_owned());
-    print::out(&format!("{}\n\n{}", screen.paint.dim(file), table.render(screen.width, screen.paint)))
+    print::write_stdout(&format!("{}\n\n{}", screen.paint.dim(file), table.render(screen.width, screen.paint)))
 }
 
-fn origin_words(origin: Origin, file: Option<&str>) -> String {
+fn describe_origin(origin: ValueOrigin, file: Option<&str>) -> String {
     match origin {
-        Origin::Default => "default".to_owned(),
-        Origin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
-        Origin::Environment(name) | Origin::Argument(name) => name.to_owned(),
-        Origin::Found => "found here".to_owned(),
+        ValueOrigin::Default => "default".to_owned(),
+        ValueOrigin::File { line } => format!("{}:{line}", file.unwrap_or("the file")),
+        ValueOrigin::Environment(name) | ValueOrigin::Argument(name) => name.to_owned(),
+        ValueOrigin::Discovered => "found here".to_owned(),
     }
 }

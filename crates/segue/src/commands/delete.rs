@@ -3,42 +3,45 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::bail;
-use segue_engine::Recovery;
+use segue_engine::RecoveryPolicy;
 use serde_json::json;
 
-use crate::cli::{Delete, Global};
-use crate::print::amount;
-use crate::print::text::one_line;
-use crate::setup::{Start, start_with};
-use crate::{lookup, print, setup};
+use crate::cli::{DeleteArgs, GlobalArgs};
+use crate::print::number_format;
+use crate::print::text::to_single_line;
+use crate::setup::{EngineStartOptions, start_engine};
+use crate::{name_lookup, print, setup};
 
-pub async fn run(global: &Global, arguments: Delete) -> anyhow::Result<()> {
-    setup::look_into(global).await?.shutdown().await;
-    let engine = start_with(global, Start { recovery: Recovery::Never, ..Start::default() }).await?.engine;
-    let session = lookup::session(&engine, &arguments.session).await?;
+pub async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::Result<()> {
+    setup::require_read_only_engine(global).await?.shutdown().await;
+    let engine =
+        start_engine(global, EngineStartOptions { recovery: RecoveryPolicy::Never, ..EngineStartOptions::default() })
+            .await?
+            .engine;
+    let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if !arguments.yes {
         if !std::io::stdin().is_terminal() {
             bail!("`{session}` is not deleted without a word from you; add --yes");
         }
         // One that cannot be read may be deleted all the same.
-        let what = engine.state(&session).await.map(|(_, state)| {
-            let turns = amount::several(u64::from(state.session.last.turn.0), "turn");
-            format!(" “{}” ({turns})", one_line(&state.session.title))
+        let what = engine.load_session(&session).await.map(|(_, state)| {
+            let turns = number_format::format_plural(u64::from(state.session.last_ids.turn.0), "turn");
+            format!(" “{}” ({turns})", to_single_line(&state.session.title))
         });
         let what = what.unwrap_or_default();
-        if !ask(&format!("Erase {session}{what} for ever? [y/N] "))? {
-            return print::out("nothing was deleted\n");
+        if !confirm_on_terminal(&format!("Erase {session}{what} for ever? [y/N] "))? {
+            return print::write_stdout("nothing was deleted\n");
         }
     }
-    engine.delete(&session).await?;
+    engine.delete_session(&session).await?;
     engine.shutdown().await;
     if global.json {
-        return print::json(&json!({ "deleted": session }));
+        return print::print_json(&json!({ "deleted": session }));
     }
-    print::out(&format!("{session} is deleted\n"))
+    print::write_stdout(&format!("{session} is deleted\n"))
 }
 
-fn ask(question: &str) -> anyhow::Result<bool> {
+fn confirm_on_terminal(question: &str) -> anyhow::Result<bool> {
     let mut stderr = std::io::stderr().lock();
     write!(stderr, "{question}")?;
     stderr.flush()?;

@@ -1,95 +1,103 @@
 //! What a model was shown in a call, and why: the receipt as a table, the exact prompt, or what changed since the call
 //! before.
 
-pub mod find;
+pub mod call_history;
 pub mod receipt;
-mod tools;
+mod tool_results;
 
 use anyhow::bail;
-use segue_core::diff::{Line, compare};
+use segue_core::diff::{TextDiffLine, diff_lines};
 use segue_core::ids::SessionId;
 use segue_core::prompt::Prompt;
 use segue_engine::Engine;
 use serde_json::json;
 
-use crate::cli::{Explain, Global};
-use crate::print::text::harmless;
-use crate::print::{self, Screen};
-use crate::{lookup, setup};
-use find::{Found, find};
+use crate::cli::{ExplainArgs, GlobalArgs};
+use crate::print::text::sanitize_for_terminal;
+use crate::print::{self, RenderOptions};
+use crate::{name_lookup, setup};
+use call_history::{CallHistory, load_call_history};
 
-pub async fn run(global: &Global, arguments: Explain) -> anyhow::Result<()> {
-    let (session, call) = lookup::call(&arguments.what)?;
-    let engine = setup::look_into(global).await?;
-    let session = lookup::session(&engine, session).await?;
-    let found = find(&engine, &session, call).await?;
+pub async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> anyhow::Result<()> {
+    let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
+    let engine = setup::require_read_only_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, session).await?;
+    let found = load_call_history(&engine, &session, call).await?;
     if arguments.bytes {
-        return show_bytes(global, &engine.prompt(&session, call).await?);
+        return print_prompt(global, &engine.rebuild_prompt(&session, call).await?);
     }
     if arguments.diff {
-        return show_diff(global, &engine, &session, &found).await;
+        return print_prompt_diff(global, &engine, &session, &found).await;
     }
     if global.json {
-        return print::json(&json!({
+        return print::print_json(&json!({
             "session": session,
             "call": call.to_string(),
             "seq": found.opened.0.seq,
             "at": found.opened.0.at,
             "opened": *found.opened.1,
-            "thread_opened_by": found.opening.as_ref().map(|(by, _)| by.to_string()),
-            "thread_opening": found.opening.as_ref().map(|(_, pieces)| pieces),
-            "previous": found.previous.map(|call| call.to_string()),
-            "tools": found.tools,
-            "tries": found.tries,
+            "thread_opened_by": found.thread_opening.as_ref().map(|(by, _)| by.to_string()),
+            "thread_opening": found.thread_opening.as_ref().map(|(_, pieces)| pieces),
+            "previous": found.previous_call.map(|call| call.to_string()),
+            "tools": found.tool_results,
+            "tries": found.failed_attempts,
             "answered": found.answered,
         }));
     }
-    let screen = Screen::here();
-    let role = engine.state(&session).await?.0.spec().roles.get(&found.opened.1.role).cloned();
-    print::out(&receipt::render(&session, &found, role.as_ref(), screen))
+    let screen = RenderOptions::for_stdout();
+    let role = engine.load_session(&session).await?.0.spec().roles.get(&found.opened.1.role).cloned();
+    print::write_stdout(&receipt::render_receipt(&session, &found, role.as_ref(), screen))
 }
 
-fn show_bytes(global: &Global, prompt: &Prompt) -> anyhow::Result<()> {
+fn print_prompt(global: &GlobalArgs, prompt: &Prompt) -> anyhow::Result<()> {
     if global.json {
-        return print::json(prompt);
+        return print::print_json(prompt);
     }
-    let text = prompt.written();
+    let text = prompt.to_plain_text();
     // A pipe gets the bytes as they are; a terminal must not obey them.
-    print::out(&if Screen::here().is_terminal { harmless(&text) } else { text })
+    print::write_stdout(&if RenderOptions::for_stdout().is_terminal { sanitize_for_terminal(&text) } else { text })
 }
 
-async fn show_diff(global: &Global, engine: &Engine, session: &SessionId, found: &Found) -> anyhow::Result<()> {
+async fn print_prompt_diff(
+    global: &GlobalArgs,
+    engine: &Engine,
+    session: &SessionId,
+    found: &CallHistory,
+) -> anyhow::Result<()> {
     let opened = &found.opened.1;
-    let Some(previous) = found.previous else {
+    let Some(previous) = found.previous_call else {
         bail!(
             "{} is the first call of {} in this session, so there is nothing to compare it with",
             opened.call,
             opened.role
         );
     };
-    let before = engine.prompt(session, previous).await?.written();
-    let after = engine.prompt(session, opened.call).await?.written();
-    let lines = compare(&before, &after);
+    let before = engine.rebuild_prompt(session, previous).await?.to_plain_text();
+    let after = engine.rebuild_prompt(session, opened.call).await?.to_plain_text();
+    let lines = diff_lines(&before, &after);
     if global.json {
         let lines: Vec<_> = lines
             .iter()
             .map(|line| match line {
-                Line::Same(text) => json!({ "same": text }),
-                Line::Gone(text) => json!({ "gone": text }),
-                Line::New(text) => json!({ "new": text }),
+                TextDiffLine::Unchanged(text) => json!({ "same": text }),
+                TextDiffLine::Removed(text) => json!({ "gone": text }),
+                TextDiffLine::Added(text) => json!({ "new": text }),
             })
             .collect();
-        return print::json(&json!({ "from": previous.to_string(), "to": opened.call.to_string(), "lines": lines }));
+        return print::print_json(
+            &json!({ "from": previous.to_string(), "to": opened.call.to_string(), "lines": lines }),
+        );
     }
-    let paint = Screen::here().paint;
-    let mut out = format!("{}\n{}\n", paint.bad(format!("--- {previous}")), paint.good(format!("+++ {}", opened.call)));
+    let paint = RenderOptions::for_stdout().paint;
+    let mut out =
+        format!("{}\n{}\n", paint.error(format!("--- {previous}")), paint.success(format!("+++ {}", opened.call)));
     for line in lines {
         out.push_str(&match line {
-            Line::Same(text) => format!(" {}", harmless(text)),
-            Line::Gone(text) => paint.bad(format!("-{}", harmless(text))),
-            Line::New(text) => paint.good(format!("+{}", harmless(text))),
+            TextDiffLine::Unchanged(text) => format!(" {}", sanitize_for_terminal(text)),
+            TextDiffLine::Removed(text) => paint.error(format!("-{}", sanitize_for_terminal(text))),
+            TextDiffLine::Added(text) => paint.success(format!("+{}", sanitize_for_terminal(text))),
         });
         out.push('\n');
     }
-    print::out(&out)
+    print::write_stdout(&out)
 }

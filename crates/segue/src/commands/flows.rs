@@ -2,82 +2,95 @@
 
 use anyhow::bail;
 use segue_core::flow::settings::SettingSpec;
-use segue_core::flow::{Audience, CommandSpec, FlowSpec, RoleSpec, Runs, UnknownPolicy};
-use segue_core::handover::{Form, Need};
-use segue_core::phase::diagram::mermaid;
+use segue_core::flow::{FlowCommandSpec, FlowSpec, RoleSpec, ToolRunner, UnknownOutcomePolicy, Visibility};
+use segue_core::handover::{HandoverFieldPresence, HandoverFieldType};
+use segue_core::phase::diagram::render_mermaid;
 use serde_json::{Value, json};
 
-use crate::cli::{Flows, Global};
-use crate::print::table::{Column, Table};
-use crate::print::{self, Screen};
+use crate::cli::{FlowsArgs, GlobalArgs};
+use crate::print::text_table::{ColumnLayout, TextTable};
+use crate::print::{self, RenderOptions};
 use crate::setup;
-use crate::suggest::hint;
+use crate::suggest::suggestion_hint;
 
-pub fn run(global: &Global, arguments: Flows) -> anyhow::Result<()> {
-    let flows = setup::flows(global);
+pub fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyhow::Result<()> {
+    let flows = setup::available_flows(global);
     let Some(name) = &arguments.name else {
         let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
-        return list(global, &specs);
+        return print_flow_list(global, &specs);
     };
     let Some(rules) = flows.iter().find(|rules| rules.spec().name == name.as_str()) else {
-        bail!("there is no flow `{name}`{}", hint(name, flows.iter().map(|rules| rules.spec().name.as_str())));
+        bail!(
+            "there is no flow `{name}`{}",
+            suggestion_hint(name, flows.iter().map(|rules| rules.spec().name.as_str()))
+        );
     };
     let spec = rules.spec();
     if arguments.mermaid {
-        return print::out(&diagrams(spec)?);
+        return print::write_stdout(&draw_phase_graphs(spec)?);
     }
     if global.json {
-        return print::json(&flow_json(spec));
+        return print::print_json(&flow_json(spec));
     }
-    print::out(&describe(spec, Screen::here()))
+    print::write_stdout(&describe_flow(spec, RenderOptions::for_stdout()))
 }
 
-fn list(global: &Global, specs: &[&FlowSpec]) -> anyhow::Result<()> {
+fn print_flow_list(global: &GlobalArgs, specs: &[&FlowSpec]) -> anyhow::Result<()> {
     if global.json {
-        return print::json(&specs.iter().map(|spec| flow_json(spec)).collect::<Vec<_>>());
+        return print::print_json(&specs.iter().map(|spec| flow_json(spec)).collect::<Vec<_>>());
     }
-    let screen = Screen::here();
-    let mut table = Table::new([("flow", Column::Left), ("roles", Column::Cut), ("what it is", Column::Wrap)]);
+    let screen = RenderOptions::for_stdout();
+    let mut table = TextTable::new([
+        ("flow", ColumnLayout::Left),
+        ("roles", ColumnLayout::Truncate),
+        ("what it is", ColumnLayout::Wrap),
+    ]);
     for spec in specs {
         let roles: Vec<&str> = spec.roles.keys().map(|role| role.as_str()).collect();
-        table.row([spec.name.to_string(), roles.join(", "), spec.about.clone()]);
+        table.add_row([spec.name.to_string(), roles.join(", "), spec.description.clone()]);
     }
-    print::out(&table.render(screen.width, screen.paint))
+    print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
 /// Every graph of a flow as a diagram.
-fn diagrams(spec: &FlowSpec) -> anyhow::Result<String> {
+fn draw_phase_graphs(spec: &FlowSpec) -> anyhow::Result<String> {
     if spec.graphs.is_empty() {
         bail!("the flow `{}` has no phase graph to draw", spec.name);
     }
     let drawn: Vec<String> =
-        spec.graphs.values().map(|graph| format!("%% {}\n{}", graph.name, mermaid(graph, None))).collect();
+        spec.graphs.values().map(|graph| format!("%% {}\n{}", graph.name, render_mermaid(graph, None))).collect();
     Ok(drawn.join("\n"))
 }
 
-fn describe(spec: &FlowSpec, screen: Screen) -> String {
+fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
     let paint = screen.paint;
-    let mut out = format!("{}  {}\n", paint.bold(&spec.name), spec.about);
-    let mut section = |heading: &str, table: Table| {
+    let mut out = format!("{}  {}\n", paint.bold(&spec.name), spec.description);
+    let mut section = |heading: &str, table: TextTable| {
         out.push_str(&format!("\n{}\n{}", paint.bold(heading), table.render(screen.width, paint)));
     };
-    let mut roles = Table::new([
-        ("role", Column::Left),
-        ("memory", Column::Wrap),
-        ("shown", Column::Wrap),
-        ("heard by", Column::Left),
-        ("if in doubt", Column::Left),
+    let mut roles = TextTable::new([
+        ("role", ColumnLayout::Left),
+        ("memory", ColumnLayout::Wrap),
+        ("shown", ColumnLayout::Wrap),
+        ("heard by", ColumnLayout::Left),
+        ("if in doubt", ColumnLayout::Left),
     ]);
     for role in spec.roles.values() {
-        roles.row([role.name.to_string(), role.scope.words(), shown(role), heard_by(role), doubt(role.unknown)]);
+        roles.add_row([
+            role.name.to_string(),
+            role.scope.describe(),
+            describe_recipe(role),
+            describe_visibility(role),
+            describe_unknown_policy(role.unknown_outcome),
+        ]);
     }
     section("Roles", roles);
     if !spec.graphs.is_empty() {
-        let mut graphs = Table::new([
-            ("graph", Column::Left),
-            ("of", Column::Left),
-            ("phase", Column::Left),
-            ("leads to", Column::Wrap),
+        let mut graphs = TextTable::new([
+            ("graph", ColumnLayout::Left),
+            ("of", ColumnLayout::Left),
+            ("phase", ColumnLayout::Left),
+            ("leads to", ColumnLayout::Wrap),
         ]);
         for graph in spec.graphs.values() {
             for phase in &graph.phases {
@@ -86,57 +99,67 @@ fn describe(spec: &FlowSpec, screen: Screen) -> String {
                     guard => format!("{} ({guard})", edge.to),
                 });
                 let leads: Vec<String> = edges.collect();
-                let attached = format!("{:?}", graph.attached).to_lowercase();
-                graphs.row([graph.name.to_string(), attached, phase.name.to_string(), leads.join(", ")]);
+                let attached = format!("{:?}", graph.owner_kind).to_lowercase();
+                graphs.add_row([graph.name.to_string(), attached, phase.name.to_string(), leads.join(", ")]);
             }
         }
         section("Phases", graphs);
     }
     if !spec.handovers.is_empty() {
-        let mut handovers = Table::new([("handover", Column::Left), ("fields", Column::Wrap)]);
+        let mut handovers = TextTable::new([("handover", ColumnLayout::Left), ("fields", ColumnLayout::Wrap)]);
         for schema in spec.handovers.values() {
             let fields = schema.fields.iter().map(|field| {
-                let list = if field.form == Form::List { " (list)" } else { "" };
-                let need = if field.need == Need::Required { " (needed)" } else { "" };
+                let list = if field.field_type == HandoverFieldType::List { " (list)" } else { "" };
+                let need = if field.presence == HandoverFieldPresence::Required { " (needed)" } else { "" };
                 format!("{}{list}{need}", field.name)
             });
-            handovers.row([schema.kind.to_string(), fields.collect::<Vec<_>>().join(", ")]);
+            handovers.add_row([schema.kind.to_string(), fields.collect::<Vec<_>>().join(", ")]);
         }
         section("Handovers", handovers);
     }
     if !spec.tools.is_empty() {
-        let mut tools = Table::new([("tool", Column::Left), ("run by", Column::Left), ("what it does", Column::Wrap)]);
+        let mut tools = TextTable::new([
+            ("tool", ColumnLayout::Left),
+            ("run by", ColumnLayout::Left),
+            ("what it does", ColumnLayout::Wrap),
+        ]);
         for tool in spec.tools.values() {
-            let runs = match tool.runs {
-                Runs::Flow => "the flow",
-                Runs::Host => "the host",
+            let runs = match tool.runner {
+                ToolRunner::Flow => "the flow",
+                ToolRunner::Host => "the host",
             };
-            tools.row([tool.spec.name.to_string(), runs.to_owned(), tool.spec.description.clone()]);
+            tools.add_row([tool.spec.name.to_string(), runs.to_owned(), tool.spec.description.clone()]);
         }
         section("Tools", tools);
     }
     if !spec.settings.is_empty() {
-        let columns = [("setting", Column::Left), ("default", Column::Left), ("what it does", Column::Wrap)];
-        let mut settings = Table::new(columns);
+        let columns =
+            [("setting", ColumnLayout::Left), ("default", ColumnLayout::Left), ("what it does", ColumnLayout::Wrap)];
+        let mut settings = TextTable::new(columns);
         for setting in &spec.settings {
             let default = if setting.default.is_null() { String::new() } else { setting.default.to_string() };
-            settings.row([setting.name.clone(), default, format!("{}: {}", setting.about, setting.takes)]);
+            settings.add_row([
+                setting.name.clone(),
+                default,
+                format!("{}: {}", setting.description, setting.value_type),
+            ]);
         }
         section("Settings", settings);
     }
     if !spec.commands.is_empty() {
-        let columns = [("command", Column::Left), ("what it does", Column::Wrap), ("takes", Column::Wrap)];
-        let mut commands = Table::new(columns);
+        let columns =
+            [("command", ColumnLayout::Left), ("what it does", ColumnLayout::Wrap), ("takes", ColumnLayout::Wrap)];
+        let mut commands = TextTable::new(columns);
         for (name, command) in &spec.commands {
             let takes: Vec<String> = command.arguments.iter().map(|(name, about)| format!("{name}: {about}")).collect();
-            commands.row([name.clone(), command.about.clone(), takes.join("; ")]);
+            commands.add_row([name.clone(), command.description.clone(), takes.join("; ")]);
         }
         section("Commands", commands);
     }
     out
 }
 
-fn shown(role: &RoleSpec) -> String {
+fn describe_recipe(role: &RoleSpec) -> String {
     let names = |specs: &[segue_core::context::FragmentSpec]| {
         specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
@@ -145,18 +168,18 @@ fn shown(role: &RoleSpec) -> String {
     std::iter::once(opening).filter(|_| !role.recipe.opening.is_empty()).chain(asks).collect::<Vec<_>>().join("; ")
 }
 
-fn heard_by(role: &RoleSpec) -> String {
-    match role.audience {
-        Audience::User { .. } => "the user".to_owned(),
-        Audience::Private => "the flow".to_owned(),
+fn describe_visibility(role: &RoleSpec) -> String {
+    match role.visibility {
+        Visibility::User { .. } => "the user".to_owned(),
+        Visibility::Private => "the flow".to_owned(),
     }
 }
 
-fn doubt(policy: UnknownPolicy) -> String {
+fn describe_unknown_policy(policy: UnknownOutcomePolicy) -> String {
     match policy {
-        UnknownPolicy::Retry => "call again",
-        UnknownPolicy::Ask => "ask you",
-        UnknownPolicy::Fail => "fail",
+        UnknownOutcomePolicy::Retry => "call again",
+        UnknownOutcomePolicy::AskOperator => "ask you",
+        UnknownOutcomePolicy::Fail => "fail",
     }
     .to_owned()
 }
@@ -166,17 +189,17 @@ fn flow_json(spec: &FlowSpec) -> Value {
         json!({
             "name": role.name,
             "scope": role.scope,
-            "memory": role.scope.words(),
+            "memory": role.scope.describe(),
             "graph": role.graph,
             "recipe": role.recipe,
             "tools": role.tools,
-            "heard_by_user": matches!(role.audience, Audience::User { .. }),
+            "heard_by_user": matches!(role.visibility, Visibility::User { .. }),
             "reply_tokens_max": role.reply_tokens_max,
         })
     });
     json!({
         "name": spec.name,
-        "about": spec.about,
+        "about": spec.description,
         "roles": roles.collect::<Vec<_>>(),
         "graphs": spec.graphs.values().collect::<Vec<_>>(),
         "handovers": spec.handovers.values().collect::<Vec<_>>(),
@@ -186,11 +209,11 @@ fn flow_json(spec: &FlowSpec) -> Value {
     })
 }
 
-fn command_json((name, command): (&String, &CommandSpec)) -> Value {
-    json!({ "name": name, "about": command.about, "arguments": command.arguments })
+fn command_json((name, command): (&String, &FlowCommandSpec)) -> Value {
+    json!({ "name": name, "about": command.description, "arguments": command.arguments })
 }
 
 fn setting_json(setting: &SettingSpec) -> Value {
-    let SettingSpec { name, takes, default, about } = setting;
+    let SettingSpec { name, value_type: takes, default, description: about } = setting;
     json!({ "name": name, "takes": takes.to_string(), "default": default, "about": about })
 }

@@ -1,85 +1,88 @@
 //! Who may ask a server: keys are made, listed and revoked here, and nowhere over HTTP.
 
 use anyhow::bail;
-use segue_core::ids::Millis;
+use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::keys::{Key, Keys, NewKey};
+use segue_server::keys::{ApiKey, ApiKeyStore, NewApiKey};
 use serde_json::{Value, json};
 
-use super::serve::folder;
-use crate::cli::{Global, KeyAdd, KeyChange, Keys as Arguments};
-use crate::print::table::{Column, Table};
-use crate::print::{self, Screen, amount};
+use super::serve::data_folder;
+use crate::cli::{AddKeyArgs, GlobalArgs, KeyAction, KeysArgs as Arguments};
+use crate::print::text_table::{ColumnLayout, TextTable};
+use crate::print::{self, RenderOptions, number_format};
 use crate::setup;
-use crate::suggest::hint;
+use crate::suggest::suggestion_hint;
 
-pub fn run(global: &Global, arguments: Arguments) -> anyhow::Result<()> {
-    let keys = Keys::in_folder(&folder(global)?);
-    match arguments.change {
-        None => list(global, &keys),
-        Some(KeyChange::Add(new)) => add(global, &keys, new),
-        Some(KeyChange::Revoke { id }) => {
-            let key = keys.revoke(&id)?;
+pub fn run_keys(global: &GlobalArgs, arguments: Arguments) -> anyhow::Result<()> {
+    let keys = ApiKeyStore::from_folder(&data_folder(global)?);
+    match arguments.action {
+        None => print_keys(global, &keys),
+        Some(KeyAction::Add(new)) => add_key(global, &keys, new),
+        Some(KeyAction::Revoke { id }) => {
+            let key = keys.revoke_key(&id)?;
             if global.json {
-                return print::json(&row(&key));
+                return print::print_json(&key_json(&key));
             }
-            print::out(&format!("{} ({}) is revoked\n", key.id, key.name))
+            print::write_stdout(&format!("{} ({}) is revoked\n", key.id, key.name))
         }
     }
 }
 
-fn list(global: &Global, keys: &Keys) -> anyhow::Result<()> {
-    let keys = keys.list()?;
+fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore) -> anyhow::Result<()> {
+    let keys = keys.list_keys()?;
     if global.json {
-        return print::json(&keys.iter().map(row).collect::<Vec<_>>());
+        return print::print_json(&keys.iter().map(key_json).collect::<Vec<_>>());
     }
     if keys.is_empty() {
-        return print::out("there are no keys; `segue keys add NAME` makes one\n");
+        return print::write_stdout("there are no keys; `segue keys add NAME` makes one\n");
     }
-    let mut table = Table::new([
-        ("key", Column::Left),
-        ("name", Column::Left),
-        ("owner", Column::Left),
-        ("flows", Column::Left),
-        ("made", Column::Left),
+    let mut table = TextTable::new([
+        ("key", ColumnLayout::Left),
+        ("name", ColumnLayout::Left),
+        ("owner", ColumnLayout::Left),
+        ("flows", ColumnLayout::Left),
+        ("made", ColumnLayout::Left),
     ]);
     for key in &keys {
-        table.row([
+        table.add_row([
             key.id.clone(),
             key.name.clone(),
             key.owner.clone().unwrap_or_else(|| "(all sessions)".to_owned()),
-            flows(key).unwrap_or_else(|| "(all flows)".to_owned()),
-            amount::moment(Millis(key.created)),
+            format_key_flows(key).unwrap_or_else(|| "(all flows)".to_owned()),
+            number_format::format_date_time(UnixMillis(key.created)),
         ]);
     }
-    let screen = Screen::here();
-    print::out(&table.render(screen.width, screen.paint))
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
-fn add(global: &Global, keys: &Keys, new: KeyAdd) -> anyhow::Result<()> {
-    let known = setup::flows(global);
+fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
+    let known = setup::available_flows(global);
     for flow in &new.flow {
         if !known.iter().any(|rules| rules.spec().name == flow.as_str()) {
-            bail!("there is no flow `{flow}`{}", hint(flow, known.iter().map(|rules| rules.spec().name.as_str())));
+            bail!(
+                "there is no flow `{flow}`{}",
+                suggestion_hint(flow, known.iter().map(|rules| rules.spec().name.as_str()))
+            );
         }
     }
     let flows = (!new.flow.is_empty()).then(|| new.flow.into_iter().map(Into::into).collect());
-    let (key, secret) = keys.add(NewKey { name: new.name, owner: new.owner, flows }, SystemClock.now().0)?;
+    let (key, secret) = keys.create_key(NewApiKey { name: new.name, owner: new.owner, flows }, SystemClock.now().0)?;
     if global.json {
-        let mut row = row(&key);
+        let mut row = key_json(&key);
         row["secret"] = Value::String(secret);
-        return print::json(&row);
+        return print::print_json(&row);
     }
-    print::out(&format!("{secret}\n"))?;
-    print::note("this key is shown only now; keep it where secrets belong");
+    print::write_stdout(&format!("{secret}\n"))?;
+    print::write_stderr_line("this key is shown only now; keep it where secrets belong");
     Ok(())
 }
 
-fn flows(key: &Key) -> Option<String> {
+fn format_key_flows(key: &ApiKey) -> Option<String> {
     let flows = key.flows.as_ref()?;
     Some(flows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-fn row(key: &Key) -> Value {
+fn key_json(key: &ApiKey) -> Value {
     json!({ "key": key.id, "name": key.name, "owner": key.owner, "flows": key.flows, "created": key.created })
 }

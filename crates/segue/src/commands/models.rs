@@ -4,77 +4,87 @@ use std::time::Duration;
 
 use anyhow::Context;
 use segue_core::ids::ModelName;
-use segue_models::card::{ModelCard, Price};
-use segue_models::catalog::Wanted;
-use segue_models::discover::{offered, placed};
-use segue_models::http::{Client, Patience};
-use segue_models::limits::LISTING_MS_MAX;
+use segue_models::card::{ModelCard, TokenPrice};
+use segue_models::catalog::VendorModelSpec;
+use segue_models::discovery::{apply_ollama_env, list_provider_models};
+use segue_models::http::{ReqwestTransport, TimeoutProfile};
+use segue_models::limits::MODEL_LISTING_MS_MAX;
 use serde_json::{Value, json};
 
-use crate::cast::{Member, Search, Sheet, env, find_models};
-use crate::cli::{Global, ModelList};
-use crate::config::{Config, ModelKind, Origin};
-use crate::print::table::{Column, Table};
-use crate::print::{self, Screen, amount};
+use crate::cli::{GlobalArgs, ModelsArgs};
+use crate::config::{Config, ModelConfigKind, ValueOrigin};
+use crate::model_setup::{DiscoveryScope, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
+use crate::print::text_table::{ColumnLayout, TextTable};
+use crate::print::{self, RenderOptions, number_format};
 use crate::setup;
 
-pub async fn run(global: &Global, arguments: &ModelList) -> anyhow::Result<()> {
-    let mut config = setup::load(global)?.config;
+pub async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
+    let mut config = setup::load_config(global)?.config;
     match &arguments.provider {
-        Some(provider) => served(global, &config, provider).await,
+        Some(provider) => print_provider_models(global, &config, provider).await,
         None => {
-            find_models(&mut config, Search::Thorough).await;
-            at_hand(global, &config).await
+            discover_models(&mut config, DiscoveryScope::Everywhere).await;
+            print_available_models(global, &config).await
         }
     }
 }
 
 /// What is configured or was found.
-async fn at_hand(global: &Global, config: &Config) -> anyhow::Result<()> {
-    let sheet = Sheet::of(config).await?;
-    let rows: Vec<Row<'_>> = sheet.members.iter().map(|(name, member)| Row::of(name, member, config)).collect();
+async fn print_available_models(global: &GlobalArgs, config: &Config) -> anyhow::Result<()> {
+    let sheet = ResolvedModelSetup::from_config(config).await?;
+    let rows: Vec<ModelListRow<'_>> =
+        sheet.models.iter().map(|(name, member)| ModelListRow::from_model(name, member, config)).collect();
     if global.json {
-        return print::json(&json!({ "models": rows.iter().map(Row::json).collect::<Vec<_>>() }));
+        return print::print_json(&json!({ "models": rows.iter().map(ModelListRow::to_json).collect::<Vec<_>>() }));
     }
-    let mut table = Table::new([
-        ("model", Column::Left),
-        ("of", Column::Left),
-        ("window", Column::Right),
-        ("$ in", Column::Right),
-        ("$ cached", Column::Right),
-        ("$ out", Column::Right),
-        ("note", Column::Wrap),
+    let mut table = TextTable::new([
+        ("model", ColumnLayout::Left),
+        ("of", ColumnLayout::Left),
+        ("window", ColumnLayout::Right),
+        ("$ in", ColumnLayout::Right),
+        ("$ cached", ColumnLayout::Right),
+        ("$ out", ColumnLayout::Right),
+        ("note", ColumnLayout::Wrap),
     ]);
     for row in rows {
-        let [input, cached, output] = prices(row.card);
-        let window = row.card.map_or_else(|| "–".to_owned(), |card| amount::count(u64::from(card.window_tokens)));
-        table.row([row.name.to_string(), row.of.clone(), window, input, cached, output, row.notes.join("; ")]);
+        let [input, cached, output] = format_prices(row.card);
+        let window =
+            row.card.map_or_else(|| "–".to_owned(), |card| number_format::format_count(u64::from(card.window_tokens)));
+        table.add_row([
+            row.name.to_string(),
+            row.provider.clone(),
+            window,
+            input,
+            cached,
+            output,
+            row.notes.join("; "),
+        ]);
     }
-    let screen = Screen::here();
-    print::out(&table.render(screen.width, screen.paint))
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
-struct Row<'m> {
+struct ModelListRow<'m> {
     name: &'m ModelName,
-    of: String,
+    provider: String,
     card: Option<ModelCard>,
     notes: Vec<String>,
 }
 
-impl<'m> Row<'m> {
-    fn of(name: &'m ModelName, member: &'m Member, config: &Config) -> Self {
+impl<'m> ModelListRow<'m> {
+    fn from_model(name: &'m ModelName, member: &'m ResolvedModel, config: &Config) -> Self {
         let mut notes = Vec::new();
         if config.default_model.value == *name {
             notes.push("for everybody".to_owned());
         }
-        if config.models.get(name).is_some_and(|model| model.origin == Origin::Found) {
+        if config.models.get(name).is_some_and(|model| model.origin == ValueOrigin::Discovered) {
             notes.push("found here".to_owned());
         }
-        if let Some((env, false)) = member.key() {
+        if let Some((env, false)) = member.api_key_env() {
             notes.push(format!("no key: {env} is not set"));
         }
         let (of, card) = match member {
-            Member::Vendor { connection, card, is_window_assumed } => {
+            ResolvedModel::Vendor { connection, card, is_window_assumed } => {
                 if *is_window_assumed {
                     notes.push("its window is assumed".to_owned());
                 }
@@ -83,19 +93,19 @@ impl<'m> Row<'m> {
                 }
                 (connection.provider.clone(), Some(*card))
             }
-            Member::Rehearsal { card, .. } => {
+            ResolvedModel::Rehearsal { card, .. } => {
                 notes.push("only pretends".to_owned());
                 ("rehearsal".to_owned(), *card)
             }
-            Member::Scripted { card, .. } => ("scripted".to_owned(), *card),
+            ResolvedModel::Scripted { card, .. } => ("scripted".to_owned(), *card),
         };
-        Self { name, of, card, notes }
+        Self { name, provider: of, card, notes }
     }
 
-    fn json(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({
             "name": self.name,
-            "of": self.of,
+            "of": self.provider,
             "window_tokens": self.card.map(|card| card.window_tokens),
             "price": self.card.and_then(|card| card.price),
             "notes": self.notes,
@@ -104,58 +114,62 @@ impl<'m> Row<'m> {
 }
 
 /// Dollars for a million tokens: in, cached, out.
-fn prices(card: Option<ModelCard>) -> [String; 3] {
+fn format_prices(card: Option<ModelCard>) -> [String; 3] {
     let dollars = |micro: u64| format!("{}", micro as f64 / 1e6);
     match card.and_then(|card| card.price) {
-        Some(Price { input, output, cached, .. }) => [input, cached, output].map(dollars),
+        Some(TokenPrice { input, output, cached, .. }) => [input, cached, output].map(dollars),
         None => ["?", "?", "?"].map(str::to_owned),
     }
 }
 
 /// What somebody is to be asked for who is named: as a model of the configuration, or as a provider.
-fn wanted(config: &Config, name: &str) -> Wanted {
+fn resolve_vendor_model_spec(config: &Config, name: &str) -> VendorModelSpec {
     let configured = config.models.get(&ModelName::from(name)).map(|model| &model.value.kind);
-    if let Some(ModelKind::Vendor(wanted)) = configured {
-        return placed((**wanted).clone(), &env);
+    if let Some(ModelConfigKind::Vendor(wanted)) = configured {
+        return apply_ollama_env((**wanted).clone(), &read_env_var);
     }
-    let provider = config.catalog.providers().into_iter().find(|(provider, _)| *provider == name);
-    let model = provider.and_then(|(_, provider)| provider.default.clone()).unwrap_or_else(|| "any".to_owned());
-    placed(Wanted { provider: name.to_owned(), model, ..Wanted::default() }, &env)
+    let provider = config.catalog.providers_by_rank().into_iter().find(|(provider, _)| *provider == name);
+    let model = provider.and_then(|(_, provider)| provider.default_model.clone()).unwrap_or_else(|| "any".to_owned());
+    apply_ollama_env(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() }, &read_env_var)
 }
 
 /// What a provider says it serves, or the server of a configured model.
-async fn served(global: &Global, config: &Config, name: &str) -> anyhow::Result<()> {
-    let wanted = wanted(config, name);
+async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str) -> anyhow::Result<()> {
+    let wanted = resolve_vendor_model_spec(config, name);
     let provider = wanted.provider.as_str();
-    let connection = config.catalog.find(&wanted, &env)?.connection;
+    let connection = config.catalog.resolve_model(&wanted, &read_env_var)?.endpoint;
     let place = match connection.host() {
         host if host.contains(provider) => provider.to_owned(),
         host => format!("{provider} at {host}"),
     };
-    let client = Client::new(Patience::Ample);
-    let listing = tokio::time::timeout(Duration::from_millis(LISTING_MS_MAX), offered(&client, &connection)).await;
+    let client = ReqwestTransport::new(TimeoutProfile::Completion);
+    let listing =
+        tokio::time::timeout(Duration::from_millis(MODEL_LISTING_MS_MAX), list_provider_models(&client, &connection))
+            .await;
     let names = match listing {
         Ok(names) => names.map_err(|failure| anyhow::anyhow!("{}", failure.message)),
-        Err(_) => Err(anyhow::anyhow!("no answer within {} s", LISTING_MS_MAX / 1_000)),
+        Err(_) => Err(anyhow::anyhow!("no answer within {} s", MODEL_LISTING_MS_MAX / 1_000)),
     };
     let names = names.with_context(|| format!("{place} does not say what it serves"))?;
     if global.json {
-        return print::json(&json!({ "provider": provider, "models": names }));
+        return print::print_json(&json!({ "provider": provider, "models": names }));
     }
-    let mut table = Table::new([
-        ("model", Column::Left),
-        ("window", Column::Right),
-        ("$ in", Column::Right),
-        ("$ out", Column::Right),
+    let mut table = TextTable::new([
+        ("model", ColumnLayout::Left),
+        ("window", ColumnLayout::Right),
+        ("$ in", ColumnLayout::Right),
+        ("$ out", ColumnLayout::Right),
     ]);
     for name in names {
-        let known = config.catalog.known(provider, &name);
-        let window =
-            known.as_ref().and_then(|known| known.window_tokens).map(|tokens| amount::count(u64::from(tokens)));
+        let known = config.catalog.find_profile(provider, &name);
+        let window = known
+            .as_ref()
+            .and_then(|known| known.window_tokens)
+            .map(|tokens| number_format::format_count(u64::from(tokens)));
         let card = known.map(|known| ModelCard { window_tokens: 0, price: known.price });
-        let [input, _, output] = prices(card);
-        table.row([format!("{provider}/{name}"), window.unwrap_or_else(|| "?".to_owned()), input, output]);
+        let [input, _, output] = format_prices(card);
+        table.add_row([format!("{provider}/{name}"), window.unwrap_or_else(|| "?".to_owned()), input, output]);
     }
-    let screen = Screen::here();
-    print::out(&table.render(screen.width, screen.paint))
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&table.render(screen.width, screen.paint))
 }

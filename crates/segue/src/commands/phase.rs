@@ -1,99 +1,100 @@
 //! Where a session's phase graphs stand, what is allowed, and how a person moves them. The graph decides.
 
-pub mod graphs;
+pub mod graph_lookup;
 
 use anyhow::bail;
-use segue_core::decide::Command;
-use segue_core::event::{Event, PhaseKey};
-use segue_core::flow::{FlowSpec, Rules};
+use segue_core::decide::OperatorCommand;
+use segue_core::event::{Event, PhaseGraphKey};
+use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{PhaseName, Seq, SessionId};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::diagram::mermaid;
+use segue_core::phase::diagram::render_mermaid;
 use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::ruling::allowed;
-use segue_core::session::{Stand, State};
+use segue_core::phase::ruling::allowed_phases;
+use segue_core::session::{PhaseGraphStatus, SessionState};
 use segue_engine::Engine;
 use serde_json::{Value, json};
 
-use super::operate::{live, on_store, until_rest};
-use super::send::conclude;
-use crate::cli::{Global, GraphChoice, Phase, PhaseChange};
-use crate::follow::Live;
-use crate::journal::Journal;
-use crate::print::{self, Screen, amount, paint::Paint};
-use crate::setup::Start;
-use crate::{lookup, setup};
-use graphs::meant;
+use super::send::check_turn_outcome;
+use super::session_actions::{follow_until_idle, live_output_for, start_on_existing_store};
+use crate::cli::{GlobalArgs, GraphArgs, PhaseAction, PhaseArgs};
+use crate::follow::LiveOutput;
+use crate::journal_reader::JournalReader;
+use crate::print::{self, RenderOptions, number_format, paint::Paint};
+use crate::setup::EngineStartOptions;
+use crate::{name_lookup, setup};
+use graph_lookup::resolve_phase_key;
 
-pub async fn run(global: &Global, arguments: Phase) -> anyhow::Result<()> {
-    match arguments.change {
+pub async fn run_phase(global: &GlobalArgs, arguments: PhaseArgs) -> anyhow::Result<()> {
+    match arguments.action {
         Some(change) => change_phase(global, &arguments.session, change).await,
-        None => show(global, &arguments.session, arguments.mermaid).await,
+        None => print_phases(global, &arguments.session, arguments.mermaid).await,
     }
 }
 
-async fn show(global: &Global, session: &str, as_mermaid: bool) -> anyhow::Result<()> {
-    let engine = setup::look_into(global).await?;
-    let session = lookup::session(&engine, session).await?;
-    let (rules, state) = engine.state(&session).await?;
-    let standings = standings(&engine, &session, &*rules, &state).await?;
+async fn print_phases(global: &GlobalArgs, session: &str, as_mermaid: bool) -> anyhow::Result<()> {
+    let engine = setup::require_read_only_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, session).await?;
+    let (rules, state) = engine.load_session(&session).await?;
+    let standings = load_phase_reports(&engine, &session, &*rules, &state).await?;
     if as_mermaid {
         if standings.is_empty() {
             bail!("the flow `{}` has no phase graph to draw", rules.spec().name);
         }
-        let drawn = standings.iter().map(|it| format!("%% {}\n{}", it.key, mermaid(it.graph, Some(&it.stand.now))));
-        return print::out(&drawn.collect::<Vec<_>>().join("\n"));
+        let drawn =
+            standings.iter().map(|it| format!("%% {}\n{}", it.key, render_mermaid(it.graph, Some(&it.status.state))));
+        return print::write_stdout(&drawn.collect::<Vec<_>>().join("\n"));
     }
     if global.json {
-        let graphs: Vec<Value> = standings.iter().map(stand_json).collect();
-        return print::json(&json!({ "session": session, "graphs": graphs }));
+        let graphs: Vec<Value> = standings.iter().map(phase_report_json).collect();
+        return print::print_json(&json!({ "session": session, "graphs": graphs }));
     }
-    print::out(&pages(rules.spec(), &standings, Screen::here().paint))
+    print::write_stdout(&render_phase_reports(rules.spec(), &standings, RenderOptions::for_stdout().paint))
 }
 
 /// One graph, and where it stands.
-pub struct Standing<'g> {
-    pub key: PhaseKey,
+pub struct PhaseGraphReport<'g> {
+    pub key: PhaseGraphKey,
     pub graph: &'g PhaseGraph,
-    pub stand: Stand,
+    pub status: PhaseGraphStatus,
     /// What the user may enter now.
-    pub may: Vec<PhaseName>,
+    pub allowed_phases: Vec<PhaseName>,
 }
 
 /// Where every graph of a session stands.
 ///
 /// # Errors
 /// The session cannot be read.
-pub async fn standings<'r>(
+pub async fn load_phase_reports<'r>(
     engine: &Engine,
     session: &SessionId,
-    rules: &'r dyn Rules,
-    state: &State,
-) -> anyhow::Result<Vec<Standing<'r>>> {
+    flow: &'r dyn DynFlow,
+    state: &SessionState,
+) -> anyhow::Result<Vec<PhaseGraphReport<'r>>> {
     let mut standings = Vec::new();
-    for key in state.session.phase_keys(rules.spec()) {
-        let Some(graph) = rules.spec().graphs.get(&key.graph) else { continue };
-        let stand = state.session.stand(graph, &key);
-        let conditions = engine.conditions(session, rules, state, &key).await?;
-        let may = allowed(graph, &stand.now, &Proposer::User, &conditions);
-        standings.push(Standing { key, graph, stand, may });
+    for key in state.session.phase_graph_keys(flow.spec()) {
+        let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
+        let stand = state.session.phase_graph_status(graph, &key);
+        let conditions = engine.evaluate_guard_conditions(session, flow, state, &key).await?;
+        let may = allowed_phases(graph, &stand.state, &Proposer::User, &conditions);
+        standings.push(PhaseGraphReport { key, graph, status: stand, allowed_phases: may });
     }
     Ok(standings)
 }
 
 /// Where every graph stands, what may be entered and what not yet, for people.
-pub fn pages(spec: &FlowSpec, standings: &[Standing<'_>], paint: Paint) -> String {
+pub fn render_phase_reports(spec: &FlowSpec, standings: &[PhaseGraphReport<'_>], paint: Paint) -> String {
     if standings.is_empty() {
         return format!("the flow `{}` has no phases\n", spec.name);
     }
-    standings.iter().map(|standing| page(standing, paint)).collect()
+    standings.iter().map(|standing| render_phase_report(standing, paint)).collect()
 }
 
-fn page(standing: &Standing<'_>, paint: Paint) -> String {
-    let Standing { key, graph, stand, may } = standing;
-    let now = &stand.now;
-    let since = amount::moment(now.since);
-    let turns = amount::several(u64::from(now.turns), "turn");
+fn render_phase_report(standing: &PhaseGraphReport<'_>, paint: Paint) -> String {
+    let PhaseGraphReport { key, graph, status: stand, allowed_phases: may } = standing;
+    let now = &stand.state;
+    let since = number_format::format_date_time(now.since);
+    let turns = number_format::format_plural(u64::from(now.turns_started), "turn");
     let mut lines = vec![format!(
         "{}: {} {}",
         key,
@@ -108,71 +109,73 @@ fn page(standing: &Standing<'_>, paint: Paint) -> String {
     }
     if !now.open_gates.is_empty() {
         let gates: Vec<&str> = now.open_gates.iter().map(String::as_str).collect();
-        lines.push(format!("  open gates     {}", paint.warn(gates.join(", "))));
+        lines.push(format!("  open gates     {}", paint.warning(gates.join(", "))));
     }
     for grant in &now.grants {
         lines.push(format!("  granted        {}", grant.warning()));
     }
-    let past: Vec<String> = stand.past.iter().map(|past| format!("{} {}", past.visit, past.current)).collect();
+    let past: Vec<String> = stand.past_states.iter().map(|past| format!("{} {}", past.visit, past.current)).collect();
     if !past.is_empty() {
         lines.push(format!("  visits before  {}", past.join(", ")));
     }
     lines.join("\n") + "\n"
 }
 
-fn stand_json(standing: &Standing<'_>) -> Value {
-    let Standing { key, stand, may, .. } = standing;
+fn phase_report_json(standing: &PhaseGraphReport<'_>) -> Value {
+    let PhaseGraphReport { key, status: stand, allowed_phases: may, .. } = standing;
     let past: Vec<Value> = stand
-        .past
+        .past_states
         .iter()
         .map(|past| json!({ "visit": past.visit, "phase": past.current, "since": past.since }))
         .collect();
-    json!({ "graph": key.graph, "owner": key.owner, "now": stand.now, "may_enter": may, "past": past })
+    json!({ "graph": key.graph, "owner": key.owner, "now": stand.state, "may_enter": may, "past": past })
 }
 
-async fn change_phase(global: &Global, session: &str, change: PhaseChange) -> anyhow::Result<()> {
-    let running = on_store(global, Start::to_act(None)).await?;
+async fn change_phase(global: &GlobalArgs, session: &str, change: PhaseAction) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
     let engine = &running.engine;
-    let session = lookup::session(engine, session).await?;
-    let (rules, state) = engine.state(&session).await?;
-    let phase = |to: Option<&PhaseName>, choice: &GraphChoice| {
-        let names: Vec<&str> = [&choice.graph, &choice.of].into_iter().flatten().map(String::as_str).collect();
-        meant(rules.spec(), &state.session, to, &names, "with --of").map_err(anyhow::Error::msg)
+    let session = name_lookup::resolve_session(engine, session).await?;
+    let (rules, state) = engine.load_session(&session).await?;
+    let phase = |to: Option<&PhaseName>, choice: &GraphArgs| {
+        let names: Vec<&str> = [&choice.graph, &choice.owner].into_iter().flatten().map(String::as_str).collect();
+        resolve_phase_key(rules.spec(), &state.session, to, &names, "with --of").map_err(anyhow::Error::msg)
     };
     let command = match change {
-        PhaseChange::Propose { to, reason, graph } => {
+        PhaseAction::Propose { to, reason, graph } => {
             let to = PhaseName::from(to);
-            Command::Propose { phase: phase(Some(&to), &graph)?, to, reason }
+            OperatorCommand::Propose { phase: phase(Some(&to), &graph)?, to, reason }
         }
-        PhaseChange::Grant { to, graph } => {
+        PhaseAction::Grant { to, graph } => {
             let to = PhaseName::from(to);
-            Command::Grant { phase: phase(Some(&to), &graph)?, to }
+            OperatorCommand::Grant { phase: phase(Some(&to), &graph)?, to }
         }
-        PhaseChange::Rollback { visit, graph } => Command::RollBack { phase: phase(None, &graph)?, visit },
+        PhaseAction::Rollback { visit, graph } => OperatorCommand::RollBack { phase: phase(None, &graph)?, visit },
     };
-    engine.command(&session, command).await?;
-    let ruled = ruling(engine, &session, state.session.seq).await;
-    let live = live(global);
-    let turned = until_rest(engine, &session, state.session.seq, live).await?;
+    engine.apply_command(&session, command).await?;
+    let ruled = read_phase_outcome(engine, &session, state.session.last_seq).await;
+    let live = live_output_for(global);
+    let turned = follow_until_idle(engine, &session, state.session.last_seq, live).await?;
     engine.shutdown().await;
     let ruled = ruled?;
     if global.json {
-        return print::json(&json!({ "session": session, "ruled": ruled, "replies": turned.said }));
+        return print::print_json(&json!({ "session": session, "ruled": ruled, "replies": turned.replies }));
     }
-    print::out(&ruled.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-    if live == Live::Nothing && !turned.said.is_empty() {
-        print::out(&format!("{}\n", turned.said.join("\n\n")))?;
+    print::write_stdout(&ruled.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    if live == LiveOutput::Off && !turned.replies.is_empty() {
+        print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
     }
-    conclude(&turned.outcome)
+    check_turn_outcome(&turned.outcome)
 }
 
 /// What the graph decided, in words; that it refused is an error.
-async fn ruling(engine: &Engine, session: &SessionId, before: Seq) -> anyhow::Result<Vec<String>> {
+async fn read_phase_outcome(engine: &Engine, session: &SessionId, before: Seq) -> anyhow::Result<Vec<String>> {
     let mut ruled = Vec::new();
-    for event in Journal::after(engine, session, before).next().await? {
+    for event in JournalReader::starting_after(engine, session, before).next_page().await? {
         match &event.event {
-            Event::PhaseRefused(refused) => bail!("{}: {}", refused.phase, refused.refusal),
-            Event::PhaseEntered(_) | Event::SkipGranted { .. } => ruled.push(event.event.line(&|_| String::new())),
+            Event::PhaseTransitionRefused(refused) => bail!("{}: {}", refused.graph_key, refused.refusal),
+            Event::PhaseEntered(_) | Event::SkipGranted { .. } => {
+                ruled.push(event.event.summary_line(&|_| String::new()))
+            }
             _ => {}
         }
     }

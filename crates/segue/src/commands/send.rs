@@ -3,84 +3,95 @@
 use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, bail};
-use segue_core::decide::Command;
-use segue_core::event::Outcome;
+use segue_core::decide::OperatorCommand;
+use segue_core::event::TurnResult;
 use segue_core::ids::{CallId, SessionId};
-use segue_core::ledger::Tally;
-use segue_engine::{Engine, Error, Message, Opening};
+use segue_core::ledger::UsageTotals;
+use segue_engine::{Engine, Error, SessionOptions, UserMessage};
 use serde_json::{Value, json};
 
-use crate::cli::{Entry, Global, Send};
-use crate::follow::{CallEnd, CallRow, End, Follower, Live, Turned, sum};
+use crate::cli::{GlobalArgs, SendArgs, SessionArgs};
+use crate::follow::{
+    FinishedTurn, FollowOutcome, FollowedCall, FollowedCallOutcome, LiveOutput, SessionFollower, sum_call_usage,
+};
 use crate::limits::STDIN_BYTES_MAX;
-use crate::print::{self, error_paint};
-use crate::setup::{Running, Start, start_with};
-use crate::{Quiet, image, lookup, settings};
+use crate::print::{self, stderr_paint};
+use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
+use crate::{SilentExit, image, name_lookup, setting_values};
 
 /// The code a program ends with that was interrupted.
-pub const INTERRUPTED: u8 = 130;
+pub const EXIT_CODE_INTERRUPTED: u8 = 130;
 
-pub async fn run(global: &Global, arguments: Send) -> anyhow::Result<()> {
-    let text = if arguments.message == "-" { read_message()? } else { arguments.message.clone() };
-    let images = arguments.image.iter().map(|file| image::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    let running = start_with(global, Start::to_speak(&arguments.entry)).await?;
-    if running.rehearsal {
-        print::note(&error_paint().warn(crate::commands::REHEARSAL_NOTE));
+pub async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Result<()> {
+    let text = if arguments.message == "-" { read_message_from_stdin()? } else { arguments.message.clone() };
+    let images = arguments.image.iter().map(|file| image::load_image(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
+    if running.uses_rehearsal_model {
+        print::write_stderr_line(&stderr_paint().warning(crate::commands::REHEARSAL_WARNING));
     }
-    let (session, is_new) = session(&running, &arguments.entry).await?;
+    let (session, is_new) = find_or_open_session(&running, &arguments.session_args).await?;
     let engine = &running.engine;
-    let message = Message { key: arguments.key.clone().map(Into::into), images, ..Message::from(text) };
-    let live = super::operate::live(global);
-    let end = match deliver(engine, &session, message, live).await {
+    let message =
+        UserMessage { idempotency_key: arguments.key.clone().map(Into::into), images, ..UserMessage::from(text) };
+    let live = super::session_actions::live_output_for(global);
+    let end = match send_and_follow(engine, &session, message, live).await {
         Err(error) if is_new && matches!(error.downcast_ref(), Some(Error::Refused(_))) => {
             // Nothing was said in it, so it is not begun.
-            engine.delete(&session).await?;
+            engine.delete_session(&session).await?;
             return Err(error);
         }
         end => end?,
     };
     match end {
-        End::Turned(turned) => {
-            let (_, state) = engine.state(&session).await?;
+        FollowOutcome::TurnFinished(turned) => {
+            let (_, state) = engine.load_session(&session).await?;
             engine.shutdown().await;
             if global.json {
-                print::json(&report(&session, &turned, &state.session.phase_label(), running.rehearsal))?;
-            } else if live == Live::Nothing && !turned.said.is_empty() {
-                print::out(&format!("{}\n", turned.said.join("\n\n")))?;
+                print::print_json(&turn_json(
+                    &session,
+                    &turned,
+                    &state.session.phases_label(),
+                    running.uses_rehearsal_model,
+                ))?;
+            } else if live == LiveOutput::Off && !turned.replies.is_empty() {
+                print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
             }
-            for shortfall in turned.calls.iter().filter_map(CallRow::shortfall) {
-                print::note(&error_paint().warn(&shortfall));
+            for shortfall in turned.calls.iter().filter_map(FollowedCall::truncation_warning) {
+                print::write_stderr_line(&stderr_paint().warning(&shortfall));
             }
-            conclude(&turned.outcome)
+            check_turn_outcome(&turned.outcome)
         }
-        End::Held(call) => Err(held(engine, &session, call).await),
-        End::Stopped(turn) => {
+        FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
+        FollowOutcome::Interrupted(turn) => {
             if turn.is_some() {
-                engine.command(&session, Command::Cancel).await?;
-                print::note(&format!("stopped; the session is `{session}`"));
+                engine.apply_command(&session, OperatorCommand::Cancel).await?;
+                print::write_stderr_line(&format!("stopped; the session is `{session}`"));
             } else {
-                print::note(&format!(
+                print::write_stderr_line(&format!(
                     "not waited for; the message is kept, and `segue send --session {session}` goes on with it"
                 ));
             }
             engine.store().close().await?;
-            Err(Quiet(INTERRUPTED).into())
+            Err(SilentExit(EXIT_CODE_INTERRUPTED).into())
         }
     }
 }
 
 /// The session to speak in, and whether it was begun for this.
-async fn session(running: &Running, entry: &Entry) -> anyhow::Result<(SessionId, bool)> {
+async fn find_or_open_session(
+    running: &RunningEngine,
+    session_args: &SessionArgs,
+) -> anyhow::Result<(SessionId, bool)> {
     let engine = &running.engine;
-    let flow = entry.flow.as_deref().map(|flow| lookup::flow(engine, flow)).transpose()?;
-    if let Some(name) = &entry.session
-        && let Some(session) = lookup::exact(engine, name).await?
+    let flow = session_args.flow.as_deref().map(|flow| name_lookup::resolve_flow(engine, flow)).transpose()?;
+    if let Some(name) = &session_args.session
+        && let Some(session) = name_lookup::find_session(engine, name).await?
     {
-        if !entry.set.is_empty() {
-            bail!("{}", settings::settled_already(&session));
+        if !session_args.set.is_empty() {
+            bail!("{}", setting_values::settings_fixed_message(&session));
         }
         if let Some(flow) = flow {
-            let (rules, _) = engine.state(&session).await?;
+            let (rules, _) = engine.load_session(&session).await?;
             let its = &rules.spec().name;
             if *its != flow {
                 bail!(
@@ -90,30 +101,41 @@ async fn session(running: &Running, entry: &Entry) -> anyhow::Result<(SessionId,
         }
         return Ok((session, false));
     }
-    let flow = flow.unwrap_or_else(|| running.flow.clone());
-    let settings = settings::for_new(engine, &flow, &entry.set)?;
-    let name = entry.session.as_deref().map(Into::into);
-    let opening = Opening { session: name, busy: running.busy, settings, ..Opening::default() };
-    let session = engine.open(&flow, opening).await?;
+    let flow = flow.unwrap_or_else(|| running.default_flow.clone());
+    let settings = setting_values::parse_new_session_settings(engine, &flow, &session_args.set)?;
+    let name = session_args.session.as_deref().map(Into::into);
+    let opening = SessionOptions {
+        session: name,
+        mid_turn_policy: running.mid_turn_policy,
+        settings,
+        ..SessionOptions::default()
+    };
+    let session = engine.open_session(&flow, opening).await?;
     Ok((session, true))
 }
 
-async fn deliver(engine: &Engine, session: &SessionId, message: Message, live: Live) -> anyhow::Result<End> {
-    let (_, before) = engine.state(session).await?;
-    let (head, known, held) = (before.session.seq, before.session.last.message, before.session.held().next());
-    let id = engine.send(session, message).await?;
+async fn send_and_follow(
+    engine: &Engine,
+    session: &SessionId,
+    message: UserMessage,
+    live: LiveOutput,
+) -> anyhow::Result<FollowOutcome> {
+    let (_, before) = engine.load_session(session).await?;
+    let (head, known, held) =
+        (before.session.last_seq, before.session.last_ids.message, before.session.calls_awaiting_operator().next());
+    let id = engine.send_message(session, message).await?;
     if let Some((call, _)) = held {
-        return Ok(End::Held(*call));
+        return Ok(FollowOutcome::AwaitingOperator(*call));
     }
     // A message sent before under the same key has its turn somewhere in the past.
     let after = if id > known { head } else { segue_core::ids::Seq(0) };
-    Follower::after(engine, session, after, live).await?.answer_to(id).await
+    SessionFollower::start_after(engine, session, after, live).await?.follow_message(id).await
 }
 
-fn read_message() -> anyhow::Result<String> {
+fn read_message_from_stdin() -> anyhow::Result<String> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        print::note("reading the message until Ctrl-D");
+        print::write_stderr_line("reading the message until Ctrl-D");
     }
     let mut bytes = Vec::new();
     stdin.lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
@@ -127,7 +149,7 @@ fn read_message() -> anyhow::Result<String> {
 }
 
 /// A call waits for a person, so nothing goes on.
-pub async fn held(engine: &Engine, session: &SessionId, call: CallId) -> anyhow::Error {
+pub async fn awaiting_operator_error(engine: &Engine, session: &SessionId, call: CallId) -> anyhow::Error {
     // Nothing is under way that could still be written.
     let _ = engine.store().close().await;
     anyhow::anyhow!(
@@ -137,54 +159,56 @@ pub async fn held(engine: &Engine, session: &SessionId, call: CallId) -> anyhow:
 }
 
 /// Whether a turn ended well.
-pub fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
+pub fn check_turn_outcome(outcome: &TurnResult) -> anyhow::Result<()> {
     match outcome {
-        Outcome::Done => Ok(()),
-        Outcome::Failed { reason } => bail!("the turn failed: {reason}"),
-        Outcome::Cancelled => bail!("the turn was cancelled"),
-        Outcome::Interrupted => bail!("another message took the turn's place"),
+        TurnResult::Done => Ok(()),
+        TurnResult::Failed { reason } => bail!("the turn failed: {reason}"),
+        TurnResult::Cancelled => bail!("the turn was cancelled"),
+        TurnResult::Interrupted => bail!("another message took the turn's place"),
     }
 }
 
 /// What a turn came to, for machines.
-pub fn report(session: &SessionId, turned: &Turned, phase: &str, rehearsal: bool) -> Value {
+pub fn turn_json(session: &SessionId, turned: &FinishedTurn, phase: &str, rehearsal: bool) -> Value {
     let (outcome, reason) = match &turned.outcome {
-        Outcome::Done => ("done", None),
-        Outcome::Failed { reason } => ("failed", Some(reason)),
-        Outcome::Cancelled => ("cancelled", None),
-        Outcome::Interrupted => ("interrupted", None),
+        TurnResult::Done => ("done", None),
+        TurnResult::Failed { reason } => ("failed", Some(reason)),
+        TurnResult::Cancelled => ("cancelled", None),
+        TurnResult::Interrupted => ("interrupted", None),
     };
     json!({
         "session": session,
         "turn": turned.turn.to_string(),
         "outcome": outcome,
         "reason": reason,
-        "reply": turned.said.join("\n\n"),
-        "replies": turned.said,
+        "reply": turned.replies.join("\n\n"),
+        "replies": turned.replies,
         "phase": phase,
         "calls": turned.calls.iter().map(call_json).collect::<Vec<_>>(),
-        "spent": tally_json(&sum(&turned.calls)),
+        "spent": tally_json(&sum_call_usage(&turned.calls)),
         "rehearsal": rehearsal,
     })
 }
 
-fn call_json(row: &CallRow) -> Value {
+fn call_json(row: &FollowedCall) -> Value {
     let mut value = json!({
         "call": row.call.to_string(),
         "role": row.role,
         "model": row.model,
-        "failed_tries": row.lost.failed,
-        "unknown_tries": row.lost.unknown,
+        "failed_tries": row.lost_attempts.failed_attempts,
+        "unknown_tries": row.lost_attempts.unknown_attempts,
     });
-    let more = match &row.end {
-        CallEnd::Open => json!({ "end": "open" }),
-        CallEnd::Failed(reason) => json!({ "end": "failed", "reason": reason }),
-        CallEnd::Cancelled { reason, .. } => json!({ "end": "failed", "reason": format!("cancelled: {reason}") }),
-        CallEnd::Answered { usage, counted_by, cost_microusd, ms, stop } => json!({
+    let more = match &row.outcome {
+        FollowedCallOutcome::Open => json!({ "end": "open" }),
+        FollowedCallOutcome::Failed(reason) => json!({ "end": "failed", "reason": reason }),
+        FollowedCallOutcome::Cancelled { reason, .. } => {
+            json!({ "end": "failed", "reason": format!("cancelled: {reason}") })
+        }
+        FollowedCallOutcome::Answered { usage, counted_by, cost_microusd, ms, stop } => json!({
             "end": "answered",
-            "tokens_in": usage.input,
-            "tokens_out": usage.output,
-            "tokens_cached": usage.cached,
+            "tokens_in": usage.input_tokens,
+            "tokens_out": usage.output_tokens,
+            "tokens_cached": usage.cached_tokens,
             "counted_by": counted_by,
             "cost_microusd": cost_microusd,
             "ms": ms,
@@ -198,14 +222,14 @@ fn call_json(row: &CallRow) -> Value {
 }
 
 /// A sum of calls, for machines.
-pub fn tally_json(tally: &Tally) -> Value {
+pub fn tally_json(tally: &UsageTotals) -> Value {
     json!({
-        "calls": tally.answered,
-        "failed_tries": tally.failed,
-        "unknown_tries": tally.unknown,
-        "tokens_in": tally.input,
-        "tokens_out": tally.output,
-        "tokens_cached": tally.cached,
-        "cost_microusd": tally.cost(),
+        "calls": tally.answered_calls,
+        "failed_tries": tally.failed_attempts,
+        "unknown_tries": tally.unknown_attempts,
+        "tokens_in": tally.input_tokens,
+        "tokens_out": tally.output_tokens,
+        "tokens_cached": tally.cached_tokens,
+        "cost_microusd": tally.exact_cost_microusd(),
     })
 }

@@ -4,75 +4,76 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use segue_engine::Recovery;
-use segue_server::options::{PORT, Secret};
-use segue_server::{Options, Server};
+use segue_engine::RecoveryPolicy;
+use segue_server::options::{DEFAULT_PORT, WebhookSecret};
+use segue_server::{HttpServer, ServerOptions};
 use serde_json::json;
 
-use crate::cli::{Global, Serve};
-use crate::commands::REHEARSAL_NOTE;
-use crate::print::{self, error_paint};
-use crate::setup::{Loaded, Start, Tape, load, start_with};
+use crate::cli::{GlobalArgs, ServeArgs};
+use crate::commands::REHEARSAL_WARNING;
+use crate::print::{self, stderr_paint};
+use crate::setup::{EngineStartOptions, LoadedConfig, PlaybackMode, load_config, start_engine};
 
 /// What webhooks are signed with comes from here, and from nowhere else.
-const WEBHOOK_SECRET: &str = "SEGUE_WEBHOOK_SECRET";
+const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 
-pub async fn run(global: &Global, arguments: Serve) -> anyhow::Result<()> {
-    let tape = Tape::of(arguments.script.as_deref(), None, None);
-    let start = Start { tape, recovery: Recovery::Now, ..Start::default() };
-    let running = start_with(global, start).await?;
-    let Loaded { config, store } = load(global)?;
+pub async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
+    let tape = PlaybackMode::from_args(arguments.script.as_deref(), None, None);
+    let start =
+        EngineStartOptions { playback: tape, recovery: RecoveryPolicy::Immediate, ..EngineStartOptions::default() };
+    let running = start_engine(global, start).await?;
+    let LoadedConfig { config, store_path: store } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let options = Options {
-        address: SocketAddr::new(ip, arguments.port.unwrap_or(PORT)),
-        flow: running.flow.clone(),
-        busy: running.busy,
-        rehearsal: running.rehearsal,
+    let options = ServerOptions {
+        address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),
+        default_flow: running.default_flow.clone(),
+        default_mid_turn_policy: running.mid_turn_policy,
+        uses_rehearsal_model: running.uses_rehearsal_model,
         require_key: arguments.require_key,
-        hosts: arguments.host,
-        origins: arguments.origin,
-        bounds: config.server.bounds(),
-        webhook_secret: std::env::var(WEBHOOK_SECRET).ok().filter(|secret| !secret.is_empty()).map(Secret),
-        ..Options::new(folder_of(&store.value))
+        allowed_hosts: arguments.host,
+        allowed_origins: arguments.origin,
+        limits: config.server_limits.effective_limits(),
+        webhook_secret: std::env::var(WEBHOOK_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(WebhookSecret),
+        ..ServerOptions::new(parent_folder(&store.value))
     };
     let engine = running.engine.clone();
-    let server = match Server::bind(running.engine, options).await {
+    let server = match HttpServer::bind(running.engine, options).await {
         Ok(server) => server,
         Err(error) => {
             engine.shutdown().await;
             return Err(error.into());
         }
     };
-    announce(global, server.address(), running.rehearsal)?;
-    server.run(stopped()).await;
+    print_listen_address(global, server.local_address(), running.uses_rehearsal_model)?;
+    server.run(wait_for_shutdown_signal()).await;
     Ok(())
 }
 
 /// The folder that the store is in: what belongs to it lies beside it.
-pub fn folder(global: &Global) -> anyhow::Result<PathBuf> {
-    Ok(folder_of(&load(global)?.store.value))
+pub fn data_folder(global: &GlobalArgs) -> anyhow::Result<PathBuf> {
+    Ok(parent_folder(&load_config(global)?.store_path.value))
 }
 
-fn folder_of(store: &Path) -> PathBuf {
+fn parent_folder(store: &Path) -> PathBuf {
     store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-fn announce(global: &Global, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {
+fn print_listen_address(global: &GlobalArgs, address: SocketAddr, rehearsal: bool) -> anyhow::Result<()> {
     let url = format!("http://{address}");
     if rehearsal {
-        print::note(&error_paint().warn(REHEARSAL_NOTE));
+        print::write_stderr_line(&stderr_paint().warning(REHEARSAL_WARNING));
     }
     if global.json {
-        print::json(&json!({ "url": url }))?;
+        print::print_json(&json!({ "url": url }))?;
     } else {
-        print::out(&format!("Segue is at {url} — Ctrl-C ends it\n"))?;
+        print::write_stdout(&format!("Segue is at {url} — Ctrl-C ends it\n"))?;
     }
     // Whoever started us may wait for this line.
     Ok(std::io::stdout().flush()?)
 }
 
 /// Returns when the program is told to end.
-async fn stopped() {
+async fn wait_for_shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {

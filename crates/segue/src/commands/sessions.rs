@@ -1,82 +1,82 @@
 //! Which sessions there are.
 
-use segue_store::{Owes, Query, Row};
+use segue_store::{PendingWork, SessionListEntry, SessionQuery};
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Sessions};
-use crate::print::table::{Column, Table};
-use crate::print::{self, Screen, amount};
-use crate::{lookup, setup};
+use crate::cli::{GlobalArgs, SessionsArgs};
+use crate::print::text_table::{ColumnLayout, TextTable};
+use crate::print::{self, RenderOptions, number_format};
+use crate::{name_lookup, setup};
 
-pub async fn run(global: &Global, arguments: Sessions) -> anyhow::Result<()> {
-    let Some(engine) = setup::look(global).await? else {
-        return show_none(global, &arguments);
+pub async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -> anyhow::Result<()> {
+    let Some(engine) = setup::open_read_only_engine(global).await? else {
+        return print_no_sessions(global, &arguments);
     };
-    let flow = arguments.flow.as_deref().map(|flow| lookup::flow(&engine, flow)).transpose()?;
-    let query = Query {
+    let flow = arguments.flow.as_deref().map(|flow| name_lookup::resolve_flow(&engine, flow)).transpose()?;
+    let query = SessionQuery {
         text: arguments.search.clone(),
         flows: flow.map(|flow| flow.to_string()).into_iter().collect(),
-        ..Query::newest(arguments.limit)
+        ..SessionQuery::newest(arguments.limit)
     };
-    let page = engine.list(&query).await?;
+    let page = engine.list_sessions(&query).await?;
     if global.json {
-        return print::json(&page.rows.iter().map(row_json).collect::<Vec<_>>());
+        return print::print_json(&page.entries.iter().map(session_row_json).collect::<Vec<_>>());
     }
-    if page.rows.is_empty() {
-        return show_none(global, &arguments);
+    if page.entries.is_empty() {
+        return print_no_sessions(global, &arguments);
     }
-    let screen = Screen::here();
-    print::out(&listing(&page.rows).render(screen.width, screen.paint))?;
-    if page.next.is_some() {
-        print::out(&screen.paint.dim(format!("the newest {}; `--limit` shows more\n", arguments.limit)))?;
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&session_table(&page.entries).render(screen.width, screen.paint))?;
+    if page.next_cursor.is_some() {
+        print::write_stdout(&screen.paint.dim(format!("the newest {}; `--limit` shows more\n", arguments.limit)))?;
     }
     Ok(())
 }
 
 /// Sessions as a table.
-pub fn listing(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        ("session", Column::Left),
-        ("flow", Column::Left),
-        ("turns", Column::Right),
-        ("cost", Column::Right),
-        ("changed", Column::Left),
-        ("title", Column::Cut),
+pub fn session_table(rows: &[SessionListEntry]) -> TextTable {
+    let mut table = TextTable::new([
+        ("session", ColumnLayout::Left),
+        ("flow", ColumnLayout::Left),
+        ("turns", ColumnLayout::Right),
+        ("cost", ColumnLayout::Right),
+        ("changed", ColumnLayout::Left),
+        ("title", ColumnLayout::Truncate),
     ]);
-    for Row { session, summary, excerpt, .. } in rows {
+    for SessionListEntry { session, summary, excerpt, .. } in rows {
         let title = match excerpt {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
         };
-        let owing = if summary.owes == Owes::Now { " (at work)" } else { "" };
-        table.row([
+        let owing = if summary.pending_work == PendingWork::Now { " (at work)" } else { "" };
+        table.add_row([
             session.to_string(),
             summary.flow.clone(),
             summary.turns.to_string(),
-            amount::cost(summary.cost_microusd),
-            amount::moment(summary.updated) + owing,
+            number_format::format_cost(summary.cost_microusd),
+            number_format::format_date_time(summary.updated_at) + owing,
             title,
         ]);
     }
     table
 }
 
-fn show_none(global: &Global, arguments: &Sessions) -> anyhow::Result<()> {
+fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::Result<()> {
     if global.json {
-        return print::json(&json!([]));
+        return print::print_json(&json!([]));
     }
-    print::out(match (&arguments.search, &arguments.flow) {
+    print::write_stdout(match (&arguments.search, &arguments.flow) {
         (None, None) => "no sessions yet; `segue chat` begins one\n",
         _ => "no session is like that\n",
     })
 }
 
-pub fn row_json(row: &Row) -> Value {
-    let Row { session, summary, head, excerpt } = row;
-    let owes = match summary.owes {
-        Owes::Nothing => json!("nothing"),
-        Owes::Now => json!("now"),
-        Owes::At(at) => json!({ "at": at }),
+pub fn session_row_json(row: &SessionListEntry) -> Value {
+    let SessionListEntry { session, summary, head, excerpt } = row;
+    let owes = match summary.pending_work {
+        PendingWork::None => json!("nothing"),
+        PendingWork::Now => json!("now"),
+        PendingWork::At(at) => json!({ "at": at }),
     };
     json!({
         "session": session,
@@ -86,8 +86,8 @@ pub fn row_json(row: &Row) -> Value {
         "turns": summary.turns,
         "calls": summary.calls,
         "cost_microusd": summary.cost_microusd,
-        "created": summary.created,
-        "updated": summary.updated,
+        "created": summary.created_at,
+        "updated": summary.updated_at,
         "owes": owes,
         "events": head,
         "excerpt": excerpt,

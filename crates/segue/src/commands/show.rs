@@ -11,136 +11,144 @@ use segue_engine::Engine;
 use serde_json::{Value, json};
 
 use super::send::tally_json;
-use crate::cli::{Global, Show};
-use crate::journal::Journal;
-use crate::print::text::one_line;
-use crate::print::{self, Screen, amount};
-use crate::{lookup, setup};
-use timeline::{Length, Timeline};
+use crate::cli::{GlobalArgs, ShowArgs};
+use crate::journal_reader::JournalReader;
+use crate::print::text::to_single_line;
+use crate::print::{self, RenderOptions, number_format};
+use crate::{name_lookup, setup};
+use timeline::{TextLength, Timeline};
 
-pub async fn run(global: &Global, arguments: Show) -> anyhow::Result<()> {
-    let engine = setup::look_into(global).await?;
-    let session = lookup::session(&engine, &arguments.session).await?;
+pub async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Result<()> {
+    let engine = setup::require_read_only_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if global.json {
-        return show_json(&engine, &session).await;
+        return print_session_json(&engine, &session).await;
     }
     if arguments.events {
-        return show_events(&engine, &session, length(&arguments)).await;
+        return print_events(&engine, &session, text_length_for(&arguments)).await;
     }
-    let (rules, state) = engine.state(&session).await?;
-    let screen = Screen::here();
-    print::out(&heading(&session, &state.session, screen))?;
-    let mut journal = Journal::of(&engine, &session);
-    let mut timeline = Timeline::new(screen, length(&arguments), rules);
+    let (rules, state) = engine.load_session(&session).await?;
+    let screen = RenderOptions::for_stdout();
+    print::write_stdout(&render_session_heading(&session, &state.session, screen))?;
+    let mut journal = JournalReader::from_start(&engine, &session);
+    let mut timeline = Timeline::new(screen, text_length_for(&arguments), rules);
     loop {
-        let events = journal.next().await?;
+        let events = journal.next_page().await?;
         let mut page = String::new();
         if events.is_empty() {
             timeline.finish(&mut page);
-            let (rules, state) = engine.state(&session).await?;
-            let on_show = engine.exhibits(&session, &*rules, &state).await?;
-            page.push_str(&print::exhibit::exhibits(&on_show, screen));
-            return print::out(&page);
+            let (rules, state) = engine.load_session(&session).await?;
+            let on_show = engine.artifacts(&session, &*rules, &state).await?;
+            page.push_str(&print::artifact::render_artifacts(&on_show, screen));
+            return print::write_stdout(&page);
         }
-        let words = journal.words(&events, |event, words| Timeline::ask_words(event, words)).await?;
-        events.iter().for_each(|event| timeline.add(event, &words, &mut page));
-        print::out(&page)?;
+        let words = journal.load_texts(&events, |event, words| Timeline::request_texts(event, words)).await?;
+        events.iter().for_each(|event| timeline.add_event(event, &words, &mut page));
+        print::write_stdout(&page)?;
     }
 }
 
-fn length(arguments: &Show) -> Length {
-    if arguments.full { Length::Full } else { Length::Short }
+fn text_length_for(arguments: &ShowArgs) -> TextLength {
+    if arguments.full { TextLength::Full } else { TextLength::Short }
 }
 
-fn heading(id: &SessionId, session: &Session, screen: Screen) -> String {
+fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptions) -> String {
     let paint = screen.paint;
-    let mut lines = vec![format!("{}  {}", paint.bold(id), one_line(&session.title))];
+    let mut lines = vec![format!("{}  {}", paint.bold(id), to_single_line(&session.title))];
     let flow = session.flow.as_ref().map(ToString::to_string).unwrap_or_default();
-    lines.push(format!("flow {flow}, opened {}", amount::moment(session.opened)));
-    let turns = amount::several(u64::from(session.last.turn.0), "turn");
-    lines.push(format!("{turns} · {}", amount::tally(&session.ledger.total)));
-    if !session.phases.is_empty() {
-        lines.push(format!("phase {}", session.phase_label()));
+    lines.push(format!("flow {flow}, opened {}", number_format::format_date_time(session.opened_at)));
+    let turns = number_format::format_plural(u64::from(session.last_ids.turn.0), "turn");
+    lines.push(format!("{turns} · {}", number_format::format_tally(&session.ledger.total)));
+    if !session.phase_graphs.is_empty() {
+        lines.push(format!("phase {}", session.phases_label()));
     }
-    if let Some(reason) = &session.closed {
-        lines.push(paint.warn(format!("closed: {}", one_line(reason))));
+    if let Some(reason) = &session.closed_reason {
+        lines.push(paint.warning(format!("closed: {}", to_single_line(reason))));
     }
-    if let Some(turn) = &session.turn {
-        let waiting = match session.queue.len() as u64 {
+    if let Some(turn) = &session.current_turn {
+        let waiting = match session.queued_messages.len() as u64 {
             0 => String::new(),
-            waiting => format!(", {} waiting behind it", amount::several(waiting, "message")),
+            waiting => format!(", {} waiting behind it", number_format::format_plural(waiting, "message")),
         };
-        lines.push(paint.warn(format!("{} is not finished{waiting}", turn.id)));
-    } else if !session.queue.is_empty() && session.closed.is_none() {
-        let waiting = amount::several(session.queue.len() as u64, "message");
-        lines.push(paint.warn(format!("{waiting} waiting for an answer")));
+        lines.push(paint.warning(format!("{} is not finished{waiting}", turn.id)));
+    } else if !session.queued_messages.is_empty() && session.closed_reason.is_none() {
+        let waiting = number_format::format_plural(session.queued_messages.len() as u64, "message");
+        lines.push(paint.warning(format!("{waiting} waiting for an answer")));
     }
-    for (call, open) in &session.calls {
-        lines.push(paint.warn(match open.status {
-            CallStatus::Held => format!("{call} waits for your decision: segue resolve {id} {call} retry|fail"),
-            CallStatus::Due | CallStatus::Left(_) => format!("{call} is owed (try {})", open.attempt),
-            CallStatus::Waiting(at) => format!("{call} is owed again at {}", amount::time_of_day(at)),
+    for (call, open) in &session.open_calls {
+        lines.push(paint.warning(match open.status {
+            CallStatus::AwaitingOperator => {
+                format!("{call} waits for your decision: segue resolve {id} {call} retry|fail")
+            }
+            CallStatus::Due | CallStatus::Inherited(_) => format!("{call} is owed (try {})", open.attempt),
+            CallStatus::WaitingUntil(at) => {
+                format!("{call} is owed again at {}", number_format::format_time_of_day(at))
+            }
         }));
     }
     lines.join("\n") + "\n"
 }
 
-async fn show_events(engine: &Engine, session: &SessionId, length: Length) -> anyhow::Result<()> {
-    let screen = Screen::here();
-    let mut journal = Journal::of(engine, session);
+async fn print_events(engine: &Engine, session: &SessionId, length: TextLength) -> anyhow::Result<()> {
+    let screen = RenderOptions::for_stdout();
+    let mut journal = JournalReader::from_start(engine, session);
     loop {
-        let events = journal.next().await?;
+        let events = journal.next_page().await?;
         if events.is_empty() {
             return Ok(());
         }
-        let words = journal.words(&events, |event, words| drop(event.event.line(words))).await?;
+        let words = journal.load_texts(&events, |event, words| drop(event.event.summary_line(words))).await?;
         let mut page = String::new();
         for event in &events {
-            let line = event.event.line(&|text| match length {
-                Length::Short => words.short(text),
-                Length::Full => words.full(text),
+            let line = event.event.summary_line(&|text| match length {
+                TextLength::Short => words.excerpt(text),
+                TextLength::Full => words.sanitized_text(text),
             });
-            let line = if length == Length::Full { print::text::harmless(&line) } else { one_line(&line) };
-            let place = screen.paint.dim(format!("{:>5} {}", event.seq, amount::time_of_day(event.at)));
+            let line = if length == TextLength::Full {
+                print::text::sanitize_for_terminal(&line)
+            } else {
+                to_single_line(&line)
+            };
+            let place = screen.paint.dim(format!("{:>5} {}", event.seq, number_format::format_time_of_day(event.at)));
             page.push_str(&format!("{place} {line}\n"));
         }
-        print::out(&page)?;
+        print::write_stdout(&page)?;
     }
 }
 
 /// Everything, with the texts that the events name.
-async fn show_json(engine: &Engine, session: &SessionId) -> anyhow::Result<()> {
-    let (rules, state) = engine.state(session).await?;
-    let exhibits = engine.exhibits(session, &*rules, &state).await?;
+async fn print_session_json(engine: &Engine, session: &SessionId) -> anyhow::Result<()> {
+    let (rules, state) = engine.load_session(session).await?;
+    let exhibits = engine.artifacts(session, &*rules, &state).await?;
     let state = &state.session;
     let mut events: Vec<Value> = Vec::new();
     let texts = RefCell::new(BTreeMap::new());
-    let mut journal = Journal::of(engine, session);
+    let mut journal = JournalReader::from_start(engine, session);
     loop {
-        let page = journal.next().await?;
+        let page = journal.next_page().await?;
         if page.is_empty() {
             break;
         }
-        let words = journal.words(&page, |event, words| drop(event.event.line(words))).await?;
+        let words = journal.load_texts(&page, |event, words| drop(event.event.summary_line(words))).await?;
         for event in &page {
-            let line = event.event.line(&|text| {
-                texts.borrow_mut().entry(text.body.to_string()).or_insert_with(|| words.whole(text));
-                words.short(text)
+            let line = event.event.summary_line(&|text| {
+                texts.borrow_mut().entry(text.body.to_string()).or_insert_with(|| words.raw_text(text));
+                words.excerpt(text)
             });
             events.push(json!({ "seq": event.seq, "at": event.at, "line": line, "event": event.event }));
         }
     }
-    let open: Vec<String> = state.calls.keys().map(ToString::to_string).collect();
-    let held: Vec<String> = state.held().map(|(call, _)| call.to_string()).collect();
-    print::json(&json!({
+    let open: Vec<String> = state.open_calls.keys().map(ToString::to_string).collect();
+    let held: Vec<String> = state.calls_awaiting_operator().map(|(call, _)| call.to_string()).collect();
+    print::print_json(&json!({
         "session": session,
         "flow": state.flow,
         "title": state.title,
-        "phase": state.phase_label(),
-        "opened": state.opened,
-        "closed": state.closed,
-        "turns": state.last.turn.0,
-        "running_turn": state.turn.as_ref().map(|turn| turn.id.to_string()),
+        "phase": state.phases_label(),
+        "opened": state.opened_at,
+        "closed": state.closed_reason,
+        "turns": state.last_ids.turn.0,
+        "running_turn": state.current_turn.as_ref().map(|turn| turn.id.to_string()),
         "open_calls": open,
         "held_calls": held,
         "spent": tally_json(&state.ledger.total),

@@ -6,45 +6,46 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use segue_core::event::Event;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Engine, Recovery};
+use segue_engine::{Engine, RecoveryPolicy};
 use serde_json::json;
 
-use crate::cli::{Export, Fork, Global, Import};
-use crate::journal::Journal;
-use crate::setup::{Start, Tape, start_with};
-use crate::{lookup, print, setup};
+use crate::cli::{ExportArgs, ForkArgs, GlobalArgs, ImportArgs};
+use crate::journal_reader::JournalReader;
+use crate::setup::{EngineStartOptions, PlaybackMode, start_engine};
+use crate::{name_lookup, print, setup};
 
-const BY_HAND: Start<'_> = Start { tape: Tape::None, model: None, recovery: Recovery::Never };
+const PASSIVE_START: EngineStartOptions<'_> =
+    EngineStartOptions { playback: PlaybackMode::Live, model: None, recovery: RecoveryPolicy::Never };
 
-pub async fn fork(global: &Global, arguments: Fork) -> anyhow::Result<()> {
-    setup::look_into(global).await?.shutdown().await;
-    let engine = start_with(global, BY_HAND).await?.engine;
-    let from = lookup::session(&engine, &arguments.session).await?;
+pub async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
+    setup::require_read_only_engine(global).await?.shutdown().await;
+    let engine = start_engine(global, PASSIVE_START).await?.engine;
+    let from = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let at = match &arguments.at {
-        Some(at) => Some(place(&engine, &from, at).await?),
+        Some(at) => Some(resolve_fork_point(&engine, &from, at).await?),
         None => None,
     };
-    let to = engine.fork(&from, at, arguments.name.map(Into::into)).await?;
+    let to = engine.fork_session(&from, at, arguments.name.map(Into::into)).await?;
     engine.shutdown().await;
     if global.json {
-        return print::json(&json!({ "session": to, "from": from, "at": at }));
+        return print::print_json(&json!({ "session": to, "from": from, "at": at }));
     }
     let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
-    print::out(&format!("{to} is forked from {from}{at}\n"))
+    print::write_stdout(&format!("{to} is forked from {from}{at}\n"))
 }
 
 /// The place in a journal that `t3` or `17` means.
-async fn place(engine: &Engine, session: &SessionId, given: &str) -> anyhow::Result<Seq> {
+async fn resolve_fork_point(engine: &Engine, session: &SessionId, given: &str) -> anyhow::Result<Seq> {
     if let Ok(seq) = given.parse::<u64>() {
         return Ok(Seq(seq));
     }
     let Ok(wanted) = given.parse::<TurnId>() else {
         bail!("`{given}` is no place in a session; give a turn such as `t3` or an event's number such as `17`");
     };
-    let mut journal = Journal::of(engine, session);
+    let mut journal = JournalReader::from_start(engine, session);
     let mut ended = Vec::new();
     loop {
-        let events = journal.next().await?;
+        let events = journal.next_page().await?;
         if events.is_empty() {
             break;
         }
@@ -59,32 +60,35 @@ async fn place(engine: &Engine, session: &SessionId, given: &str) -> anyhow::Res
     if ended.is_empty() {
         bail!("no turn of the session `{session}` is finished yet, so it cannot be forked at {wanted}");
     }
-    let near: Vec<String> = lookup::near(wanted.0, ended).iter().map(|turn| TurnId(*turn).to_string()).collect();
+    let near: Vec<String> =
+        name_lookup::nearest_numbers(wanted.0, ended).iter().map(|turn| TurnId(*turn).to_string()).collect();
     bail!("the session `{session}` has no finished turn {wanted}; near it are {}", near.join(", "))
 }
 
-pub async fn export(global: &Global, arguments: Export) -> anyhow::Result<()> {
-    let engine = setup::look_into(global).await?;
-    let session = lookup::session(&engine, &arguments.session).await?;
+pub async fn export_session(global: &GlobalArgs, arguments: ExportArgs) -> anyhow::Result<()> {
+    let engine = setup::require_read_only_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let Some(file) = &arguments.output else {
         let mut out = std::io::stdout().lock();
-        engine.export(&session, |line| Ok::<_, anyhow::Error>(out.write_all(line.as_bytes())?)).await?;
+        engine.export_session(&session, |line| Ok::<_, anyhow::Error>(out.write_all(line.as_bytes())?)).await?;
         return Ok(out.flush()?);
     };
-    write_beside(&engine, &session, file).await.with_context(|| format!("cannot write {}", file.display()))?;
+    write_export_atomically(&engine, &session, file)
+        .await
+        .with_context(|| format!("cannot write {}", file.display()))?;
     if global.json {
-        return print::json(&json!({ "session": session, "file": file }));
+        return print::print_json(&json!({ "session": session, "file": file }));
     }
-    print::out(&format!("{session} is written to {}\n", file.display()))
+    print::write_stdout(&format!("{session} is written to {}\n", file.display()))
 }
 
 /// Writes a file whole or not at all: a half-written export looks like a session.
-async fn write_beside(engine: &Engine, session: &SessionId, file: &Path) -> anyhow::Result<()> {
+async fn write_export_atomically(engine: &Engine, session: &SessionId, file: &Path) -> anyhow::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".part");
     let part = std::path::PathBuf::from(name);
     let mut out = std::io::BufWriter::new(std::fs::File::create(&part)?);
-    let written = engine.export(session, |line| Ok::<_, anyhow::Error>(out.write_all(line.as_bytes())?)).await;
+    let written = engine.export_session(session, |line| Ok::<_, anyhow::Error>(out.write_all(line.as_bytes())?)).await;
     let written =
         written.and_then(|()| Ok(out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?));
     let result = written.and_then(|()| Ok(std::fs::rename(&part, file)?));
@@ -95,7 +99,7 @@ async fn write_beside(engine: &Engine, session: &SessionId, file: &Path) -> anyh
     result
 }
 
-pub async fn import(global: &Global, arguments: Import) -> anyhow::Result<()> {
+pub async fn import_session(global: &GlobalArgs, arguments: ImportArgs) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     let named = || format!("cannot read {}", arguments.file.display());
     if arguments.file.as_os_str() == "-" {
@@ -103,13 +107,13 @@ pub async fn import(global: &Global, arguments: Import) -> anyhow::Result<()> {
     } else {
         std::fs::File::open(&arguments.file).and_then(|mut file| file.read_to_end(&mut bytes)).with_context(named)?;
     }
-    let engine = start_with(global, BY_HAND).await?.engine;
+    let engine = start_engine(global, PASSIVE_START).await?.engine;
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
-    let imported = engine.import(lines, arguments.name.map(Into::into)).await;
+    let imported = engine.import_session(lines, arguments.name.map(Into::into)).await;
     engine.shutdown().await;
     let session = imported.with_context(|| format!("{} was not imported", arguments.file.display()))?;
     if global.json {
-        return print::json(&json!({ "session": session }));
+        return print::print_json(&json!({ "session": session }));
     }
-    print::out(&format!("{session} is imported\n"))
+    print::write_stdout(&format!("{session} is imported\n"))
 }

@@ -1,12 +1,12 @@
-use segue_core::flow::Rules;
+use segue_core::flow::DynFlow;
 
-use super::read::{
-    CATALOG_KEYS, KEYS_OF_LIMITS, MODEL_KEYS, MODELS_KEYS, PRICE_KEYS, REHEARSAL_KEYS, ROLE_KEYS, ROLES, SCRIPTED_KEYS,
-    SESSION_KEYS, STORE_KEYS, TOP_KEYS,
+use super::parser::{
+    CATALOG_KEYS, MODEL_KEYS, MODEL_LIMIT_KEYS, PRICE_KEYS, REHEARSAL_KEYS, RESERVED_MODEL_KEYS, ROLE_KEYS, ROLES_KEY,
+    SCRIPTED_KEYS, SESSION_KEYS, STORE_KEYS, TOP_KEYS,
 };
 use super::records::RECORDS_KEYS;
-use super::server::SERVER_KEYS;
-use super::vendor::VENDOR_KEYS;
+use super::server_limits::SERVER_KEYS;
+use super::vendor_model::VENDOR_KEYS;
 use super::*;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
@@ -24,7 +24,7 @@ fn read(text: &str) -> Result<Config, String> {
         Some("folder/broken.toml") => Ok("[providers.mine]".to_owned()),
         _ => Err("no such file".to_owned()),
     };
-    parse("folder/segue.toml".as_ref(), text, &look).map_err(|error| error.to_string())
+    parse_config("folder/segue.toml".as_ref(), text, &look).map_err(|error| error.to_string())
 }
 
 fn wrong(text: &str) -> String {
@@ -40,7 +40,7 @@ fn example(name: &str) -> String {
 
 /// The values, whatever they came from.
 fn values(config: &Config) -> Vec<(String, String)> {
-    rows(config, None).into_iter().map(|(key, value, _)| (key, value)).collect()
+    config_rows(config, None).into_iter().map(|(key, value, _)| (key, value)).collect()
 }
 
 #[test]
@@ -48,16 +48,22 @@ fn the_defaults_on_the_page_are_the_defaults() {
     let written = read(&example("defaults")).expect("it parses");
     let mut built_in = Config::built_in();
     // What is not limited has the engine's own limit.
-    let calls_max = Setting::default(segue_engine::limits::MODEL_CALLS_MAX);
-    built_in.limits.insert(REHEARSAL.into(), Limits { calls_max, calls_per_minute_max: None, silence_ms_max: None });
+    let calls_max = ConfigValue::from_default(segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX);
+    built_in.model_limits.insert(
+        REHEARSAL_MODEL_NAME.into(),
+        ModelLimitsConfig { calls_max, calls_per_minute_max: None, silence_ms_max: None },
+    );
     assert_eq!(values(&written), values(&built_in));
-    assert_eq!(segue_engine::pace::ModelLimits::default().calls_max, segue_engine::limits::MODEL_CALLS_MAX);
+    assert_eq!(
+        segue_engine::rate_limit::ModelCallLimits::default().concurrent_calls_max,
+        segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX
+    );
 }
 
 #[test]
 fn the_whole_example_on_the_page_parses_and_fits_the_flows() {
     let config = read(&example("example")).expect("it parses");
-    check(&config, &config.flows()).expect("what it names is there");
+    validate_config(&config, &config.flows()).expect("what it names is there");
     let shown = values(&config);
     for wanted in [
         ("session.busy", "interrupt"),
@@ -91,7 +97,7 @@ fn every_key_is_on_the_page() {
     let keys = [
         &STORE_KEYS[..],
         &SESSION_KEYS,
-        &MODELS_KEYS,
+        &RESERVED_MODEL_KEYS,
         &MODEL_KEYS,
         &REHEARSAL_KEYS,
         &SCRIPTED_KEYS,
@@ -99,10 +105,10 @@ fn every_key_is_on_the_page() {
         &CATALOG_KEYS,
         &ROLE_KEYS,
         &RECORDS_KEYS,
-        &KEYS_OF_LIMITS,
+        &MODEL_LIMIT_KEYS,
         &SERVER_KEYS,
     ];
-    for key in keys.concat().iter().chain(&[ROLES]) {
+    for key in keys.concat().iter().chain(&[ROLES_KEY]) {
         assert!(PAGE.contains(&format!("\n| `{key}` | ")), "`{key}` has no row");
     }
     assert!(PAGE.contains(&format!("`{{ {} }}`", PRICE_KEYS.join(", "))));
@@ -160,13 +166,13 @@ fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
     let text =
         "[models.ant]\nkind = \"rehearsal\"\n[flows.concierge]\nquorum = 2\nexperts = [\"ant\", { samples = 2 }]\n";
     let config = read(text).expect("it parses");
-    check(&config, &segue_flows::all()).expect("it fits");
-    let settings = config.settings();
+    validate_config(&config, &segue_flows::built_in_flows()).expect("it fits");
+    let settings = config.settings_by_flow();
     assert_eq!(settings["concierge"], serde_json::json!({"quorum": 2, "experts": ["ant", {"samples": 2}]}));
     assert!(values(&config).contains(&("flows.concierge.quorum".into(), "2".into())));
     let wrong = |line: &str| {
         let config = read(&format!("[flows.concierge]\n{line}")).expect("it parses");
-        let error = check(&config, &segue_flows::all()).expect_err("it does not fit").to_string();
+        let error = validate_config(&config, &segue_flows::built_in_flows()).expect_err("it does not fit").to_string();
         error.strip_prefix("folder/segue.toml:").expect("it names the file").to_owned()
     };
     assert_eq!(wrong("qorum = 2"), "2: `flows.concierge.qorum` is unknown; did you mean `quorum`?");
@@ -182,8 +188,11 @@ fn a_flow_is_set_by_its_own_keys_and_what_does_not_fit_names_its_line() {
         wrong("experts = [{ model = \"rehearsal\", sample = 2 }]"),
         "2: `flows.concierge.experts[1].sample` is unknown; did you mean `samples`?"
     );
-    let other =
-        |text: &str| check(&read(text).expect("it parses"), &segue_flows::all()).expect_err("it is wrong").to_string();
+    let other = |text: &str| {
+        validate_config(&read(text).expect("it parses"), &segue_flows::built_in_flows())
+            .expect_err("it is wrong")
+            .to_string()
+    };
     assert!(
         other("[flows.concirge]\nquorum = 2").ends_with("2: there is no flow `concirge`; did you mean `concierge`?")
     );
@@ -206,14 +215,15 @@ fn secrets_are_refused_by_their_name() {
 fn the_only_model_is_for_everybody() {
     let config = read("[models.fast]\nkind = \"rehearsal\"").expect("it parses");
     assert_eq!(config.default_model.value, ModelName::from("fast"));
-    assert!(config.models.contains_key(REHEARSAL), "the rehearsal model is always there");
-    assert_eq!(read("").expect("it parses").default_model.value, ModelName::from(REHEARSAL));
+    assert!(config.models.contains_key(REHEARSAL_MODEL_NAME), "the rehearsal model is always there");
+    assert_eq!(read("").expect("it parses").default_model.value, ModelName::from(REHEARSAL_MODEL_NAME));
 }
 
 #[test]
 fn flows_roles_and_phases_must_be_there() {
-    let flows: Vec<std::sync::Arc<dyn Rules>> = segue_flows::all();
-    let check = |text: &str| check(&read(text).expect("it parses"), &flows).map_err(|error| error.to_string());
+    let flows: Vec<std::sync::Arc<dyn DynFlow>> = segue_flows::built_in_flows();
+    let check =
+        |text: &str| validate_config(&read(text).expect("it parses"), &flows).map_err(|error| error.to_string());
     let error = |text: &str| check(text).expect_err("it is wrong").replace("folder/segue.toml:", "");
     assert_eq!(check("[roles]\nassistant = \"rehearsal\""), Ok(()));
     assert_eq!(
@@ -242,7 +252,7 @@ fn any_text_is_read_or_refused() {
         }
         seed = seed.wrapping_add(1);
         // Whatever comes of it, it comes without a panic, and an error has a line of the text.
-        if let Err(error) = parse("x".as_ref(), &text, &|_| Err("no".to_owned())) {
+        if let Err(error) = parse_config("x".as_ref(), &text, &|_| Err("no".to_owned())) {
             assert!(error.line >= 1 && error.line <= text.lines().count() + 1, "{error}: {text:?}");
         }
     }
@@ -318,8 +328,8 @@ fn a_domain_is_read_from_its_file_wherever_it_is_named() {
     let config = config.expect("it parses");
     let names: Vec<String> = config.all_domains().iter().map(|domain| domain.name.clone()).collect();
     assert_eq!(names, ["kitchen", "reading", "garden", "clients"]);
-    assert_eq!(config.settings()[&FlowName::from("assistant")], serde_json::json!({"domain": "clients"}));
-    let store = Setting::default(PathBuf::from("data/segue.db"));
+    assert_eq!(config.settings_by_flow()[&FlowName::from("assistant")], serde_json::json!({"domain": "clients"}));
+    let store = ConfigValue::from_default(PathBuf::from("data/segue.db"));
     assert_eq!(config.records_path(&store).value, PathBuf::from("folder/r.db"));
     assert_eq!(Config::built_in().records_path(&store).value, PathBuf::from("data/segue-records.db"));
     assert_eq!(
@@ -330,6 +340,6 @@ fn a_domain_is_read_from_its_file_wherever_it_is_named() {
     let broken = wrong("[flows.assistant]\ndomain = \"broken.toml\"");
     assert!(broken.starts_with("2: `flows.assistant.domain`: folder/broken.toml: TOML parse error"), "{broken}");
     let unknown = read("[flows.assistant]\ndomain = \"garage\"").expect("it parses");
-    let error = check(&unknown, &unknown.flows()).expect_err("there is none").to_string();
+    let error = validate_config(&unknown, &unknown.flows()).expect_err("there is none").to_string();
     assert!(error.contains("expected `kitchen` or `reading`"), "{error}");
 }

@@ -3,12 +3,12 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Columns a text takes.
-pub fn width(text: &str) -> usize {
+pub fn display_width(text: &str) -> usize {
     text.width()
 }
 
 /// The text without anything a terminal would obey: control characters and invisible marks of direction become visible.
-pub fn harmless(text: &str) -> String {
+pub fn sanitize_for_terminal(text: &str) -> String {
     let obeyed = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
             || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
@@ -17,12 +17,12 @@ pub fn harmless(text: &str) -> String {
 }
 
 /// The text on one line, with runs of space as one.
-pub fn one_line(text: &str) -> String {
-    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+pub fn to_single_line(text: &str) -> String {
+    sanitize_for_terminal(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The text cut to so many columns, with a mark where it was cut.
-pub fn fitted(text: &str, columns: usize) -> String {
+pub fn truncate_to_width(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
@@ -41,7 +41,7 @@ pub fn fitted(text: &str, columns: usize) -> String {
 }
 
 /// The text in lines of at most so many columns; its own line breaks stay.
-pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+pub fn wrap_lines(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = Vec::new();
     for paragraph in text.lines() {
@@ -55,7 +55,7 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
             }
             line.push_str(word);
             while line.width() > columns {
-                let kept = head(&line, columns);
+                let kept = fitting_prefix_len(&line, columns);
                 let rest = line.split_off(kept);
                 lines.push(std::mem::replace(&mut line, rest));
             }
@@ -69,7 +69,7 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// Bytes of the longest beginning that fits; at least one character.
-fn head(text: &str, columns: usize) -> usize {
+fn fitting_prefix_len(text: &str, columns: usize) -> usize {
     let mut taken = 0;
     for (at, c) in text.char_indices() {
         taken += c.width().unwrap_or(0);
@@ -86,22 +86,25 @@ mod tests {
 
     #[test]
     fn a_text_cannot_steer_the_terminal() {
-        assert_eq!(harmless("a\x1b[2Jb\r\u{9b}c\u{202e}d\te\n"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}d\te\n");
-        assert_eq!(one_line("  a\n\n b\t c "), "a b c");
+        assert_eq!(
+            sanitize_for_terminal("a\x1b[2Jb\r\u{9b}c\u{202e}d\te\n"),
+            "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}d\te\n"
+        );
+        assert_eq!(to_single_line("  a\n\n b\t c "), "a b c");
     }
 
     #[test]
     fn wide_characters_count_twice() {
-        assert_eq!(fitted("日本語です", 10), "日本語です");
-        assert_eq!(fitted("日本語です", 6), "日本…");
-        assert_eq!(fitted("abc", 2), "a…");
+        assert_eq!(truncate_to_width("日本語です", 10), "日本語です");
+        assert_eq!(truncate_to_width("日本語です", 6), "日本…");
+        assert_eq!(truncate_to_width("abc", 2), "a…");
     }
 
     #[test]
     fn lines_are_broken_between_words_or_else_anywhere() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefgh", 3), ["abc", "def", "gh"]);
-        assert_eq!(wrapped("a\n\nb", 9), ["a", "", "b"]);
-        assert_eq!(wrapped("", 9), [""]);
+        assert_eq!(wrap_lines("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_lines("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap_lines("a\n\nb", 9), ["a", "", "b"]);
+        assert_eq!(wrap_lines("", 9), [""]);
     }
 }

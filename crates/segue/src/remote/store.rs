@@ -4,61 +4,62 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_core::body::BodyId;
-use segue_core::ids::{Epoch, Millis, Seq, SessionId};
+use segue_core::ids::{LeaseEpoch, Seq, SessionId, UnixMillis};
 use segue_store::{
-    Claim, Commit, Error, Fork, Owes, Page, Query, Record, Report, Row, Snapshot, Store, Summary, Takeover,
+    Commit, Error, ForkSpec, IntegrityReport, JournalRecord, Lease, PendingWork, SessionListEntry, SessionListPage,
+    SessionQuery, SessionSummary, Snapshot, Store, TakeoverPolicy,
 };
 use serde_json::{Value, json};
 
-use super::client::{Client, Problem};
+use super::client::{ServerClient, ServerProblem};
 use crate::limits::{REMOTE_EVENTS_MAX, REMOTE_TEXTS_MAX};
 
 /// A server's sessions.
 #[derive(Debug)]
 pub struct RemoteStore {
-    client: Arc<Client>,
+    client: Arc<ServerClient>,
 }
 
 impl RemoteStore {
-    pub fn new(client: Arc<Client>) -> Self {
+    pub fn new(client: Arc<ServerClient>) -> Self {
         Self { client }
     }
 }
 
-fn failed(session: &SessionId, error: &anyhow::Error) -> Error {
-    if Problem::is(error, "no-such-session") {
+fn remote_error(session: &SessionId, error: &anyhow::Error) -> Error {
+    if ServerProblem::has_code(error, "no-such-session") {
         return Error::NoSuchSession { session: session.clone() };
     }
     Error::Io { what: format!("asking the server about `{session}`"), detail: format!("{error:#}") }
 }
 
 /// Nothing is written but by the server.
-fn read_only(session: &SessionId) -> Error {
+fn read_only_error(session: &SessionId) -> Error {
     Error::Malformed { session: session.clone(), detail: "it is the server's to change".to_owned() }
 }
 
-fn number(value: &Value) -> u64 {
+fn u64_or_zero(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-fn words(value: &Value) -> String {
+fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 #[async_trait]
 impl Store for RemoteStore {
-    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
-        let mut records: Vec<Record> = Vec::new();
+    async fn read_records(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<JournalRecord>, Error> {
+        let mut records: Vec<JournalRecord> = Vec::new();
         let mut after = after.0;
         while records.len() < limit {
             let page = (limit - records.len()).min(REMOTE_EVENTS_MAX);
             let path = format!("/v1/sessions/{session}/events?texts=none&after={after}&limit={page}");
-            let page = self.client.get(&path).await.map_err(|error| failed(session, &error))?;
+            let page = self.client.get(&path).await.map_err(|error| remote_error(session, &error))?;
             for event in page["events"].as_array().into_iter().flatten() {
-                let (seq, at) = (Seq(number(&event["seq"])), Millis(number(&event["at"])));
-                records.push(Record { seq, at, bytes: event["event"].to_string().into_bytes() });
+                let (seq, at) = (Seq(u64_or_zero(&event["seq"])), UnixMillis(u64_or_zero(&event["at"])));
+                records.push(JournalRecord { seq, at, bytes: event["event"].to_string().into_bytes() });
             }
-            after = number(&page["last"]);
+            after = u64_or_zero(&page["last"]);
             if page["more"] != true {
                 break;
             }
@@ -66,12 +67,12 @@ impl Store for RemoteStore {
         Ok(records)
     }
 
-    async fn heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
+    async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
         let mut heads = Vec::with_capacity(sessions.len());
         for session in sessions {
             let found = self.client.get(&format!("/v1/sessions/{session}")).await;
-            heads.push(match found.map_err(|error| failed(session, &error)) {
-                Ok(found) => Some(Seq(number(&found["seq"]))),
+            heads.push(match found.map_err(|error| remote_error(session, &error)) {
+                Ok(found) => Some(Seq(u64_or_zero(&found["seq"]))),
                 Err(Error::NoSuchSession { .. }) => None,
                 Err(error) => return Err(error),
             });
@@ -79,82 +80,88 @@ impl Store for RemoteStore {
         Ok(heads)
     }
 
-    async fn bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
+    async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
         let mut texts = Vec::with_capacity(ids.len());
         for some in ids.chunks(REMOTE_TEXTS_MAX) {
             let path = format!("/v1/sessions/{session}/texts");
             let found = self.client.post(&path, &json!({ "bodies": some })).await;
-            let found = found.map_err(|error| failed(session, &error))?;
-            texts.extend(some.iter().map(|id| Arc::from(words(&found["texts"][id.to_string()]))));
+            let found = found.map_err(|error| remote_error(session, &error))?;
+            texts.extend(some.iter().map(|id| Arc::from(string_or_empty(&found["texts"][id.to_string()]))));
         }
         Ok(texts)
     }
 
-    async fn list(&self, query: &Query) -> Result<Page, Error> {
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<SessionListPage, Error> {
         let limit = query.limit.clamp(1, REMOTE_TEXTS_MAX);
         let nobody = SessionId::from("");
-        let page =
-            self.client.get(&format!("/v1/sessions?limit={limit}")).await.map_err(|error| failed(&nobody, &error))?;
-        let row = |row: &Value| Row {
-            session: words(&row["session"]).into(),
-            summary: Summary {
-                flow: words(&row["flow"]),
-                title: words(&row["title"]),
-                phase: words(&row["phase"]),
-                turns: u32::try_from(number(&row["turns"])).unwrap_or(u32::MAX),
-                calls: u32::try_from(number(&row["calls"])).unwrap_or(u32::MAX),
+        let page = self
+            .client
+            .get(&format!("/v1/sessions?limit={limit}"))
+            .await
+            .map_err(|error| remote_error(&nobody, &error))?;
+        let row = |row: &Value| SessionListEntry {
+            session: string_or_empty(&row["session"]).into(),
+            summary: SessionSummary {
+                flow: string_or_empty(&row["flow"]),
+                title: string_or_empty(&row["title"]),
+                phase: string_or_empty(&row["phase"]),
+                turns: u32::try_from(u64_or_zero(&row["turns"])).unwrap_or(u32::MAX),
+                calls: u32::try_from(u64_or_zero(&row["calls"])).unwrap_or(u32::MAX),
                 cost_microusd: row["cost_microusd"].as_u64(),
-                created: Millis(number(&row["created"])),
-                updated: Millis(number(&row["updated"])),
-                owes: if row["at_work"] == true { Owes::Now } else { Owes::Nothing },
+                created_at: UnixMillis(u64_or_zero(&row["created"])),
+                updated_at: UnixMillis(u64_or_zero(&row["updated"])),
+                pending_work: if row["at_work"] == true { PendingWork::Now } else { PendingWork::None },
             },
-            head: Seq(number(&row["seq"])),
+            head: Seq(u64_or_zero(&row["seq"])),
             excerpt: None,
         };
-        Ok(Page { rows: page["sessions"].as_array().into_iter().flatten().map(row).collect(), next: None })
+        Ok(SessionListPage {
+            entries: page["sessions"].as_array().into_iter().flatten().map(row).collect(),
+            next_cursor: None,
+        })
     }
 
-    async fn snapshot(&self, _: &SessionId) -> Result<Option<Snapshot>, Error> {
+    async fn load_snapshot(&self, _: &SessionId) -> Result<Option<Snapshot>, Error> {
         Ok(None)
     }
 
-    async fn keep_snapshot(&self, _: &SessionId, _: Snapshot) -> Result<(), Error> {
+    async fn save_snapshot(&self, _: &SessionId, _: Snapshot) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn owing(&self) -> Result<Vec<(SessionId, Owes)>, Error> {
+    async fn sessions_with_pending_work(&self) -> Result<Vec<(SessionId, PendingWork)>, Error> {
         Ok(Vec::new())
     }
 
-    async fn check(&self) -> Result<Report, Error> {
-        Ok(Report::default())
+    async fn check_integrity(&self) -> Result<IntegrityReport, Error> {
+        Ok(IntegrityReport::default())
     }
 
     async fn close(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn create(&self, session: &SessionId) -> Result<Claim, Error> {
-        Err(read_only(session))
+    async fn create_session(&self, session: &SessionId) -> Result<Lease, Error> {
+        Err(read_only_error(session))
     }
 
-    async fn claim(&self, session: &SessionId, _: Takeover) -> Result<Claim, Error> {
-        Err(read_only(session))
+    async fn acquire_lease(&self, session: &SessionId, _: TakeoverPolicy) -> Result<Lease, Error> {
+        Err(read_only_error(session))
     }
 
-    async fn release(&self, session: &SessionId, _: Epoch) -> Result<(), Error> {
-        Err(read_only(session))
+    async fn release_lease(&self, session: &SessionId, _: LeaseEpoch) -> Result<(), Error> {
+        Err(read_only_error(session))
     }
 
-    async fn append(&self, commit: Commit) -> Result<Seq, Error> {
-        Err(read_only(&commit.session))
+    async fn append_commit(&self, commit: Commit) -> Result<Seq, Error> {
+        Err(read_only_error(&commit.session))
     }
 
-    async fn fork(&self, fork: Fork) -> Result<(), Error> {
-        Err(read_only(&fork.from))
+    async fn fork_session(&self, fork: ForkSpec) -> Result<(), Error> {
+        Err(read_only_error(&fork.from))
     }
 
-    async fn delete(&self, session: &SessionId) -> Result<(), Error> {
-        Err(read_only(session))
+    async fn delete_session(&self, session: &SessionId) -> Result<(), Error> {
+        Err(read_only_error(session))
     }
 }

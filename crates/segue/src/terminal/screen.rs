@@ -5,17 +5,17 @@ use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthChar;
 
-use super::modes;
-use crate::limits::{COLUMNS_MIN, PLAIN_WIDTH_MAX};
+use super::terminal_mode;
+use crate::limits::{PLAIN_WIDTH_MAX, TERMINAL_COLUMNS_MIN};
 use crate::print;
 use crate::print::paint::Paint;
-use crate::print::text::{fitted, harmless};
+use crate::print::text::{sanitize_for_terminal, truncate_to_width};
 
 /// Who looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum OutputMode {
     /// A person at a terminal, as things happen.
-    Live,
+    Interactive,
     /// A file or another program: replies only, each in one piece.
     Piped,
 }
@@ -24,32 +24,32 @@ pub enum Seen {
 pub struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
-    seen: Seen,
+    mode: OutputMode,
     paint: Paint,
-    size: fn() -> Size,
-    spins: Spins,
-    line: Line,
+    size: fn() -> TerminalSize,
+    spinner: SpinnerSetting,
+    cursor_line: CursorLine,
 }
 
 /// Columns and rows of a terminal.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct TerminalSize {
     pub columns: usize,
     pub rows: usize,
 }
 
 /// Whether something may turn while one waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spins {
-    Yes,
-    No,
+enum SpinnerSetting {
+    Enabled,
+    Disabled,
 }
 
 /// What stands on the line of the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum CursorLine {
     Empty,
-    Words,
+    Text,
     Spinner,
 }
 
@@ -59,31 +59,35 @@ const TAB_COLUMNS: usize = 8;
 
 impl std::fmt::Debug for Screen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Screen").field("seen", &self.seen).field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Screen").field("seen", &self.mode).field("line", &self.cursor_line).finish_non_exhaustive()
     }
 }
 
 impl Screen {
     /// The program's own: live if a person both types and reads there.
     #[must_use]
-    pub fn standard() -> Self {
+    pub fn for_stdio() -> Self {
         let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let live = able && io::stdin().is_terminal() && io::stdout().is_terminal();
         Self {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
-            seen: if live { Seen::Live } else { Seen::Piped },
-            paint: if live { print::Screen::here().paint } else { Paint::new(false) },
-            size: modes::size,
-            spins: if live && io::stderr().is_terminal() { Spins::Yes } else { Spins::No },
-            line: Line::Empty,
+            mode: if live { OutputMode::Interactive } else { OutputMode::Piped },
+            paint: if live { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
+            size: terminal_mode::terminal_size,
+            spinner: if live && io::stderr().is_terminal() {
+                SpinnerSetting::Enabled
+            } else {
+                SpinnerSetting::Disabled
+            },
+            cursor_line: CursorLine::Empty,
         }
     }
 
     /// Who looks.
     #[must_use]
-    pub fn seen(&self) -> Seen {
-        self.seen
+    pub fn output_mode(&self) -> OutputMode {
+        self.mode
     }
 
     /// Its colours.
@@ -94,24 +98,24 @@ impl Screen {
 
     /// What a page that is printed on it must know.
     #[must_use]
-    pub fn page(&self) -> print::Screen {
-        let is_terminal = self.seen == Seen::Live;
+    pub fn render_options(&self) -> print::RenderOptions {
+        let is_terminal = self.mode == OutputMode::Interactive;
         let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
-        print::Screen { paint: self.paint, width, is_terminal }
+        print::RenderOptions { paint: self.paint, width, is_terminal }
     }
 
     /// Words of a reply, as they come.
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn words(&mut self, text: &str) -> io::Result<()> {
+    pub fn write_chunk(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         self.clear_spinner();
-        let text = self.fit_to_show(text);
+        let text = self.sanitize(text);
         self.out.write_all(text.as_bytes())?;
-        self.line = if text.ends_with('\n') { Line::Empty } else { Line::Words };
+        self.cursor_line = if text.ends_with('\n') { CursorLine::Empty } else { CursorLine::Text };
         self.out.flush()
     }
 
@@ -119,9 +123,9 @@ impl Screen {
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn print(&mut self, text: &str) -> io::Result<()> {
+    pub fn print_text(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
-        let text = self.fit_to_show(text);
+        let text = self.sanitize(text);
         writeln!(self.out, "{}", text.strip_suffix('\n').unwrap_or(&text))?;
         self.out.flush()
     }
@@ -140,13 +144,13 @@ impl Screen {
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn note(&mut self, text: &str) -> io::Result<()> {
-        match self.seen {
-            Seen::Live => {
-                let text = self.paint.dim(visible(text));
-                self.beside(&text)
+    pub fn print_note(&mut self, text: &str) -> io::Result<()> {
+        match self.mode {
+            OutputMode::Interactive => {
+                let text = self.paint.dim(sanitize_reply(text));
+                self.write_stderr(&text)
             }
-            Seen::Piped => Ok(()),
+            OutputMode::Piped => Ok(()),
         }
     }
 
@@ -154,32 +158,32 @@ impl Screen {
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn warning(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint.warn(visible(text));
-        self.beside(&text)
+    pub fn print_warning(&mut self, text: &str) -> io::Result<()> {
+        let text = self.paint.warning(sanitize_reply(text));
+        self.write_stderr(&text)
     }
 
     /// What went wrong.
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn error(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint.bad(visible(text));
-        self.beside(&text)
+    pub fn print_error(&mut self, text: &str) -> io::Result<()> {
+        let text = self.paint.error(sanitize_reply(text));
+        self.write_stderr(&text)
     }
 
     /// Keeps what follows apart, for people.
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn blank(&mut self) -> io::Result<()> {
-        match self.seen {
-            Seen::Live => {
+    pub fn print_blank_line(&mut self) -> io::Result<()> {
+        match self.mode {
+            OutputMode::Interactive => {
                 self.end_line()?;
                 self.out.write_all(b"\n")?;
                 self.out.flush()
             }
-            Seen::Piped => Ok(()),
+            OutputMode::Piped => Ok(()),
         }
     }
 
@@ -189,37 +193,37 @@ impl Screen {
     /// Nobody reads any more.
     pub fn end_line(&mut self) -> io::Result<()> {
         self.clear_spinner();
-        if self.line == Line::Words {
+        if self.cursor_line == CursorLine::Text {
             self.out.write_all(b"\n")?;
             self.out.flush()?;
         }
-        self.line = Line::Empty;
+        self.cursor_line = CursorLine::Empty;
         Ok(())
     }
 
     /// Shows what is waited for, on a line that disappears; nothing if words stand on the line.
-    pub fn spin(&mut self, text: &str) {
-        if self.spins == Spins::No || self.line == Line::Words {
+    pub fn show_spinner(&mut self, text: &str) {
+        if self.spinner == SpinnerSetting::Disabled || self.cursor_line == CursorLine::Text {
             return;
         }
         if text.is_empty() {
             return self.clear_spinner();
         }
-        let text = fitted(&visible(text), self.columns() - 1);
+        let text = truncate_to_width(&sanitize_reply(text), self.columns() - 1);
         // What cannot be shown beside the conversation is not worth ending it for.
         let _ = write!(self.err, "{CLEAR_LINE}{}", self.paint.dim(&text));
         let _ = self.err.flush();
-        self.line = Line::Spinner;
+        self.cursor_line = CursorLine::Spinner;
     }
 
     /// Takes back the text that was written last, beginning at the start of a line. Says whether that was possible.
     ///
     /// # Errors
     /// Nobody reads any more.
-    pub fn take_back(&mut self, text: &str) -> io::Result<bool> {
+    pub fn erase_text(&mut self, text: &str) -> io::Result<bool> {
         let size = (self.size)();
-        let rows = rows(&visible(text), size.columns.max(COLUMNS_MIN));
-        if self.seen == Seen::Piped || rows > size.rows.saturating_sub(1) {
+        let rows = count_rows(&sanitize_reply(text), size.columns.max(TERMINAL_COLUMNS_MIN));
+        if self.mode == OutputMode::Piped || rows > size.rows.saturating_sub(1) {
             return Ok(false);
         }
         self.clear_spinner();
@@ -227,7 +231,7 @@ impl Screen {
             write!(self.out, "\x1b[{}A", rows - 1)?;
         }
         write!(self.out, "\r{CLEAR_BELOW}")?;
-        self.line = Line::Empty;
+        self.cursor_line = CursorLine::Empty;
         self.out.flush()?;
         Ok(true)
     }
@@ -235,10 +239,10 @@ impl Screen {
     /// Columns there are.
     #[must_use]
     pub fn columns(&self) -> usize {
-        (self.size)().columns.max(COLUMNS_MIN)
+        (self.size)().columns.max(TERMINAL_COLUMNS_MIN)
     }
 
-    fn beside(&mut self, text: &str) -> io::Result<()> {
+    fn write_stderr(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
         let _ = writeln!(self.err, "{text}");
         let _ = self.err.flush();
@@ -246,29 +250,29 @@ impl Screen {
     }
 
     fn clear_spinner(&mut self) {
-        if self.line == Line::Spinner {
+        if self.cursor_line == CursorLine::Spinner {
             let _ = write!(self.err, "{CLEAR_LINE}");
             let _ = self.err.flush();
-            self.line = Line::Empty;
+            self.cursor_line = CursorLine::Empty;
         }
     }
 
     /// A model's words cannot move the cursor, change the title or ring the bell.
-    fn fit_to_show<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
-        match self.seen {
-            Seen::Live => visible(text).into(),
-            Seen::Piped => text.into(),
+    fn sanitize<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        match self.mode {
+            OutputMode::Interactive => sanitize_reply(text).into(),
+            OutputMode::Piped => text.into(),
         }
     }
 }
 
 /// The text as it may be shown: harmless, with line breaks of one kind.
-fn visible(text: &str) -> String {
-    harmless(&text.replace('\r', ""))
+fn sanitize_reply(text: &str) -> String {
+    sanitize_for_terminal(&text.replace('\r', ""))
 }
 
 /// Rows that a text takes from the start of a line to the cursor behind it.
-fn rows(text: &str, columns: usize) -> usize {
+fn count_rows(text: &str, columns: usize) -> usize {
     let (mut rows, mut column) = (1, 0);
     for c in text.chars() {
         match c {
@@ -295,9 +299,9 @@ pub mod tests {
 
     /// A terminal in memory.
     #[derive(Clone)]
-    pub struct Glass(Arc<Mutex<vt100::Parser>>);
+    pub struct TestTerminal(Arc<Mutex<vt100::Parser>>);
 
-    impl Write for Glass {
+    impl Write for TestTerminal {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut parser = self.0.lock().expect("no test panicked here");
             for byte in bytes {
@@ -312,10 +316,10 @@ pub mod tests {
         }
     }
 
-    impl Glass {
-        const SMALL: Size = Size { columns: 40, rows: 12 };
-        const TALL: Size = Size { columns: 250, rows: 100 };
-        const NARROW: Size = Size { columns: 24, rows: 100 };
+    impl TestTerminal {
+        const SMALL: TerminalSize = TerminalSize { columns: 40, rows: 12 };
+        const TALL: TerminalSize = TerminalSize { columns: 250, rows: 100 };
+        const NARROW: TerminalSize = TerminalSize { columns: 24, rows: 100 };
 
         pub fn new() -> (Self, Screen) {
             Self::of(Self::SMALL, || Self::SMALL)
@@ -331,18 +335,18 @@ pub mod tests {
             Self::of(Self::NARROW, || Self::NARROW)
         }
 
-        fn of(Size { columns, rows }: Size, size: fn() -> Size) -> (Self, Screen) {
+        fn of(TerminalSize { columns, rows }: TerminalSize, size: fn() -> TerminalSize) -> (Self, Screen) {
             let cells = |count: usize| u16::try_from(count).ok().and_then(NonZero::new).expect("a few");
             let parser = vt100::Parser::new(cells(rows), cells(columns), 0);
             let glass = Self(Arc::new(Mutex::new(parser)));
             let screen = Screen {
                 out: Box::new(glass.clone()),
                 err: Box::new(glass.clone()),
-                seen: Seen::Live,
+                mode: OutputMode::Interactive,
                 paint: Paint::new(true),
                 size,
-                spins: Spins::Yes,
-                line: Line::Empty,
+                spinner: SpinnerSetting::Enabled,
+                cursor_line: CursorLine::Empty,
             };
             (glass, screen)
         }
@@ -350,7 +354,15 @@ pub mod tests {
         /// A file that replies are written to.
         pub fn piped() -> (Self, Screen) {
             let (glass, screen) = Self::new();
-            (glass, Screen { seen: Seen::Piped, paint: Paint::new(false), spins: Spins::No, ..screen })
+            (
+                glass,
+                Screen {
+                    mode: OutputMode::Piped,
+                    paint: Paint::new(false),
+                    spinner: SpinnerSetting::Disabled,
+                    ..screen
+                },
+            )
         }
 
         /// What can be read on it, without empty lines at the end.
@@ -361,31 +373,31 @@ pub mod tests {
 
     #[test]
     fn a_spinner_leaves_nothing_behind() {
-        let (glass, mut screen) = Glass::new();
-        screen.spin("waiting for a rather long list of models to answer");
+        let (glass, mut screen) = TestTerminal::new();
+        screen.show_spinner("waiting for a rather long list of models to answer");
         assert_eq!(glass.text(), "waiting for a rather long list of mode…");
-        screen.spin("waiting");
+        screen.show_spinner("waiting");
         assert_eq!(glass.text(), "waiting");
-        screen.words("Hello").expect("written");
-        screen.spin("still waiting");
-        screen.words(" there").expect("written");
+        screen.write_chunk("Hello").expect("written");
+        screen.show_spinner("still waiting");
+        screen.write_chunk(" there").expect("written");
         screen.end_line().expect("written");
-        screen.spin("more");
-        screen.note("a note").expect("written");
+        screen.show_spinner("more");
+        screen.print_note("a note").expect("written");
         assert_eq!(glass.text(), "Hello there\na note");
     }
 
     #[test]
     fn what_was_written_last_can_be_taken_back_while_it_is_on_the_screen() {
-        let (glass, mut screen) = Glass::new();
-        screen.print("before").expect("written");
+        let (glass, mut screen) = TestTerminal::new();
+        screen.print_text("before").expect("written");
         let long = "A line of more than forty columns, which goes on in the next row.\nAnd 日本語\tone more";
-        screen.words(long).expect("written");
-        assert!(screen.take_back(long).expect("written"));
+        screen.write_chunk(long).expect("written");
+        assert!(screen.erase_text(long).expect("written"));
         assert_eq!(glass.text(), "before");
         let too_long = "a\n".repeat(20);
-        screen.words(&too_long).expect("written");
-        assert!(!screen.take_back(&too_long).expect("written"));
+        screen.write_chunk(&too_long).expect("written");
+        assert!(!screen.erase_text(&too_long).expect("written"));
     }
 
     #[test]
@@ -393,23 +405,23 @@ pub mod tests {
         let full = "x".repeat(40);
         let cases = [("", 1), ("a\n", 2), (full.as_str(), 1), ("日本", 1)];
         for (text, count) in cases {
-            assert_eq!(rows(text, 40), count, "{text:?}");
+            assert_eq!(count_rows(text, 40), count, "{text:?}");
         }
-        assert_eq!(rows(&format!("{full}y"), 40), 2);
-        assert_eq!(rows(&"日".repeat(21), 41), 2, "a wide letter is never parted");
+        assert_eq!(count_rows(&format!("{full}y"), 40), 2);
+        assert_eq!(count_rows(&"日".repeat(21), 41), 2, "a wide letter is never parted");
     }
 
     #[test]
     fn a_models_words_cannot_steer_the_terminal() {
-        let (glass, mut screen) = Glass::new();
-        screen.words("a\x1b[2Jb\x07\u{9b}c\r\nd").expect("written");
+        let (glass, mut screen) = TestTerminal::new();
+        screen.write_chunk("a\x1b[2Jb\x07\u{9b}c\r\nd").expect("written");
         // This terminal shows nothing for what was harmful; the mark in its place takes a column all the same.
         assert_eq!(glass.text(), "a[2Jbc\nd");
-        assert_eq!(visible("\x1b[2J"), "\u{fffd}[2J");
-        let (glass, mut screen) = Glass::piped();
-        screen.note("only for people").expect("written");
-        screen.spin("only for people");
-        screen.print("a reply").expect("written");
+        assert_eq!(sanitize_reply("\x1b[2J"), "\u{fffd}[2J");
+        let (glass, mut screen) = TestTerminal::piped();
+        screen.print_note("only for people").expect("written");
+        screen.show_spinner("only for people");
+        screen.print_text("a reply").expect("written");
         assert_eq!(glass.text(), "a reply");
     }
 }

@@ -4,55 +4,61 @@ mod play;
 
 use std::sync::Arc;
 
-use segue_core::event::Busy;
-use segue_core::flow::Rules;
-use segue_engine::{Engine, Message, Opening, Recovery, Setup};
-use segue_models::{Models, Scripted};
+use segue_core::event::MidTurnPolicy;
+use segue_core::flow::DynFlow;
+use segue_engine::{Engine, EngineConfig, RecoveryPolicy, SessionOptions, UserMessage};
+use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
-use super::enter::{Answers, Arguments, enter};
-use super::modes::Modes;
-use super::partner::Partner;
-use super::reader::Reader;
-use super::screen::tests::Glass;
-use super::screen::{Screen, Seen};
-use super::talk::converse;
+use super::backend::Backend;
+use super::chat_loop::chat_in_session;
+use super::input_reader::InputReader;
+use super::screen::tests::TestTerminal;
+use super::screen::{OutputMode, Screen};
+use super::session_entry::{AnswerSource, ChatOptions, open_or_resume_session};
+use super::terminal_mode::TerminalMode;
 use play::Play;
 
 async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
-    let model: Scripted = script.parse().expect("a sound script");
-    let flows: Vec<Arc<dyn Rules>> = vec![Arc::new(Play::new())];
-    let models = Models::only(Arc::new(model));
-    let setup = Setup::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
+    let model: ScriptedModel = script.parse().expect("a sound script");
+    let flows: Vec<Arc<dyn DynFlow>> = vec![Arc::new(Play::new())];
+    let models = ModelRegistry::from_single_model(Arc::new(model));
+    let setup = EngineConfig::new(Arc::new(MemoryStore::open(disk)), flows, models, "scripted");
     // As the program does: a session goes on when it is entered.
-    Engine::start(Setup { recovery: Recovery::OnUse, ..setup }).await.expect("it starts")
+    Engine::start(EngineConfig { recovery: RecoveryPolicy::OnUse, ..setup }).await.expect("it starts")
 }
 
-fn arguments() -> Arguments {
-    Arguments {
+fn arguments() -> ChatOptions {
+    ChatOptions {
         flow: None,
-        otherwise: "play".into(),
-        busy: Busy::Queue,
+        default_flow: "play".into(),
+        mid_turn_policy: MidTurnPolicy::Queue,
         session: Some("stage".into()),
-        set: Vec::new(),
-        answers: Answers::Models,
+        settings: Vec::new(),
+        answer_source: AnswerSource::Models,
     }
 }
 
 async fn talk_on(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
     let arguments = arguments();
     let engine = engine(disk, script).await;
-    let entered = enter(Partner::Here(&engine), &arguments).await?;
-    let reader = Reader::of_lines(std::io::Cursor::new(lines.to_owned()));
-    let result =
-        converse(Partner::Here(&engine), &arguments, entered, screen, (reader, Modes::remember(Seen::Piped))).await;
+    let entered = open_or_resume_session(Backend::Local(&engine), &arguments).await?;
+    let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
+    let result = chat_in_session(
+        Backend::Local(&engine),
+        &arguments,
+        entered,
+        screen,
+        (reader, TerminalMode::capture(OutputMode::Piped)),
+    )
+    .await;
     engine.shutdown().await;
     result
 }
 
 /// What a conversation looks like once it is over, from below the heading on.
 async fn seen(disk: &MemoryDisk, script: &str, lines: &str) -> String {
-    let (glass, screen) = Glass::tall();
+    let (glass, screen) = TestTerminal::tall();
     talk_on(disk, script, lines, screen).await.expect("it ends well");
     let text = glass.text();
     let (_, below) = text.split_once("leaves.\n").expect("there is a heading");
@@ -189,9 +195,9 @@ fn die_in_the_middle(disk: &MemoryDisk) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let engine = engine(disk, "[default]\nhang = true").await;
-        let opening = Opening { session: Some("stage".into()), ..Opening::default() };
-        let session = engine.open(&"play".into(), opening).await.expect("it opens");
-        engine.send(&session, Message::from("are you there?")).await.expect("it is taken");
+        let opening = SessionOptions { session: Some("stage".into()), ..SessionOptions::default() };
+        let session = engine.open_session(&"play".into(), opening).await.expect("it opens");
+        engine.send_message(&session, UserMessage::from("are you there?")).await.expect("it is taken");
     });
     drop(runtime);
 }
@@ -220,10 +226,10 @@ fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
 
 #[tokio::test]
 async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
-    let (glass, screen) = Glass::piped();
+    let (glass, screen) = TestTerminal::piped();
     let script = "[[reply]]\ncontains = \"key\"\nfail = \"bad_key\"\n[default]\ntext = \"Then let us act.\"";
     let error = talk_on(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
-    assert!(error.downcast_ref::<crate::Quiet>().is_some(), "what went wrong was said: {error}");
+    assert!(error.downcast_ref::<crate::SilentExit>().is_some(), "what went wrong was said: {error}");
     // This terminal in memory shows both streams.
     assert_eq!(glass.text(), "Then let us act.\nthe turn failed: key not accepted: scripted failure");
 }
@@ -231,8 +237,11 @@ async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
 #[tokio::test]
 async fn a_session_that_is_of_another_flow_is_not_taken_for_it() {
     let engine = engine(&MemoryDisk::new(), ECHO).await;
-    enter(Partner::Here(&engine), &arguments()).await.expect("it is opened");
-    let error = enter(Partner::Here(&engine), &Arguments { flow: Some("chat".into()), ..arguments() }).await.err();
+    open_or_resume_session(Backend::Local(&engine), &arguments()).await.expect("it is opened");
+    let error =
+        open_or_resume_session(Backend::Local(&engine), &ChatOptions { flow: Some("chat".into()), ..arguments() })
+            .await
+            .err();
     let error = error.expect("it is refused").to_string();
     assert!(error.starts_with("the session `stage` is of the flow `play` and cannot become `chat`"), "{error}");
 }

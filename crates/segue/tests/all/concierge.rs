@@ -154,7 +154,7 @@ fn a_call_that_waits_for_a_decision_is_resolved_and_the_phases_go_on() {
         let exported = place.run(&["export", "b"]).out;
         let last: Value = serde_json::from_str(exported.lines().last().expect("an event")).expect("JSON");
         let seq = last["seq"].as_u64().expect("a place") + 1;
-        let unknown = json!({"is": "call_unknown", "call": 4, "attempt": 1, "next": "ask"});
+        let unknown = json!({"type": "call_outcome_unknown", "call": 4, "attempt": 1, "next": "ask"});
         let unknown = json!({"seq": seq, "at": last["at"], "event": unknown});
         other.write("b.jsonl", &format!("{exported}{unknown}\n"));
         other.write("usual.toml", USUAL);

@@ -372,7 +372,7 @@ fn a_model_with_heavier_tokens_is_sent_nothing_too_long_once_it_has_told_how_it_
     }
     assert_eq!(vendor.refused(), [""; 0], "it was shortened before the server said so");
     let events = place.json(&["show", "a", "--json"])["events"].clone();
-    let compacted = events.as_array().expect("a list").iter().filter(|it| it["event"]["is"] == "thread_compacted");
+    let compacted = events.as_array().expect("a list").iter().filter(|it| it["event"]["type"] == "thread_compacted");
     assert!(compacted.count() > 1);
     let page = place.ok(&["explain", "a", "c1"]);
     assert!(!page.contains("reported"), "nothing was known yet: {page}");

@@ -38,7 +38,7 @@ fn what_was_changed_on_the_way_is_not_taken() {
           because: line 1 of the import: it is of format 99, and this version reads up to 1; use a newer one
     "#]]
     .assert_eq(&broken("newer.jsonl", good.replacen("\"format\":1", "\"format\":99", 1)));
-    let error = broken("event.jsonl", good.replacen("{\"is\":", "{\"v\":7,\"is\":", 1));
+    let error = broken("event.jsonl", good.replacen("{\"type\":", "{\"v\":7,\"type\":", 1));
     assert!(error.contains("is of format 7, and this version reads up to format 1"), "{error}");
     let error = broken("text.jsonl", good.replacen("hello", "hullo", 2));
     assert!(error.contains("the text is not the one that") && error.contains("the file was changed"), "{error}");
@@ -96,7 +96,7 @@ fn a_closed_session_takes_no_message_and_can_be_forked() {
     place.ok(&["export", "a", "-o", "a.jsonl"]);
     let next = place.read("a.jsonl").lines().filter(|line| line.contains("\"seq\":")).count() + 1;
     let closed = format!(
-        "{}{{\"seq\":{next},\"at\":1,\"event\":{{\"is\":\"session_closed\",\"reason\":\"all is said\"}}}}\n",
+        "{}{{\"seq\":{next},\"at\":1,\"event\":{{\"type\":\"session_closed\",\"reason\":\"all is said\"}}}}\n",
         place.read("a.jsonl")
     );
     place.write("closed.jsonl", &closed);

@@ -56,10 +56,10 @@ fn listen(number: usize, port: u16, told: &mpsc::Sender<Told>) {
             // What has a place is an event of the journal; all else is in passing.
             let Some(seq) = event["seq"].as_u64().filter(|_| event["event"].is_object()) else { continue };
             seen.push(seq);
-            if event["is"] == "call_opened" {
+            if event["type"] == "call_opened" {
                 told.send(Told::Called(number)).expect("somebody listens");
             }
-            if event["is"] == "turn_ended" && event["turn"] == "t2" {
+            if event["type"] == "turn_ended" && event["turn"] == "t2" {
                 return told.send(Told::Saw(seen, connections)).expect("somebody listens");
             }
         }

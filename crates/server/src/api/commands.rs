@@ -2,16 +2,16 @@
 
 use axum::Json;
 use axum::extract::Path;
-use segue_core::decide::Command;
+use segue_core::decide::OperatorCommand;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::Named;
+use super::SessionPath;
 use super::session_view::SessionView;
-use super::sessions::command;
-use crate::extract::{Body, Held};
-use crate::problem::Problem;
+use super::sessions::run_session_command;
+use crate::extract::{JsonBody, SessionRef};
+use crate::problem::HttpProblem;
 
 /// How a command is to be followed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -25,15 +25,15 @@ pub struct CommandArguments {
 
 /// Have the flow follow one of its own commands
 #[utoipa::path(post, path = "/v1/sessions/{session}/commands/{command}", tag = "flow",
-    params(Named, ("command" = String, Path, description = "Its name; `/v1/flows/{flow}` lists them.")),
+    params(SessionPath, ("command" = String, Path, description = "Its name; `/v1/flows/{flow}` lists them.")),
     request_body = CommandArguments, responses((status = 200, body = SessionView)))]
-pub async fn run(
-    held: Held,
+pub async fn run_flow_command(
+    session_ref: SessionRef,
     Path((_, name)): Path<(String, String)>,
-    Body(given): Body<CommandArguments>,
-) -> Result<Json<SessionView>, Problem> {
+    JsonBody(given): JsonBody<CommandArguments>,
+) -> Result<Json<SessionView>, HttpProblem> {
     if !given.arguments.is_null() && !given.arguments.is_object() {
-        return Err(Problem::bad_request("`arguments` must be an object").with("field", "arguments"));
+        return Err(HttpProblem::bad_request("`arguments` must be an object").with_extension("field", "arguments"));
     }
-    command(&held, Command::Flow { command: name, arguments: given.arguments }).await
+    run_session_command(&session_ref, OperatorCommand::Flow { command: name, arguments: given.arguments }).await
 }

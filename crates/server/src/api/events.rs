@@ -7,27 +7,27 @@ use segue_core::ids::Seq;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::session_view::chronicle;
-use crate::extract::{Held, Params, Wanted};
-use crate::limits::{EVENTS_PAGE, EVENTS_PAGE_MAX};
-use crate::problem::Problem;
-use crate::stream::{Follow, Until};
-use crate::teller::{EventView, Teller, TextsWanted};
+use super::session_view::with_session_history;
+use crate::event_view::{EventRenderer, EventTextFilter, EventView};
+use crate::extract::{QueryParams, ResponseFormat, SessionRef};
+use crate::limits::{EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX};
+use crate::problem::HttpProblem;
+use crate::stream::{EventStreamRequest, StreamUntil};
 
 /// Which events.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct EventsParams {
+pub struct ListEventsParams {
     /// Only those after this place; the header `Last-Event-ID` goes before it in a stream.
     after: Option<u64>,
     /// How many at most, in a page.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// Which texts come along.
-    texts: Option<TextsWanted>,
+    texts: Option<EventTextFilter>,
     /// Whether words come as they are said, in a stream.
-    words: Option<bool>,
+    deltas: Option<bool>,
 }
 
 /// A page of events.
@@ -36,47 +36,60 @@ pub struct EventsPage {
     /// In order.
     pub events: Vec<EventView>,
     /// The place of the last one here, from which to go on.
-    pub last: u64,
+    pub last_seq: u64,
     /// Whether there are more.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// The journal, as a page or as a live stream
 ///
 /// With `Accept: text/event-stream` it is a stream: events of the kinds `event`, `words`, `live`, `reconnect`, `gone` and `problem`.
-#[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::Named, EventsParams),
+#[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPath, ListEventsParams),
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
-pub async fn events(
-    held: Held,
-    wanted: Wanted,
+pub async fn get_events(
+    session_ref: SessionRef,
+    format: ResponseFormat,
     headers: HeaderMap,
-    Params(params): Params<EventsParams>,
-) -> Result<Response, Problem> {
+    QueryParams(params): QueryParams<ListEventsParams>,
+) -> Result<Response, HttpProblem> {
     let texts = params.texts.unwrap_or_default();
     let after = Seq(params.after.unwrap_or(0));
-    if wanted == Wanted::Stream {
-        let after = last_event_id(&headers)?.unwrap_or(after);
-        let head = chronicle(&held, None, |chronicle| chronicle.seq).await?;
-        let follow = Follow { held, after, head, texts, words: params.words.unwrap_or(true), until: Until::Ever };
-        return follow.respond().await;
+    if format == ResponseFormat::EventStream {
+        let after = parse_last_event_id(&headers)?.unwrap_or(after);
+        let head = with_session_history(&session_ref, None, |chronicle| chronicle.last_seq).await?;
+        let follow = EventStreamRequest {
+            session_ref,
+            after,
+            head,
+            text_filter: texts,
+            include_deltas: params.deltas.unwrap_or(true),
+            until: StreamUntil::Disconnected,
+        };
+        return follow.into_sse_response().await;
     }
-    let limit = super::page(params.limit, EVENTS_PAGE, EVENTS_PAGE_MAX)?;
-    let turn = chronicle(&held, None, |chronicle| chronicle.turn_at(after)).await?;
-    let engine = &held.app.engine;
-    let mut found = engine.events(&held.session, after, limit + 1).await.map_err(|error| held.problem(error))?;
+    let limit = super::page_limit(params.limit, EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX)?;
+    let turn = with_session_history(&session_ref, None, |chronicle| chronicle.turn_at_seq(after)).await?;
+    let engine = &session_ref.app.engine;
+    let mut found = engine
+        .read_events(&session_ref.session, after, limit + 1)
+        .await
+        .map_err(|error| session_ref.to_problem(error))?;
     let more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().map_or(after, |event| event.seq).0;
-    let events = Teller::new(&held, texts, turn).tell(&found).await.map_err(|error| held.problem(error))?;
-    Ok(Json(EventsPage { events, last, more }).into_response())
+    let events = EventRenderer::new(&session_ref, texts, turn)
+        .render_events(&found)
+        .await
+        .map_err(|error| session_ref.to_problem(error))?;
+    Ok(Json(EventsPage { events, last_seq: last, has_more: more }).into_response())
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>, Problem> {
+fn parse_last_event_id(headers: &HeaderMap) -> Result<Option<Seq>, HttpProblem> {
     let Some(given) = headers.get("last-event-id") else { return Ok(None) };
     let place = given.to_str().ok().filter(|given| !given.is_empty()).map(str::parse::<u64>);
     match place {
         None => Ok(None),
         Some(Ok(place)) => Ok(Some(Seq(place))),
-        Some(Err(_)) => Err(Problem::bad_request("`Last-Event-ID` is the place of an event, such as 17")),
+        Some(Err(_)) => Err(HttpProblem::bad_request("`Last-Event-ID` is the place of an event, such as 17")),
     }
 }

@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use segue_core::flow::FlowSpec;
-use segue_core::handover::Field;
+use segue_core::handover::HandoverFieldValue;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::calls::spec;
-use super::session_view::chronicle;
-use super::shapes::word;
-use super::turns::Texts;
-use super::{At, Named};
-use crate::chronicle::{CallEnd, Chronicle, HandoverNote};
-use crate::extract::{Held, Params};
-use crate::problem::Problem;
+use super::calls::read_flow_spec;
+use super::common_types::serialized_name;
+use super::session_view::with_session_history;
+use super::turns::SessionTexts;
+use super::{AtEventParams, SessionPath};
+use crate::extract::{QueryParams, SessionRef};
+use crate::history::{CallEndEntry, HandoverEntry, SessionHistory};
+use crate::problem::HttpProblem;
 
 /// All handovers.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Handovers {
+pub struct HandoverList {
     /// In the order they were made.
     pub handovers: Vec<HandoverView>,
 }
@@ -40,20 +40,20 @@ pub struct HandoverView {
     /// In which turn.
     pub turn: Option<String>,
     /// `emitted`, `repaired` or `built`.
-    pub how: String,
+    pub provenance: String,
     /// The calls it came from.
     pub calls: Vec<String>,
     /// What was wrong with it and let pass.
     pub complaints: Vec<String>,
     /// What it says, in the order of its kind.
-    pub fields: Vec<HandoverField>,
+    pub fields: Vec<HandoverFieldView>,
     /// The calls whose prompt held it.
     pub shown_to: Vec<String>,
 }
 
 /// A field of a handover.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverField {
+pub struct HandoverFieldView {
     /// Its name.
     pub field: String,
     /// `text` or `list`.
@@ -63,105 +63,109 @@ pub struct HandoverField {
     /// A text, a list of texts, or nothing.
     pub value: Value,
     /// Where its words were found again, word for word.
-    pub found_in: Vec<FoundIn>,
+    pub found_in: Vec<TextSourceView>,
 }
 
 /// Where words were found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct FoundIn {
+pub struct TextSourceView {
     /// `call` or `message`.
-    pub is: String,
+    pub kind: String,
     /// Which.
-    pub name: String,
+    pub id: String,
 }
 
 /// The documents handed over, with where their words came from
-#[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(Named, At), responses((status = 200, body = Handovers)))]
-pub async fn list(held: Held, Params(at): Params<At>) -> Result<Json<Handovers>, Problem> {
-    let at = at.seq()?;
-    let spec = spec(&held).await?;
-    let notes = chronicle(&held, at, |chronicle| {
-        let note = |note: &HandoverNote| (note.clone(), sources(chronicle, note));
+#[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPath, AtEventParams), responses((status = 200, body = HandoverList)))]
+pub async fn list_handovers(
+    session_ref: SessionRef,
+    QueryParams(at): QueryParams<AtEventParams>,
+) -> Result<Json<HandoverList>, HttpProblem> {
+    let at = at.to_seq()?;
+    let spec = read_flow_spec(&session_ref).await?;
+    let notes = with_session_history(&session_ref, at, |chronicle| {
+        let note = |note: &HandoverEntry| (note.clone(), collect_text_sources(chronicle, note));
         chronicle.handovers.iter().map(note).collect::<Vec<_>>()
     });
     let notes = notes.await?;
     let ids: BTreeSet<_> = notes.iter().flat_map(|(_, sources)| sources).map(|(_, text)| text.body).collect();
-    let texts = Texts::read(&held, ids).await?;
+    let texts = SessionTexts::load(&session_ref, ids).await?;
     let handovers = notes.into_iter().map(|(note, sources)| {
-        let sources = sources.into_iter().map(|(found, text)| (found, plain(&texts.words(text)))).collect::<Vec<_>>();
-        view(&note, &sources, &spec)
+        let sources =
+            sources.into_iter().map(|(found, text)| (found, normalize_text(&texts.lookup(text)))).collect::<Vec<_>>();
+        handover_view(&note, &sources, &spec)
     });
-    Ok(Json(Handovers { handovers: handovers.collect() }))
+    Ok(Json(HandoverList { handovers: handovers.collect() }))
 }
 
 /// Where the words of a handover can have come from: the answers it names, and what the user had said by then.
-fn sources(chronicle: &Chronicle, note: &HandoverNote) -> Vec<(FoundIn, Text)> {
-    let answers = note.handover.calls.iter().filter_map(|call| match &chronicle.calls.get(call)?.end {
-        Some(CallEnd::Answered { text, .. }) => {
-            Some((FoundIn { is: "call".to_owned(), name: call.to_string() }, *text))
+fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<(TextSourceView, TextRef)> {
+    let answers = entry.handover.source_calls.iter().filter_map(|call| match &history.calls.get(call)?.end {
+        Some(CallEndEntry::Answered { text, .. }) => {
+            Some((TextSourceView { kind: "call".to_owned(), id: call.to_string() }, *text))
         }
         _ => None,
     });
-    let messages = chronicle.messages.values().filter(|message| message.place.seq < note.place.seq);
-    let messages =
-        messages.map(|message| (FoundIn { is: "message".to_owned(), name: message.message.to_string() }, message.text));
+    let messages = history.messages.values().filter(|message| message.position.seq < entry.position.seq);
+    let messages = messages
+        .map(|message| (TextSourceView { kind: "message".to_owned(), id: message.message.to_string() }, message.text));
     answers.chain(messages).collect()
 }
 
-fn view(note: &HandoverNote, sources: &[(FoundIn, String)], spec: &FlowSpec) -> HandoverView {
-    let handover = &note.handover;
+fn handover_view(entry: &HandoverEntry, sources: &[(TextSourceView, String)], spec: &FlowSpec) -> HandoverView {
+    let handover = &entry.handover;
     let schema = spec.handovers.get(&handover.kind);
     let declared = schema.map(|schema| schema.fields.as_slice()).unwrap_or_default();
-    let mut fields: Vec<HandoverField> = declared
+    let mut fields: Vec<HandoverFieldView> = declared
         .iter()
         .map(|field| {
             let value = handover.document.get(&field.name);
-            HandoverField {
+            HandoverFieldView {
                 field: field.name.clone(),
-                form: word(&field.form),
-                need: word(&field.need),
+                form: serialized_name(&field.field_type),
+                need: serialized_name(&field.presence),
                 value: value.map(|value| serde_json::to_value(value).unwrap_or_default()).unwrap_or_default(),
-                found_in: value.map(|value| found_in(value, sources)).unwrap_or_default(),
+                found_in: value.map(|value| find_text_sources(value, sources)).unwrap_or_default(),
             }
         })
         .collect();
     // A document keeps what its kind no longer declares.
     let known: BTreeSet<&str> = declared.iter().map(|field| field.name.as_str()).collect();
     for (name, value) in handover.document.iter().filter(|(name, _)| !known.contains(name.as_str())) {
-        fields.push(HandoverField {
+        fields.push(HandoverFieldView {
             field: name.clone(),
-            form: if matches!(value, Field::List(_)) { "list" } else { "text" }.to_owned(),
+            form: if matches!(value, HandoverFieldValue::List(_)) { "list" } else { "text" }.to_owned(),
             need: "optional".to_owned(),
             value: serde_json::to_value(value).unwrap_or_default(),
-            found_in: found_in(value, sources),
+            found_in: find_text_sources(value, sources),
         });
     }
     HandoverView {
         handover: handover.id.to_string(),
         kind: handover.kind.to_string(),
-        seq: note.place.seq.0,
-        at: note.place.at.0,
-        turn: note.turn.map(|turn| turn.to_string()),
-        how: word(&handover.how),
-        calls: handover.calls.iter().map(ToString::to_string).collect(),
+        seq: entry.position.seq.0,
+        at: entry.position.at.0,
+        turn: entry.turn.map(|turn| turn.to_string()),
+        provenance: serialized_name(&handover.provenance),
+        calls: handover.source_calls.iter().map(ToString::to_string).collect(),
         complaints: handover.complaints.clone(),
         fields,
-        shown_to: note.shown_to.iter().map(ToString::to_string).collect(),
+        shown_to: entry.shown_to.iter().map(ToString::to_string).collect(),
     }
 }
 
 /// The sources that hold the text, or any item of the list, word for word.
-fn found_in(value: &Field, sources: &[(FoundIn, String)]) -> Vec<FoundIn> {
+fn find_text_sources(value: &HandoverFieldValue, sources: &[(TextSourceView, String)]) -> Vec<TextSourceView> {
     let items: Vec<String> = match value {
-        Field::Text(text) => vec![plain(text)],
-        Field::List(items) => items.iter().map(|item| plain(item)).collect(),
+        HandoverFieldValue::Text(text) => vec![normalize_text(text)],
+        HandoverFieldValue::List(items) => items.iter().map(|item| normalize_text(item)).collect(),
     };
     let holds = |text: &str| items.iter().any(|item| !item.is_empty() && text.contains(item.as_str()));
     sources.iter().filter(|(_, text)| holds(text)).map(|(found, _)| found.clone()).collect()
 }
 
 /// A text without its breaks and marks of quotation, in small letters: what stays when it is copied into a document.
-fn plain(text: &str) -> String {
+fn normalize_text(text: &str) -> String {
     let words = text.split_whitespace().map(|word| word.trim_matches(['"', '\'', '“', '”']));
     words.collect::<Vec<_>>().join(" ").to_lowercase()
 }

@@ -3,20 +3,20 @@
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use segue_core::event::Busy;
+use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{IdempotencyKey, MessageId};
-use segue_engine::{Error, Message};
+use segue_engine::{Error, UserMessage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::session_view::chronicle;
-use super::shapes::{BusyPolicy, Spent, TurnOutcome};
-use crate::chronicle::{SaidNote, TurnNote};
-use crate::extract::{Held, Showing, Wanted};
+use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView};
+use super::session_view::with_session_history;
+use crate::event_view::EventTextFilter;
+use crate::extract::{JsonBodyWithImages, ResponseFormat, SessionRef};
+use crate::history::{ReplyEntry, TurnEntry};
 use crate::images::NewImage;
-use crate::problem::Problem;
-use crate::stream::{Follow, Until};
-use crate::teller::TextsWanted;
+use crate::problem::HttpProblem;
+use crate::stream::{EventStreamRequest, StreamUntil};
 
 /// A message to send.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -34,7 +34,7 @@ pub struct NewMessage {
     pub key: Option<String>,
     /// What happens to it while a turn runs; the session's own policy if absent.
     #[serde(default)]
-    pub busy: Option<BusyPolicy>,
+    pub mid_turn_policy: Option<MidTurnPolicyView>,
     /// Whether the answer waits for the end of the turn.
     #[serde(default)]
     pub wait: Option<bool>,
@@ -42,7 +42,7 @@ pub struct NewMessage {
 
 /// What a message led to.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MessageReport {
+pub struct MessageResult {
     /// The session.
     pub session: String,
     /// The message.
@@ -50,28 +50,28 @@ pub struct MessageReport {
     /// Its turn.
     pub turn: String,
     /// How that ended.
-    pub outcome: TurnOutcome,
+    pub outcome: TurnResultView,
     /// All replies, joined by blank lines.
     pub reply: String,
     /// One by one.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<ReplyView>,
     /// Where the session's phase graphs stand afterwards.
     pub phase: String,
     /// The calls of the turn.
     pub calls: Vec<String>,
     /// What it cost.
-    pub spent: Spent,
+    pub spent: CallTotalsView,
     /// The place of the turn's last event.
     pub seq: u64,
 }
 
 /// Something said to the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Reply {
+pub struct ReplyView {
     /// What.
     pub text: String,
     /// By whom.
-    pub by: Option<String>,
+    pub role: Option<String>,
     /// The call it came from.
     pub call: Option<String>,
     /// Its place.
@@ -80,7 +80,7 @@ pub struct Reply {
 
 /// A message that is safe.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Accepted {
+pub struct AcceptedMessage {
     /// The session.
     pub session: String,
     /// The message.
@@ -94,49 +94,67 @@ pub struct Accepted {
 /// The answer comes when the turn has ended; with `"wait": false` as soon as the message is safe; with `Accept: text/event-stream`
 /// as a stream from the message to the end of its turn.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages",
-    params(super::Named, ("idempotency-key" = Option<String>, Header, description = "What you call the message, if `key` does not say.")),
+    params(super::SessionPath, ("idempotency-key" = Option<String>, Header, description = "What you call the message, if `key` does not say.")),
     request_body = NewMessage,
-    responses((status = 200, content((MessageReport = "application/json"), (String = "text/event-stream"))), (status = 202, body = Accepted)))]
-pub async fn send(
-    held: Held,
-    wanted: Wanted,
+    responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
+pub async fn send_message(
+    session_ref: SessionRef,
+    format: ResponseFormat,
     headers: HeaderMap,
-    Showing(new): Showing<NewMessage>,
-) -> Result<Response, Problem> {
-    room_for_turn(&held)?;
+    JsonBodyWithImages(new): JsonBodyWithImages<NewMessage>,
+) -> Result<Response, HttpProblem> {
+    check_turn_capacity(&session_ref)?;
     let key = match new.key {
         Some(key) => Some(IdempotencyKey::from(key)),
-        None => header_key(&headers)?,
+        None => parse_idempotency_header(&headers)?,
     };
-    let images = NewImage::read(new.images).map_err(|problem| problem.with("field", "images"))?;
-    let message = Message { key, busy: new.busy.map(Busy::from), images, ..Message::from(new.text) };
-    let engine = &held.app.engine;
-    if wanted == Wanted::Stream {
-        let message = engine.send(&held.session, message).await.map_err(|error| held.problem(error))?;
-        let (after, head) = before(&held, message).await?;
-        let until = Until::Answered(message);
-        return Follow { held, after, head, texts: TextsWanted::Said, words: true, until }.respond().await;
+    let images = NewImage::parse_all(new.images).map_err(|problem| problem.with_extension("field", "images"))?;
+    let message = UserMessage {
+        idempotency_key: key,
+        mid_turn_policy: new.mid_turn_policy.map(MidTurnPolicy::from),
+        images,
+        ..UserMessage::from(new.text)
+    };
+    let engine = &session_ref.app.engine;
+    if format == ResponseFormat::EventStream {
+        let message =
+            engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+        let (after, head) = seq_before_message(&session_ref, message).await?;
+        let until = StreamUntil::TurnEnded(message);
+        return EventStreamRequest {
+            session_ref,
+            after,
+            head,
+            text_filter: EventTextFilter::Conversation,
+            include_deltas: true,
+            until,
+        }
+        .into_sse_response()
+        .await;
     }
     if new.wait == Some(false) {
-        let message = engine.send(&held.session, message).await.map_err(|error| held.problem(error))?;
-        let (after, _) = before(&held, message).await?;
-        let accepted = Accepted { session: held.name(), message: message.to_string(), after: after.0 };
+        let message =
+            engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+        let (after, _) = seq_before_message(&session_ref, message).await?;
+        let accepted =
+            AcceptedMessage { session: session_ref.public_name(), message: message.to_string(), after: after.0 };
         return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
     }
-    let ended = engine.ask(&held.session, message).await.map_err(|error| held.problem(error))?;
-    held.app.metrics.turn(&ended.outcome);
-    let report = report(&held, ended.message, Some(ended.phase)).await?;
+    let ended =
+        engine.send_and_wait(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
+    session_ref.app.metrics.record_turn(&ended.outcome);
+    let report = build_message_result(&session_ref, ended.message, Some(ended.phase)).await?;
     Ok(Json(report).into_response())
 }
 
 /// # Errors
 /// There are as many sessions at work as there may be, and this is none of them.
-pub fn room_for_turn(held: &Held) -> Result<(), Problem> {
-    let Held { app, session, .. } = held;
-    let most = app.options.bounds.turns_max;
-    if app.engine.at_work() >= most && !app.engine.is_at_work(session) {
+pub fn check_turn_capacity(session_ref: &SessionRef) -> Result<(), HttpProblem> {
+    let SessionRef { app, session, .. } = session_ref;
+    let most = app.options.limits.turns_max;
+    if app.engine.active_session_count() >= most && !app.engine.is_session_active(session) {
         let detail = format!("{most} sessions are at work, the most there may be; try again in a moment");
-        return Err(Problem::new("too-many-turns", detail).after_seconds(1));
+        return Err(HttpProblem::new("too-many-turns", detail).with_retry_after(1));
     }
     Ok(())
 }
@@ -145,17 +163,20 @@ pub fn room_for_turn(held: &Held) -> Result<(), Problem> {
 ///
 /// # Errors
 /// It is not to be read.
-pub fn header_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+pub fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, HttpProblem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    let key = key.to_str().map_err(|_| Problem::bad_request("`Idempotency-Key` must be plain ASCII"))?;
+    let key = key.to_str().map_err(|_| HttpProblem::bad_request("`Idempotency-Key` must be plain ASCII"))?;
     Ok(Some(key.into()).filter(|_| !key.is_empty()))
 }
 
 /// The place right before a message, and the last one.
-async fn before(held: &Held, message: MessageId) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), Problem> {
-    chronicle(held, None, |chronicle| {
-        let place = chronicle.messages.get(&message).map_or(chronicle.seq, |note| note.place.seq);
-        (segue_core::ids::Seq(place.0.saturating_sub(1)), chronicle.seq)
+async fn seq_before_message(
+    session_ref: &SessionRef,
+    message: MessageId,
+) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), HttpProblem> {
+    with_session_history(session_ref, None, |chronicle| {
+        let place = chronicle.messages.get(&message).map_or(chronicle.last_seq, |note| note.position.seq);
+        (segue_core::ids::Seq(place.0.saturating_sub(1)), chronicle.last_seq)
     })
     .await
 }
@@ -164,23 +185,27 @@ async fn before(held: &Held, message: MessageId) -> Result<(segue_core::ids::Seq
 ///
 /// # Errors
 /// It has not, or the session cannot be read.
-pub async fn report(held: &Held, message: MessageId, phase: Option<String>) -> Result<MessageReport, Problem> {
-    let turn = chronicle(held, None, |chronicle| {
+pub async fn build_message_result(
+    session_ref: &SessionRef,
+    message: MessageId,
+    phase: Option<String>,
+) -> Result<MessageResult, HttpProblem> {
+    let turn = with_session_history(session_ref, None, |chronicle| {
         let turn = chronicle.messages.get(&message).and_then(|note| note.turn)?;
         chronicle.turns.get(&turn).cloned()
     });
-    let turn = turn.await?.ok_or_else(|| held.problem(Error::Stopped(held.session.clone())))?;
+    let turn = turn.await?.ok_or_else(|| session_ref.to_problem(Error::Stopped(session_ref.session.clone())))?;
     let phase = match phase {
         Some(phase) => phase,
-        None => super::session_view::state(held, None).await?.1.session.phase_label(),
+        None => super::session_view::read_session_state(session_ref, None).await?.1.session.phases_label(),
     };
-    let replies = replies(held, &turn.said).await?;
-    let TurnNote { turn: id, outcome, calls, spent, ended, .. } = turn;
+    let replies = read_replies(session_ref, &turn.replies).await?;
+    let TurnEntry { turn: id, outcome, calls, spent, ended, .. } = turn;
     let (Some(outcome), Some(ended)) = (outcome, ended) else {
-        return Err(held.problem(Error::Stopped(held.session.clone())));
+        return Err(session_ref.to_problem(Error::Stopped(session_ref.session.clone())));
     };
-    Ok(MessageReport {
-        session: held.name(),
+    Ok(MessageResult {
+        session: session_ref.public_name(),
         message: message.to_string(),
         turn: id.to_string(),
         outcome: outcome.into(),
@@ -197,14 +222,19 @@ pub async fn report(held: &Held, message: MessageId, phase: Option<String>) -> R
 ///
 /// # Errors
 /// The words cannot be read.
-pub async fn replies(held: &Held, said: &[SaidNote]) -> Result<Vec<Reply>, Problem> {
+pub async fn read_replies(session_ref: &SessionRef, said: &[ReplyEntry]) -> Result<Vec<ReplyView>, HttpProblem> {
     let ids: Vec<_> = said.iter().map(|note| note.text.body).collect();
-    let texts = held.app.engine.texts(&held.session, &ids).await.map_err(|error| held.problem(error))?;
-    let reply = |(note, text): (&SaidNote, std::sync::Arc<str>)| Reply {
+    let texts = session_ref
+        .app
+        .engine
+        .read_texts(&session_ref.session, &ids)
+        .await
+        .map_err(|error| session_ref.to_problem(error))?;
+    let reply = |(note, text): (&ReplyEntry, std::sync::Arc<str>)| ReplyView {
         text: text.to_string(),
-        by: note.by.as_ref().map(ToString::to_string),
+        role: note.role.as_ref().map(ToString::to_string),
         call: note.call.map(|call| call.to_string()),
-        seq: note.place.seq.0,
+        seq: note.position.seq.0,
     };
     Ok(said.iter().zip(texts).map(reply).collect())
 }

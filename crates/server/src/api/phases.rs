@@ -3,65 +3,65 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
-use segue_core::decide::Command;
-use segue_core::event::{Owner, PhaseKey};
-use segue_core::flow::Rules;
+use segue_core::decide::OperatorCommand;
+use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
+use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::diagram::mermaid;
+use segue_core::phase::diagram::render_mermaid;
 use segue_core::phase::guard::Proposer;
-use segue_core::phase::ruling::allowed;
-use segue_core::session::{Stand, State};
+use segue_core::phase::ruling::allowed_phases;
+use segue_core::session::{PhaseGraphStatus, SessionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::common_types::{CallTotalsView, ParticipantView, serialized_name};
 use super::flows::{PhaseView, phase_view};
-use super::session_view::{chronicle, state};
-use super::shapes::{Party, Spent, word};
-use super::{At, Named};
-use crate::chronicle::{Chronicle, Move, Moved};
-use crate::extract::{Body, Held, Params};
-use crate::problem::Problem;
+use super::session_view::{read_session_state, with_session_history};
+use super::{AtEventParams, SessionPath};
+use crate::extract::{JsonBody, QueryParams, SessionRef};
+use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
+use crate::problem::HttpProblem;
 
 /// All graphs of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Phases {
+pub struct PhaseGraphStatusList {
     /// One by one.
-    pub graphs: Vec<GraphStand>,
+    pub graphs: Vec<PhaseGraphStatusView>,
 }
 
 /// A graph, and where it stands.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GraphStand {
+pub struct PhaseGraphStatusView {
     /// Its name.
     pub graph: String,
     /// Whose phases.
-    pub owner: Party,
+    pub owner: ParticipantView,
     /// `session`, `role` or `agent`.
-    pub attached: String,
+    pub attached_to: String,
     /// Where it begins.
     pub start: String,
     /// Where it stands.
-    pub now: NowView,
+    pub current: CurrentPhaseView,
     /// What you could propose now.
-    pub may_enter: Vec<String>,
+    pub allowed_phases: Vec<String>,
     /// Its phases, with what happened in each.
-    pub phases: Vec<PhaseStand>,
+    pub phases: Vec<PhaseStatusView>,
     /// The ways from phase to phase, with how often each was taken.
-    pub edges: Vec<EdgeStand>,
+    pub edges: Vec<PhaseEdgeStatusView>,
     /// What may not be left out.
-    pub gates: Vec<GateStand>,
+    pub gates: Vec<GateStatusView>,
     /// The path taken.
-    pub visits: Vec<VisitView>,
+    pub visits: Vec<PhaseVisitView>,
     /// Everything that happened to it.
-    pub history: Vec<HistoryItem>,
+    pub events: Vec<PhaseEventView>,
     /// The graph as a Mermaid diagram.
     pub mermaid: String,
 }
 
 /// Where a graph stands.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct NowView {
+pub struct CurrentPhaseView {
     /// The phase.
     pub phase: String,
     /// The how-manieth visit.
@@ -71,43 +71,43 @@ pub struct NowView {
     /// Turns begun in this visit.
     pub turns: u32,
     /// The phase before.
-    pub came_from: Option<String>,
+    pub previous_phase: Option<String>,
     /// Gates that are open.
     pub open_gates: Vec<String>,
     /// Skips that were allowed and not used.
-    pub grants: Vec<GrantView>,
+    pub grants: Vec<PhaseGrantView>,
 }
 
 /// A skip that was allowed.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GrantView {
+pub struct PhaseGrantView {
     /// To which phase.
     pub to: String,
     /// By whom.
-    pub by: Party,
+    pub by: ParticipantView,
     /// What is given up by it.
     pub warning: String,
 }
 
 /// A phase, and what happened in it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseStand {
+pub struct PhaseStatusView {
     /// The phase as it is declared.
     #[serde(flatten)]
-    pub about: PhaseView,
+    pub phase: PhaseView,
     /// How often it was entered.
     pub visits: u32,
     /// Turns in it.
     pub turns: u32,
     /// Time in it.
-    pub ms: u64,
+    pub duration_ms: u64,
     /// What was spent in it.
-    pub spent: Spent,
+    pub spent: CallTotalsView,
 }
 
 /// A way from one phase to another, and how often it was taken.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EdgeStand {
+pub struct PhaseEdgeStatusView {
     /// From where.
     pub from: String,
     /// To where.
@@ -122,7 +122,7 @@ pub struct EdgeStand {
 
 /// A gate, and whether it is open.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GateStand {
+pub struct GateStatusView {
     /// Its name.
     pub gate: String,
     /// Entering this phase opens it.
@@ -132,22 +132,22 @@ pub struct GateStand {
     /// What it bars meanwhile, beside every end.
     pub blocks: Vec<String>,
     /// Whether it is open.
-    pub open: bool,
+    pub is_open: bool,
 }
 
 /// One stay in a phase.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct VisitView {
+pub struct PhaseVisitView {
     /// The how-manieth.
     pub visit: u32,
     /// In which phase.
     pub phase: String,
     /// From which event.
-    pub from: u64,
+    pub first_seq: u64,
     /// To which event.
-    pub to: Option<u64>,
+    pub end_seq: Option<u64>,
     /// When it began.
-    pub began: u64,
+    pub started: u64,
     /// When it ended.
     pub ended: Option<u64>,
     /// Turns in it.
@@ -156,7 +156,7 @@ pub struct VisitView {
 
 /// Something that happened to a graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HistoryItem {
+pub struct PhaseEventView {
     /// Its place.
     pub seq: u64,
     /// When.
@@ -166,67 +166,67 @@ pub struct HistoryItem {
     /// Of which graph.
     pub graph: String,
     /// Whose.
-    pub owner: Party,
+    pub owner: ParticipantView,
     /// `entered`, `refused` or `granted`.
-    pub is: String,
+    pub kind: String,
     /// From which phase.
     pub from: Option<String>,
     /// To which.
     pub to: String,
     /// Who wanted it.
-    pub by: Party,
+    pub proposed_by: ParticipantView,
     /// Of an entry: `proposed`, `granted`, `expired`, `rolled_back` or `same_phase`.
-    pub how: Option<String>,
+    pub cause: Option<String>,
     /// All of it in a sentence.
-    pub words: String,
+    pub summary: String,
     /// What people should be warned of.
     pub warning: Option<String>,
     /// What the proposer said about it.
     pub reason: Option<String>,
     /// What a refused proposer could have entered.
-    pub allowed: Vec<String>,
+    pub allowed_phases: Vec<String>,
 }
 
 /// Something that happened to a graph, as it is shown.
 #[must_use]
-pub fn history_item(moved: &Move) -> HistoryItem {
-    let (from, to, by) = match &moved.what {
-        Moved::Entered(transition) => (Some(transition.from.to_string()), &transition.to, &transition.by),
-        Moved::Refused(refusal) => (Some(refusal.from.to_string()), &refusal.to, &refusal.by),
-        Moved::Granted(grant) => (None, &grant.to, &grant.by),
+pub fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
+    let (from, to, by) = match &entry.kind {
+        PhaseEventKind::Entered(transition) => (Some(transition.from.to_string()), &transition.to, &transition.by),
+        PhaseEventKind::Refused(refusal) => (Some(refusal.from.to_string()), &refusal.to, &refusal.by),
+        PhaseEventKind::Granted(grant) => (None, &grant.to, &grant.by),
     };
-    let mut item = HistoryItem {
-        seq: moved.place.seq.0,
-        at: moved.place.at.0,
-        turn: moved.turn.map(|turn| turn.to_string()),
-        graph: moved.key.graph.to_string(),
-        owner: (&moved.key.owner).into(),
-        is: String::new(),
+    let mut item = PhaseEventView {
+        seq: entry.position.seq.0,
+        at: entry.position.at.0,
+        turn: entry.turn.map(|turn| turn.to_string()),
+        graph: entry.phase_key.graph.to_string(),
+        owner: (&entry.phase_key.owner).into(),
+        kind: String::new(),
         from,
         to: to.to_string(),
-        by: by.into(),
-        how: None,
-        words: String::new(),
+        proposed_by: by.into(),
+        cause: None,
+        summary: String::new(),
         warning: None,
         reason: None,
-        allowed: Vec::new(),
+        allowed_phases: Vec::new(),
     };
-    match &moved.what {
-        Moved::Entered(transition) => {
-            item.is = "entered".to_owned();
-            item.how = Some(word(&transition.how));
-            item.words = format!("{} is entered from {}, by {}", transition.to, transition.from, transition.by);
+    match &entry.kind {
+        PhaseEventKind::Entered(transition) => {
+            item.kind = "entered".to_owned();
+            item.cause = Some(serialized_name(&transition.cause));
+            item.summary = format!("{} is entered from {}, by {}", transition.to, transition.from, transition.by);
             item.warning = transition.warning();
             item.reason.clone_from(&transition.note.reason);
         }
-        Moved::Refused(refusal) => {
-            item.is = "refused".to_owned();
-            item.words = refusal.to_string();
-            item.allowed = refusal.allowed.iter().map(ToString::to_string).collect();
+        PhaseEventKind::Refused(refusal) => {
+            item.kind = "refused".to_owned();
+            item.summary = refusal.to_string();
+            item.allowed_phases = refusal.allowed.iter().map(ToString::to_string).collect();
         }
-        Moved::Granted(grant) => {
-            item.is = "granted".to_owned();
-            item.words = format!("{} may be entered once, by the word of {}", grant.to, grant.by);
+        PhaseEventKind::Granted(grant) => {
+            item.kind = "granted".to_owned();
+            item.summary = format!("{} may be entered once, by the word of {}", grant.to, grant.by);
             item.warning = Some(grant.warning());
         }
     }
@@ -234,150 +234,161 @@ pub fn history_item(moved: &Move) -> HistoryItem {
 }
 
 /// Where each phase graph stands, and how it got there
-#[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(Named, At), responses((status = 200, body = Phases)))]
-pub async fn list(held: Held, Params(at): Params<At>) -> Result<Json<Phases>, Problem> {
-    let at = at.seq()?;
-    let (rules, state) = state(&held, at).await?;
+#[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPath, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
+pub async fn list_phase_graphs(
+    session_ref: SessionRef,
+    QueryParams(at): QueryParams<AtEventParams>,
+) -> Result<Json<PhaseGraphStatusList>, HttpProblem> {
+    let at = at.to_seq()?;
+    let (rules, state) = read_session_state(&session_ref, at).await?;
     let mut graphs = Vec::new();
-    for key in state.session.phase_keys(rules.spec()) {
-        graphs.extend(graph_stand(&held, &*rules, &state, &key, at).await?);
+    for key in state.session.phase_graph_keys(rules.spec()) {
+        graphs.extend(read_graph_status(&session_ref, &*rules, &state, &key, at).await?);
     }
-    Ok(Json(Phases { graphs }))
+    Ok(Json(PhaseGraphStatusList { graphs }))
 }
 
-async fn graph_stand(
-    held: &Held,
-    rules: &dyn Rules,
-    state: &State,
-    key: &PhaseKey,
+async fn read_graph_status(
+    session_ref: &SessionRef,
+    flow: &dyn DynFlow,
+    state: &SessionState,
+    key: &PhaseGraphKey,
     at: Option<Seq>,
-) -> Result<Option<GraphStand>, Problem> {
-    let Some(graph) = rules.spec().graphs.get(&key.graph) else { return Ok(None) };
-    let engine = &held.app.engine;
-    let conditions = engine.conditions(&held.session, rules, state, key).await.map_err(|error| held.problem(error))?;
-    let stand = state.session.stand(graph, key);
-    let may_enter = allowed(graph, &stand.now, &Proposer::User, &conditions);
-    let path = chronicle(held, at, |chronicle| Path::of(chronicle, graph, key, state)).await?;
-    let gates = graph.gates.iter().map(|gate| GateStand {
+) -> Result<Option<PhaseGraphStatusView>, HttpProblem> {
+    let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(None) };
+    let engine = &session_ref.app.engine;
+    let conditions = engine
+        .evaluate_guard_conditions(&session_ref.session, flow, state, key)
+        .await
+        .map_err(|error| session_ref.to_problem(error))?;
+    let stand = state.session.phase_graph_status(graph, key);
+    let may_enter = allowed_phases(graph, &stand.state, &Proposer::User, &conditions);
+    let path = with_session_history(session_ref, at, |chronicle| PhasePath::from_history(chronicle, graph, key, state))
+        .await?;
+    let gates = graph.gates.iter().map(|gate| GateStatusView {
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
         satisfied_by: gate.satisfied_by.to_string(),
         blocks: gate.blocks.iter().map(ToString::to_string).collect(),
-        open: stand.now.open_gates.contains(&gate.name),
+        is_open: stand.state.open_gates.contains(&gate.name),
     });
-    Ok(Some(GraphStand {
+    Ok(Some(PhaseGraphStatusView {
         graph: graph.name.to_string(),
         owner: (&key.owner).into(),
-        attached: word(&graph.attached),
+        attached_to: serialized_name(&graph.owner_kind),
         start: graph.start.to_string(),
-        now: now(&stand),
-        may_enter: may_enter.iter().map(ToString::to_string).collect(),
-        phases: path.phases(graph, state),
-        edges: path.edges(graph),
+        current: current_phase_view(&stand),
+        allowed_phases: may_enter.iter().map(ToString::to_string).collect(),
+        phases: path.phase_statuses(graph, state),
+        edges: path.edge_statuses(graph),
         gates: gates.collect(),
-        history: path.history,
+        events: path.events,
         visits: path.visits,
-        mermaid: mermaid(graph, Some(&stand.now)),
+        mermaid: render_mermaid(graph, Some(&stand.state)),
     }))
 }
 
-fn now(stand: &Stand) -> NowView {
-    let now = &stand.now;
-    let grant = |grant: &segue_core::phase::state::Grant| GrantView {
+fn current_phase_view(stand: &PhaseGraphStatus) -> CurrentPhaseView {
+    let now = &stand.state;
+    let grant = |grant: &segue_core::phase::state::SkipGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
         warning: grant.warning(),
     };
-    NowView {
+    CurrentPhaseView {
         phase: now.current.to_string(),
         visit: now.visit,
         since: now.since.0,
-        turns: now.turns,
-        came_from: now.came_from.as_ref().map(ToString::to_string),
+        turns: now.turns_started,
+        previous_phase: now.came_from.as_ref().map(ToString::to_string),
         open_gates: now.open_gates.iter().cloned().collect(),
         grants: now.grants.iter().map(grant).collect(),
     }
 }
 
 /// What happened to one graph.
-struct Path {
-    visits: Vec<VisitView>,
-    history: Vec<HistoryItem>,
-    until: u64,
+struct PhasePath {
+    visits: Vec<PhaseVisitView>,
+    events: Vec<PhaseEventView>,
+    ends_at: u64,
 }
 
-impl Path {
-    fn of(chronicle: &Chronicle, graph: &PhaseGraph, key: &PhaseKey, state: &State) -> Self {
-        let moves: Vec<&Move> = chronicle.moves.iter().filter(|moved| moved.key == *key).collect();
-        let began = state.session.opened.0;
-        let mut visits = vec![VisitView {
+impl PhasePath {
+    fn from_history(history: &SessionHistory, graph: &PhaseGraph, key: &PhaseGraphKey, state: &SessionState) -> Self {
+        let moves: Vec<&PhaseEventEntry> =
+            history.phase_events.iter().filter(|moved| moved.phase_key == *key).collect();
+        let began = state.session.opened_at.0;
+        let mut visits = vec![PhaseVisitView {
             visit: 1,
             phase: graph.start.to_string(),
-            from: 1,
-            to: None,
-            began,
+            first_seq: 1,
+            end_seq: None,
+            started: began,
             ended: None,
             turns: 0,
         }];
         for moved in &moves {
-            let Moved::Entered(transition) = &moved.what else { continue };
+            let PhaseEventKind::Entered(transition) = &moved.kind else { continue };
             if !transition.begins_visit() {
                 continue;
             }
             let visit = u32::try_from(visits.len()).unwrap_or(u32::MAX).saturating_add(1);
             if let Some(last) = visits.last_mut() {
-                last.to = Some(moved.place.seq.0);
-                last.ended = Some(moved.place.at.0);
+                last.end_seq = Some(moved.position.seq.0);
+                last.ended = Some(moved.position.at.0);
             }
-            visits.push(VisitView {
+            visits.push(PhaseVisitView {
                 visit,
                 phase: transition.to.to_string(),
-                from: moved.place.seq.0,
-                to: None,
-                began: moved.place.at.0,
+                first_seq: moved.position.seq.0,
+                end_seq: None,
+                started: moved.position.at.0,
                 ended: None,
                 turns: 0,
             });
         }
         for visit in &mut visits {
-            let is_within = |seq: Seq| seq.0 >= visit.from && visit.to.is_none_or(|to| seq.0 < to);
-            let begun = chronicle.turns.values().filter(|turn| is_within(turn.started_at.seq)).map(|turn| turn.turn);
+            let is_within = |seq: Seq| seq.0 >= visit.first_seq && visit.end_seq.is_none_or(|to| seq.0 < to);
+            let begun = history.turns.values().filter(|turn| is_within(turn.started.seq)).map(|turn| turn.turn);
             // A turn that moved here counts once somebody speaks here.
-            let spoken = chronicle.calls.values().filter(|call| {
-                is_within(call.place.seq) && call.phase.as_ref().is_some_and(|phase| *phase == visit.phase.as_str())
+            let spoken = history.calls.values().filter(|call| {
+                is_within(call.position.seq) && call.phase.as_ref().is_some_and(|phase| *phase == visit.phase.as_str())
             });
             let turns: BTreeSet<TurnId> = begun.chain(spoken.filter_map(|call| call.turn)).collect();
             visit.turns = u32::try_from(turns.len()).unwrap_or(u32::MAX);
         }
-        Self { visits, history: moves.into_iter().map(history_item).collect(), until: chronicle.at.0 }
+        Self { visits, events: moves.into_iter().map(phase_event_view).collect(), ends_at: history.last_at.0 }
     }
 
-    fn phases(&self, graph: &PhaseGraph, state: &State) -> Vec<PhaseStand> {
-        let stand = |phase: &segue_core::phase::Phase| {
-            let visits: Vec<&VisitView> =
+    fn phase_statuses(&self, graph: &PhaseGraph, state: &SessionState) -> Vec<PhaseStatusView> {
+        let stand = |phase: &segue_core::phase::PhaseSpec| {
+            let visits: Vec<&PhaseVisitView> =
                 self.visits.iter().filter(|visit| phase.name == visit.phase.as_str()).collect();
-            let account = state.session.ledger.phases.get(&format!("{}/{}", graph.name, phase.name));
-            PhaseStand {
-                about: phase_view(phase),
+            let account = state.session.ledger.by_phase.get(&format!("{}/{}", graph.name, phase.name));
+            PhaseStatusView {
+                phase: phase_view(phase),
                 visits: u32::try_from(visits.len()).unwrap_or(u32::MAX),
                 turns: visits.iter().map(|visit| visit.turns).sum(),
-                ms: visits.iter().map(|visit| visit.ended.unwrap_or(self.until).saturating_sub(visit.began)).sum(),
+                duration_ms: visits
+                    .iter()
+                    .map(|visit| visit.ended.unwrap_or(self.ends_at).saturating_sub(visit.started))
+                    .sum(),
                 spent: account.copied().unwrap_or_default().into(),
             }
         };
         graph.phases.iter().map(stand).collect()
     }
 
-    fn edges(&self, graph: &PhaseGraph) -> Vec<EdgeStand> {
+    fn edge_statuses(&self, graph: &PhaseGraph) -> Vec<PhaseEdgeStatusView> {
         let mut counts: BTreeMap<(&str, &str, &str), u32> = BTreeMap::new();
-        for item in self.history.iter().filter(|item| item.how.as_deref() != Some("same_phase")) {
+        for item in self.events.iter().filter(|item| item.cause.as_deref() != Some("same_phase")) {
             let from = item.from.as_deref().unwrap_or_default();
-            *counts.entry((from, item.to.as_str(), item.is.as_str())).or_default() += 1;
+            *counts.entry((from, item.to.as_str(), item.kind.as_str())).or_default() += 1;
         }
         let count = |from: &PhaseName, to: &PhaseName, is: &str| {
             counts.get(&(from.as_str(), to.as_str(), is)).copied().unwrap_or(0)
         };
-        let edge = |edge: &segue_core::phase::Edge| EdgeStand {
+        let edge = |edge: &segue_core::phase::PhaseEdge| PhaseEdgeStatusView {
             from: edge.from.to_string(),
             to: edge.to.to_string(),
             guard: edge.guard.to_string(),
@@ -391,7 +402,7 @@ impl Path {
 /// Which phase to propose.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Propose {
+pub struct ProposePhaseRequest {
     /// The phase to enter.
     pub to: String,
     /// Why.
@@ -402,13 +413,13 @@ pub struct Propose {
     pub graph: Option<String>,
     /// Whose: a role or an agent, if several have it.
     #[serde(default)]
-    pub of: Option<String>,
+    pub owner: Option<String>,
 }
 
 /// Which phase to allow.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GrantSkip {
+pub struct GrantPhaseRequest {
     /// The phase that may be entered once.
     pub to: String,
     /// Which graph, if there are several.
@@ -416,13 +427,13 @@ pub struct GrantSkip {
     pub graph: Option<String>,
     /// Whose: a role or an agent, if several have it.
     #[serde(default)]
-    pub of: Option<String>,
+    pub owner: Option<String>,
 }
 
 /// Where to go back to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RollBack {
+pub struct RollBackRequest {
     /// The number of the visit.
     pub visit: u32,
     /// Which graph, if there are several.
@@ -430,75 +441,103 @@ pub struct RollBack {
     pub graph: Option<String>,
     /// Whose: a role or an agent, if several have it.
     #[serde(default)]
-    pub of: Option<String>,
+    pub owner: Option<String>,
 }
 
 /// Propose a phase
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(Named), request_body = Propose, responses((status = 200, body = GraphStand)))]
-pub async fn propose(held: Held, Body(wanted): Body<Propose>) -> Result<Json<GraphStand>, Problem> {
-    let Propose { to, reason, graph, of } = wanted;
-    let phase = |phase| Command::Propose { phase, to: to.into(), reason };
-    move_graph(&held, graph.as_deref(), of.as_deref(), phase).await
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPath), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+pub async fn propose_phase(
+    session_ref: SessionRef,
+    JsonBody(wanted): JsonBody<ProposePhaseRequest>,
+) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
+    let ProposePhaseRequest { to, reason, graph, owner } = wanted;
+    let phase = |phase| OperatorCommand::Propose { phase, to: to.into(), reason };
+    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), phase).await
 }
 
 /// Allow a phase to be entered once, whatever stands in the way
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(Named), request_body = GrantSkip, responses((status = 200, body = GraphStand)))]
-pub async fn grant(held: Held, Body(wanted): Body<GrantSkip>) -> Result<Json<GraphStand>, Problem> {
-    let GrantSkip { to, graph, of } = wanted;
-    move_graph(&held, graph.as_deref(), of.as_deref(), |phase| Command::Grant { phase, to: to.into() }).await
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPath), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+pub async fn grant_phase_entry(
+    session_ref: SessionRef,
+    JsonBody(wanted): JsonBody<GrantPhaseRequest>,
+) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
+    let GrantPhaseRequest { to, graph, owner } = wanted;
+    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::Grant {
+        phase,
+        to: to.into(),
+    })
+    .await
 }
 
 /// Go back to how things stood in an earlier visit; nothing is deleted
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(Named), request_body = RollBack, responses((status = 200, body = GraphStand)))]
-pub async fn rollback(held: Held, Body(wanted): Body<RollBack>) -> Result<Json<GraphStand>, Problem> {
-    let RollBack { visit, graph, of } = wanted;
-    move_graph(&held, graph.as_deref(), of.as_deref(), |phase| Command::RollBack { phase, visit }).await
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = RollBackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+pub async fn roll_back_phase(
+    session_ref: SessionRef,
+    JsonBody(wanted): JsonBody<RollBackRequest>,
+) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
+    let RollBackRequest { visit, graph, owner } = wanted;
+    run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::RollBack {
+        phase,
+        visit,
+    })
+    .await
 }
 
-async fn move_graph(
-    held: &Held,
+async fn run_phase_command(
+    session_ref: &SessionRef,
     graph: Option<&str>,
     of: Option<&str>,
-    command: impl FnOnce(PhaseKey) -> Command,
-) -> Result<Json<GraphStand>, Problem> {
-    let (rules, before) = state(held, None).await?;
-    let key = meant(before.session.phase_keys(rules.spec()), graph, of)?;
-    let engine = &held.app.engine;
-    engine.command(&held.session, command(key.clone())).await.map_err(|error| held.problem(error))?;
-    let refused = chronicle(held, None, |chronicle| {
-        let mut moves = chronicle.moves.iter().filter(|moved| moved.place.seq > before.session.seq && moved.key == key);
-        moves.find_map(|moved| match &moved.what {
-            Moved::Refused(refusal) if refusal.by.speaks_for_user() => Some(refusal.clone()),
-            Moved::Refused(_) | Moved::Entered(_) | Moved::Granted(_) => None,
+    command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,
+) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
+    let (rules, before) = read_session_state(session_ref, None).await?;
+    let key = select_phase_key(before.session.phase_graph_keys(rules.spec()), graph, of)?;
+    let engine = &session_ref.app.engine;
+    engine
+        .apply_command(&session_ref.session, command(key.clone()))
+        .await
+        .map_err(|error| session_ref.to_problem(error))?;
+    let refused = with_session_history(session_ref, None, |chronicle| {
+        let mut moves = chronicle
+            .phase_events
+            .iter()
+            .filter(|moved| moved.position.seq > before.session.last_seq && moved.phase_key == key);
+        moves.find_map(|moved| match &moved.kind {
+            PhaseEventKind::Refused(refusal) if refusal.by.has_user_authority() => Some(refusal.clone()),
+            PhaseEventKind::Refused(_) | PhaseEventKind::Entered(_) | PhaseEventKind::Granted(_) => None,
         })
     });
     if let Some(refusal) = refused.await? {
         let allowed: Vec<String> = refusal.allowed.iter().map(ToString::to_string).collect();
-        return Err(Problem::new("phase-refused", refusal.to_string()).with("allowed", allowed));
+        return Err(HttpProblem::new("phase-refused", refusal.to_string()).with_extension("allowed", allowed));
     }
-    let (rules, after) = state(held, None).await?;
-    let none = || Problem::no_such_thing(format!("there is no graph `{}`", key.graph));
-    graph_stand(held, &*rules, &after, &key, None).await?.map(Json).ok_or_else(none)
+    let (rules, after) = read_session_state(session_ref, None).await?;
+    let none = || HttpProblem::not_found(format!("there is no graph `{}`", key.graph));
+    read_graph_status(session_ref, &*rules, &after, &key, None).await?.map(Json).ok_or_else(none)
 }
 
 /// Which graph is meant: the only one, or the one that fits what was said.
-fn meant(keys: Vec<PhaseKey>, graph: Option<&str>, of: Option<&str>) -> Result<PhaseKey, Problem> {
-    let is_of = |key: &PhaseKey, name: &str| match &key.owner {
-        Owner::Session => false,
-        Owner::Role(role) => *role == name,
-        Owner::Agent(agent) => *agent == name,
+fn select_phase_key(
+    keys: Vec<PhaseGraphKey>,
+    graph: Option<&str>,
+    of: Option<&str>,
+) -> Result<PhaseGraphKey, HttpProblem> {
+    let is_of = |key: &PhaseGraphKey, name: &str| match &key.owner {
+        PhaseGraphOwner::Session => false,
+        PhaseGraphOwner::Role(role) => *role == name,
+        PhaseGraphOwner::Agent(agent) => *agent == name,
     };
     let named: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-    let fitting = |key: &PhaseKey| graph.is_none_or(|graph| key.graph == graph) && of.is_none_or(|of| is_of(key, of));
+    let fitting =
+        |key: &PhaseGraphKey| graph.is_none_or(|graph| key.graph == graph) && of.is_none_or(|of| is_of(key, of));
     let mut fitting = keys.into_iter().filter(fitting);
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
         (Some(_), Some(_)) => {
             let detail =
                 format!("several graphs could be meant; say which with `graph` and `of`: {}", named.join(", "));
-            Err(Problem::bad_request(detail).with("field", "graph"))
+            Err(HttpProblem::bad_request(detail).with_extension("field", "graph"))
         }
-        (None, _) if named.is_empty() => Err(Problem::no_such_thing("this flow has no phases")),
-        (None, _) => Err(Problem::no_such_thing(format!("no graph is like that; there are {}", named.join(", ")))),
+        (None, _) if named.is_empty() => Err(HttpProblem::not_found("this flow has no phases")),
+        (None, _) => Err(HttpProblem::not_found(format!("no graph is like that; there are {}", named.join(", ")))),
     }
 }

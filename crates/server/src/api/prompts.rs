@@ -5,19 +5,19 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use segue_core::body::BodyId;
-use segue_core::diff::{Line, compare};
+use segue_core::diff::{TextDiffLine, diff_lines};
 use segue_core::ids::CallId;
-use segue_core::prompt::{Output, Prompt};
+use segue_core::prompt::{OutputFormat, Prompt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::calls::{find, opened};
-use super::session_view::chronicle;
+use super::calls::{find_call, read_call_opened};
+use super::session_view::with_session_history;
 use super::turns::ImageView;
-use super::{CallNamed, Named};
-use crate::extract::{Held, Params, Wanted};
-use crate::problem::Problem;
+use super::{CallPath, SessionPath};
+use crate::extract::{QueryParams, ResponseFormat, SessionRef};
+use crate::problem::HttpProblem;
 
 /// An exact prompt.
 #[derive(Debug, Serialize, ToSchema)]
@@ -27,9 +27,9 @@ pub struct PromptView {
     /// For which model.
     pub model: String,
     /// In order.
-    pub messages: Vec<PromptMessage>,
+    pub messages: Vec<PromptMessageView>,
     /// The tools it was told of.
-    pub tools: Vec<PromptTool>,
+    pub tools: Vec<PromptToolView>,
     /// A JSON schema of the answer; plain text if absent.
     pub output: Option<Value>,
     /// The longest answer it may give.
@@ -40,7 +40,7 @@ pub struct PromptView {
 
 /// A message of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptMessage {
+pub struct PromptMessageView {
     /// `system`, `user`, `assistant` or `tool`.
     pub speaker: String,
     /// What it says.
@@ -48,16 +48,16 @@ pub struct PromptMessage {
     /// What the user showed with it.
     pub images: Vec<ImageView>,
     /// What the assistant asked to run.
-    pub tool_calls: Vec<ToolWish>,
+    pub tool_calls: Vec<ToolCallView>,
     /// Which of those a tool's message answers.
-    pub answers: Option<String>,
+    pub tool_call_id: Option<String>,
     /// For a tool's message: whether the tool did not do what was asked, and the model is told so.
     pub failed: bool,
 }
 
 /// A model's wish to run a tool.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolWish {
+pub struct ToolCallView {
     /// The model's own id for it.
     pub id: String,
     /// Which tool.
@@ -68,7 +68,7 @@ pub struct ToolWish {
 
 /// A tool as a model is told of it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptTool {
+pub struct PromptToolView {
     /// Its name.
     pub name: String,
     /// What it does.
@@ -80,39 +80,52 @@ pub struct PromptTool {
 /// The exact prompt of a call
 ///
 /// With `Accept: text/plain` as text.
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(Named, CallNamed),
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPath, CallPath),
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
-pub async fn prompt(held: Held, wanted: Wanted, Path((_, call)): Path<(String, String)>) -> Result<Response, Problem> {
-    let note = find(&held, &call, None).await?;
-    let prompt = read_prompt(&held, note.call).await?;
-    if wanted == Wanted::Text {
-        return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.written()).into_response());
+pub async fn get_prompt(
+    session_ref: SessionRef,
+    format: ResponseFormat,
+    Path((_, call)): Path<(String, String)>,
+) -> Result<Response, HttpProblem> {
+    let note = find_call(&session_ref, &call, None).await?;
+    let prompt = read_prompt(&session_ref, note.call).await?;
+    if format == ResponseFormat::Text {
+        return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_plain_text()).into_response());
     }
-    let opened = opened(&held, &note).await?;
+    let opened = read_call_opened(&session_ref, &note).await?;
     Ok(Json(prompt_view(note.call, prompt, opened.receipt.digest.to_string())).into_response())
 }
 
-async fn read_prompt(held: &Held, call: CallId) -> Result<Prompt, Problem> {
-    held.app.engine.prompt(&held.session, call).await.map_err(|error| held.problem(error))
+async fn read_prompt(session_ref: &SessionRef, call: CallId) -> Result<Prompt, HttpProblem> {
+    session_ref
+        .app
+        .engine
+        .rebuild_prompt(&session_ref.session, call)
+        .await
+        .map_err(|error| session_ref.to_problem(error))
 }
 
 fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
-    let messages = prompt.messages.iter().map(|message| PromptMessage {
-        speaker: message.speaker.to_string(),
+    let messages = prompt.messages.iter().map(|message| PromptMessageView {
+        speaker: message.chat_role.to_string(),
         text: message.text(),
-        images: message.images.iter().map(|image| ImageView::named(BodyId::of(&image.data), image.media)).collect(),
-        tool_calls: message.tool_calls.iter().map(tool_wish).collect(),
-        answers: message.answers.clone(),
+        images: message
+            .images
+            .iter()
+            .map(|image| ImageView::new(BodyId::hash_text(&image.data), image.media_type))
+            .collect(),
+        tool_calls: message.tool_calls.iter().map(tool_call_view).collect(),
+        tool_call_id: message.tool_call_id.clone(),
         failed: message.failed,
     });
     PromptView {
         call: call.to_string(),
         model: prompt.model.to_string(),
         messages: messages.collect(),
-        tools: prompt.tools.iter().map(prompt_tool).collect(),
-        output: match prompt.output {
-            Output::Text => None,
-            Output::Json(schema) => Some(schema),
+        tools: prompt.tools.iter().map(prompt_tool_view).collect(),
+        output: match prompt.output_format {
+            OutputFormat::Text => None,
+            OutputFormat::Json(schema) => Some(schema),
         },
         reply_tokens_max: prompt.reply_tokens_max,
         digest,
@@ -120,13 +133,13 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
 }
 
 /// A wish as it is shown.
-pub fn tool_wish(wish: &segue_core::prompt::ToolCall) -> ToolWish {
-    ToolWish { id: wish.id.clone(), name: wish.name.to_string(), arguments: wish.arguments.clone() }
+pub fn tool_call_view(tool_call: &segue_core::prompt::ToolCall) -> ToolCallView {
+    ToolCallView { id: tool_call.id.clone(), name: tool_call.name.to_string(), arguments: tool_call.arguments.clone() }
 }
 
 /// A tool as it is shown.
-pub fn prompt_tool(tool: &segue_core::prompt::ToolSpec) -> PromptTool {
-    PromptTool {
+pub fn prompt_tool_view(tool: &segue_core::prompt::ToolSpec) -> PromptToolView {
+    PromptToolView {
         name: tool.name.to_string(),
         description: tool.description.clone(),
         parameters: tool.parameters.clone(),
@@ -137,45 +150,47 @@ pub fn prompt_tool(tool: &segue_core::prompt::ToolSpec) -> PromptTool {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct DiffParams {
+pub struct PromptDiffParams {
     /// Another call; the same role's call before if absent.
     with: Option<String>,
 }
 
 /// What differs between two prompts.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Diff {
+pub struct PromptDiffView {
     /// The first.
     pub from: String,
     /// The second.
     pub to: String,
     /// Line by line.
-    pub lines: Vec<DiffLine>,
+    pub lines: Vec<PromptDiffLine>,
 }
 
 /// A line of a comparison.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct DiffLine {
+pub struct PromptDiffLine {
     /// `same`, `gone` or `new`.
-    pub is: String,
+    pub kind: String,
     /// The line.
     pub text: String,
 }
 
 /// What changed since another call
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(Named, CallNamed, DiffParams), responses((status = 200, body = Diff)))]
-pub async fn diff(
-    held: Held,
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPath, CallPath, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
+pub async fn get_prompt_diff(
+    session_ref: SessionRef,
     Path((_, call)): Path<(String, String)>,
-    Params(params): Params<DiffParams>,
-) -> Result<Json<Diff>, Problem> {
-    let note = find(&held, &call, None).await?;
+    QueryParams(params): QueryParams<PromptDiffParams>,
+) -> Result<Json<PromptDiffView>, HttpProblem> {
+    let note = find_call(&session_ref, &call, None).await?;
     let with = match params.with {
-        Some(with) => find(&held, &with, None).await?.call,
+        Some(with) => find_call(&session_ref, &with, None).await?.call,
         None => {
-            let before = chronicle(&held, None, |chronicle| chronicle.calls_before(&note).next().map(|note| note.call));
+            let before = with_session_history(&session_ref, None, |chronicle| {
+                chronicle.previous_calls_of_role(&note).next().map(|note| note.call)
+            });
             let none = || {
-                Problem::no_such_thing(format!(
+                HttpProblem::not_found(format!(
                     "{} is the first call of {}; name another with `with`",
                     note.call, note.role
                 ))
@@ -183,15 +198,15 @@ pub async fn diff(
             before.await?.ok_or_else(none)?
         }
     };
-    let before = read_prompt(&held, with).await?.written();
-    let after = read_prompt(&held, note.call).await?.written();
-    let lines = compare(&before, &after).into_iter().map(|line| {
+    let before = read_prompt(&session_ref, with).await?.to_plain_text();
+    let after = read_prompt(&session_ref, note.call).await?.to_plain_text();
+    let lines = diff_lines(&before, &after).into_iter().map(|line| {
         let (is, text) = match line {
-            Line::Same(text) => ("same", text),
-            Line::Gone(text) => ("gone", text),
-            Line::New(text) => ("new", text),
+            TextDiffLine::Unchanged(text) => ("same", text),
+            TextDiffLine::Removed(text) => ("gone", text),
+            TextDiffLine::Added(text) => ("new", text),
         };
-        DiffLine { is: is.to_owned(), text: text.to_owned() }
+        PromptDiffLine { kind: is.to_owned(), text: text.to_owned() }
     });
-    Ok(Json(Diff { from: with.to_string(), to: note.call.to_string(), lines: lines.collect() }))
+    Ok(Json(PromptDiffView { from: with.to_string(), to: note.call.to_string(), lines: lines.collect() }))
 }

@@ -1,15 +1,15 @@
 //! A session as it is shown: everything about it but what happened in it.
 
 use segue_core::ids::Seq;
-use segue_core::session::{CallStatus, State as SessionState};
+use segue_core::session::{CallStatus, SessionState};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::shapes::{BusyPolicy, Spent};
-use crate::chronicle::Chronicle;
-use crate::extract::Held;
-use crate::problem::Problem;
+use super::common_types::{CallTotalsView, MidTurnPolicyView};
+use crate::extract::SessionRef;
+use crate::history::SessionHistory;
+use crate::problem::HttpProblem;
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,7 +21,7 @@ pub struct SessionView {
     /// Its title.
     pub title: String,
     /// What happens to a message while a turn runs.
-    pub busy: BusyPolicy,
+    pub mid_turn_policy: MidTurnPolicyView,
     /// The flow's settings for it.
     pub settings: Value,
     /// When it began.
@@ -29,7 +29,7 @@ pub struct SessionView {
     /// When it last changed.
     pub updated: u64,
     /// Why it takes no more messages, if it does not.
-    pub closed: Option<String>,
+    pub closed_reason: Option<String>,
     /// The place of its last event.
     pub seq: u64,
     /// Where its phase graphs stand, in a few words.
@@ -39,22 +39,22 @@ pub struct SessionView {
     /// Calls so far.
     pub calls: u32,
     /// The turn that runs.
-    pub running: Option<Running>,
+    pub running_turn: Option<RunningTurnView>,
     /// Messages that wait for a turn.
-    pub queue: Vec<Queued>,
+    pub queued_messages: Vec<QueuedMessageView>,
     /// Calls that are owed.
     pub open_calls: Vec<OpenCallView>,
     /// Which session it is a copy of.
-    pub forked_from: Option<ForkedFrom>,
+    pub forked_from: Option<ForkOriginView>,
     /// What there is to see.
-    pub holds: Vec<String>,
+    pub available_sections: Vec<String>,
     /// What it cost.
-    pub spent: Spent,
+    pub spent: CallTotalsView,
 }
 
 /// A turn that runs.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Running {
+pub struct RunningTurnView {
     /// Which.
     pub turn: String,
     /// Since when.
@@ -65,13 +65,13 @@ pub struct Running {
 
 /// A message that waits.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Queued {
+pub struct QueuedMessageView {
     /// Which.
     pub message: String,
     /// What it says.
     pub text: String,
     /// What was to happen to it.
-    pub busy: BusyPolicy,
+    pub mid_turn_policy: MidTurnPolicyView,
 }
 
 /// A call that is owed.
@@ -86,29 +86,29 @@ pub struct OpenCallView {
     /// Which try.
     pub attempt: u32,
     /// How it stands.
-    pub status: CallStands,
+    pub status: OpenCallStatusView,
     /// Since when.
     pub since: u64,
 }
 
 /// How an owed call stands.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "is", rename_all = "snake_case")]
-pub enum CallStands {
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OpenCallStatusView {
     /// It is being made.
-    Due,
+    InProgress,
     /// It is tried again then.
     Waiting {
         /// When.
         until: u64,
     },
     /// A person must decide.
-    Held,
+    AwaitingOperator,
 }
 
 /// Where a session was forked from.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ForkedFrom {
+pub struct ForkOriginView {
     /// Which session.
     pub session: String,
     /// Up to which event.
@@ -119,102 +119,109 @@ pub struct ForkedFrom {
 ///
 /// # Errors
 /// It cannot be read.
-pub async fn chronicle<T>(held: &Held, at: Option<Seq>, look: impl FnOnce(&Chronicle) -> T) -> Result<T, Problem> {
-    let Held { app, session, .. } = held;
-    app.chronicles.look(&app.engine, session, at, look).await.map_err(|error| held.problem(error))
+pub async fn with_session_history<T>(
+    session_ref: &SessionRef,
+    at: Option<Seq>,
+    read: impl FnOnce(&SessionHistory) -> T,
+) -> Result<T, HttpProblem> {
+    let SessionRef { app, session, .. } = session_ref;
+    app.histories.with_history(&app.engine, session, at, read).await.map_err(|error| session_ref.to_problem(error))
 }
 
 /// A session's state now, or after an event.
 ///
 /// # Errors
 /// It cannot be read.
-pub async fn state(
-    held: &Held,
+pub async fn read_session_state(
+    session_ref: &SessionRef,
     at: Option<Seq>,
-) -> Result<(std::sync::Arc<dyn segue_core::flow::Rules>, SessionState), Problem> {
-    let engine = &held.app.engine;
+) -> Result<(std::sync::Arc<dyn segue_core::flow::DynFlow>, SessionState), HttpProblem> {
+    let engine = &session_ref.app.engine;
     let state = match at {
-        Some(at) => engine.state_at(&held.session, at).await,
-        None => engine.state(&held.session).await,
+        Some(at) => engine.load_session_at(&session_ref.session, at).await,
+        None => engine.load_session(&session_ref.session).await,
     };
-    state.map_err(|error| held.problem(error))
+    state.map_err(|error| session_ref.to_problem(error))
 }
 
 /// Everything about a session but what happened in it.
 ///
 /// # Errors
 /// It cannot be read.
-pub async fn view(held: &Held, at: Option<Seq>) -> Result<SessionView, Problem> {
-    let (rules, state) = state(held, at).await?;
-    let engine = &held.app.engine;
-    let exhibits = engine.exhibits(&held.session, &*rules, &state).await.map_err(|error| held.problem(error))?;
+pub async fn build_session_view(session_ref: &SessionRef, at: Option<Seq>) -> Result<SessionView, HttpProblem> {
+    let (rules, state) = read_session_state(session_ref, at).await?;
+    let engine = &session_ref.app.engine;
+    let exhibits =
+        engine.artifacts(&session_ref.session, &*rules, &state).await.map_err(|error| session_ref.to_problem(error))?;
     let has_phases = !rules.spec().graphs.is_empty();
     // Up to the same event, whatever was recorded since.
-    let seen =
-        |chronicle: &Chronicle| (chronicle.forked_from.clone(), holds(chronicle, has_phases, !exhibits.is_empty()));
-    let (forked, holds) = chronicle(held, at, seen).await?;
+    let seen = |chronicle: &SessionHistory| {
+        (chronicle.forked_from.clone(), list_available_sections(chronicle, has_phases, !exhibits.is_empty()))
+    };
+    let (forked, holds) = with_session_history(session_ref, at, seen).await?;
     let session = &state.session;
-    let ids: Vec<_> = session.queue.iter().map(|waiting| waiting.text.body).collect();
-    let texts = engine.texts(&held.session, &ids).await.map_err(|error| held.problem(error))?;
-    let queue = session.queue.iter().zip(texts).map(|(waiting, text)| Queued {
+    let ids: Vec<_> = session.queued_messages.iter().map(|waiting| waiting.text.body).collect();
+    let texts = engine.read_texts(&session_ref.session, &ids).await.map_err(|error| session_ref.to_problem(error))?;
+    let queue = session.queued_messages.iter().zip(texts).map(|(waiting, text)| QueuedMessageView {
         message: waiting.message.to_string(),
         text: text.to_string(),
-        busy: waiting.busy.into(),
+        mid_turn_policy: waiting.mid_turn_policy.into(),
     });
     Ok(SessionView {
-        session: held.name(),
+        session: session_ref.public_name(),
         flow: session.flow.as_ref().map(ToString::to_string).unwrap_or_default(),
         title: session.title.clone(),
-        busy: session.busy.into(),
+        mid_turn_policy: session.mid_turn_policy.into(),
         settings: (*session.settings).clone(),
-        created: session.opened.0,
-        updated: session.at.0,
-        closed: session.closed.clone(),
-        seq: session.seq.0,
-        phase: session.phase_label(),
-        turns: session.last.turn.0,
-        calls: session.last.call.0,
-        running: session.turn.as_ref().map(|turn| Running {
+        created: session.opened_at.0,
+        updated: session.last_event_at.0,
+        closed_reason: session.closed_reason.clone(),
+        seq: session.last_seq.0,
+        phase: session.phases_label(),
+        turns: session.last_ids.turn.0,
+        calls: session.last_ids.call.0,
+        running_turn: session.current_turn.as_ref().map(|turn| RunningTurnView {
             turn: turn.id.to_string(),
-            started: turn.started.0,
+            started: turn.started_at.0,
             messages: turn.messages.iter().map(|waiting| waiting.message.to_string()).collect(),
         }),
-        queue: queue.collect(),
-        open_calls: open_calls(session),
-        forked_from: forked.map(|(from, at)| ForkedFrom { session: held.caller.public(&from), at: at.0 }),
-        holds,
+        queued_messages: queue.collect(),
+        open_calls: open_call_views(session),
+        forked_from: forked
+            .map(|(from, at)| ForkOriginView { session: session_ref.caller.public_session_name(&from), at: at.0 }),
+        available_sections: holds,
         spent: session.ledger.total.into(),
     })
 }
 
-fn open_calls(session: &segue_core::session::Session) -> Vec<OpenCallView> {
+fn open_call_views(session: &segue_core::session::Session) -> Vec<OpenCallView> {
     let view = |(call, open): (&segue_core::ids::CallId, &segue_core::session::OpenCall)| OpenCallView {
         call: call.to_string(),
         role: open.opened.role.to_string(),
         model: open.opened.model.to_string(),
         attempt: open.attempt,
         status: match open.status {
-            CallStatus::Due | CallStatus::Left(_) => CallStands::Due,
-            CallStatus::Waiting(until) => CallStands::Waiting { until: until.0 },
-            CallStatus::Held => CallStands::Held,
+            CallStatus::Due | CallStatus::Inherited(_) => OpenCallStatusView::InProgress,
+            CallStatus::WaitingUntil(until) => OpenCallStatusView::Waiting { until: until.0 },
+            CallStatus::AwaitingOperator => OpenCallStatusView::AwaitingOperator,
         },
-        since: open.since.0,
+        since: open.opened_at.0,
     };
-    session.calls.iter().map(view).collect()
+    session.open_calls.iter().map(view).collect()
 }
 
-fn holds(chronicle: &Chronicle, has_phases: bool, has_exhibits: bool) -> Vec<String> {
+fn list_available_sections(history: &SessionHistory, has_phases: bool, has_exhibits: bool) -> Vec<String> {
     let has = [
         ("turns", true),
-        ("calls", !chronicle.calls.is_empty()),
-        ("threads", !chronicle.threads.is_empty()),
+        ("calls", !history.calls.is_empty()),
+        ("threads", !history.threads.is_empty()),
         ("phases", has_phases),
-        ("handovers", !chronicle.handovers.is_empty()),
-        ("tools", !chronicle.tools.is_empty()),
-        ("facts", !chronicle.facts.is_empty()),
+        ("handovers", !history.handovers.is_empty()),
+        ("tools", !history.tool_runs.is_empty()),
+        ("facts", !history.facts.is_empty()),
         ("exhibits", has_exhibits),
-        ("recomputations", chronicle.calls.values().any(|call| call.recomputes.is_some())),
-        ("inboxes", chronicle.has_mail),
+        ("recomputations", history.calls.values().any(|call| call.recomputes.is_some())),
+        ("inboxes", history.has_agent_messages),
     ];
     has.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
 }

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use segue_core::ids::TurnId;
-use segue_core::scope::{Opening, Tag};
-use segue_core::session::State;
+use segue_core::scope::{ScopeTag, ThreadOpenReason};
+use segue_core::session::SessionState;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::session_view::{chronicle, state};
-use super::shapes::word;
-use super::{At, Named};
-use crate::chronicle::{Chronicle, Place, ThreadNote};
-use crate::extract::{Held, Params};
-use crate::problem::Problem;
+use super::common_types::serialized_name;
+use super::session_view::{read_session_state, with_session_history};
+use super::{AtEventParams, SessionPath};
+use crate::extract::{QueryParams, SessionRef};
+use crate::history::{JournalPosition, SessionHistory, ThreadHistoryEntry};
+use crate::problem::HttpProblem;
 
 /// All threads.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Threads {
+pub struct ThreadList {
     /// In the order they were opened.
     pub threads: Vec<ThreadView>,
 }
@@ -41,13 +41,13 @@ pub struct ThreadView {
     /// How far the role's memory reaches, in words.
     pub memory: String,
     /// The call that opened it.
-    pub opened: Point,
+    pub opened: ThreadCallPoint,
     /// Why it was opened.
-    pub why: WhyOpened,
+    pub opening_reason: ThreadOpeningView,
     /// What it is good for: it ends when one of these changes.
-    pub until: UntilView,
+    pub valid_for: ScopeTagView,
     /// The call that found another wanted in its place.
-    pub ended: Option<Point>,
+    pub ended: Option<ThreadCallPoint>,
     /// The calls that used it.
     pub calls: Vec<String>,
     /// The turns of those.
@@ -59,12 +59,12 @@ pub struct ThreadView {
     /// How it was shortened.
     pub compactions: Vec<CompactionView>,
     /// Whether a call could still continue it.
-    pub stands: bool,
+    pub is_active: bool,
 }
 
 /// A call and where it was opened.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Point {
+pub struct ThreadCallPoint {
     /// The place.
     pub seq: u64,
     /// When.
@@ -77,18 +77,18 @@ pub struct Point {
 
 /// Why a thread was opened.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct WhyOpened {
+pub struct ThreadOpeningView {
     /// `fresh`, `first`, `changed` or `aged`.
-    pub is: String,
+    pub kind: String,
     /// In words.
-    pub words: String,
+    pub summary: String,
     /// What changed: `turn`, `phase`, `model`, `work`, `reset`.
-    pub parts: Vec<String>,
+    pub changed: Vec<String>,
 }
 
 /// What a thread is good for.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct UntilView {
+pub struct ScopeTagView {
     /// This phase.
     pub phase: Option<String>,
     /// This visit of it.
@@ -98,7 +98,7 @@ pub struct UntilView {
     /// This model.
     pub model: Option<String>,
     /// This work item.
-    pub work: Option<String>,
+    pub work_item: Option<String>,
 }
 
 /// How a thread was shortened.
@@ -109,95 +109,103 @@ pub struct CompactionView {
     /// When.
     pub at: u64,
     /// Messages folded.
-    pub folded: u32,
+    pub messages_folded: u32,
     /// Tokens before.
     pub tokens_before: u32,
     /// Tokens after.
     pub tokens_after: u32,
     /// The call that wrote the summary.
-    pub by: Option<String>,
+    pub summary_call: Option<String>,
 }
 
 /// Which role remembers what, from when to when
-#[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(Named, At), responses((status = 200, body = Threads)))]
-pub async fn list(held: Held, Params(at): Params<At>) -> Result<Json<Threads>, Problem> {
-    let at = at.seq()?;
-    let (rules, state) = state(&held, at).await?;
+#[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPath, AtEventParams), responses((status = 200, body = ThreadList)))]
+pub async fn list_threads(
+    session_ref: SessionRef,
+    QueryParams(at): QueryParams<AtEventParams>,
+) -> Result<Json<ThreadList>, HttpProblem> {
+    let at = at.to_seq()?;
+    let (rules, state) = read_session_state(&session_ref, at).await?;
     let spec = rules.spec();
-    let memory = |note: &ThreadNote| spec.roles.get(&note.slot.role).map(|role| role.scope.words()).unwrap_or_default();
-    let threads = chronicle(&held, at, |chronicle| {
-        let view = |note: &ThreadNote| thread_view(chronicle, note, memory(note), stands(note, &state));
+    let memory = |note: &ThreadHistoryEntry| {
+        spec.roles.get(&note.slot.role).map(|role| role.scope.describe()).unwrap_or_default()
+    };
+    let threads = with_session_history(&session_ref, at, |chronicle| {
+        let view =
+            |note: &ThreadHistoryEntry| thread_view(chronicle, note, memory(note), is_thread_active(note, &state));
         chronicle.threads.values().map(view).collect()
     });
-    Ok(Json(Threads { threads: threads.await? }))
+    Ok(Json(ThreadList { threads: threads.await? }))
 }
 
-fn thread_view(chronicle: &Chronicle, note: &ThreadNote, memory: String, stands: bool) -> ThreadView {
-    let turns: BTreeSet<TurnId> = note.calls.iter().filter_map(|call| chronicle.calls.get(call)?.turn).collect();
-    let point = |(place, turn, call): &(Place, Option<TurnId>, segue_core::ids::CallId)| Point {
+fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, stands: bool) -> ThreadView {
+    let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
+    let point = |(place, turn, call): &(JournalPosition, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
         seq: place.seq.0,
         at: place.at.0,
         turn: turn.map(|turn| turn.to_string()),
         call: call.to_string(),
     };
-    let compaction = |compacted: &crate::chronicle::Compacted| CompactionView {
-        seq: compacted.place.seq.0,
-        at: compacted.place.at.0,
-        folded: compacted.folded,
+    let compaction = |compacted: &crate::history::CompactionEntry| CompactionView {
+        seq: compacted.position.seq.0,
+        at: compacted.position.at.0,
+        messages_folded: compacted.messages_folded,
         tokens_before: compacted.tokens_before,
         tokens_after: compacted.tokens_after,
-        by: compacted.by.map(|call| call.to_string()),
+        summary_call: compacted.summary_call.map(|call| call.to_string()),
     };
-    let (model, sample) = note.slot.model.clone().unzip();
+    let (model, sample) = entry.slot.model.clone().unzip();
     ThreadView {
-        thread: note.thread.to_string(),
-        role: note.slot.role.to_string(),
-        agent: note.slot.agent.as_ref().map(ToString::to_string),
-        peer: note.slot.peer.as_ref().map(ToString::to_string),
+        thread: entry.thread.to_string(),
+        role: entry.slot.role.to_string(),
+        agent: entry.slot.agent.as_ref().map(ToString::to_string),
+        peer: entry.slot.peer.as_ref().map(ToString::to_string),
         model: model.map(|model| model.to_string()),
         sample,
         memory,
-        opened: point(&note.opened),
-        why: why(&note.why),
-        until: until(&note.tag),
-        ended: note.ended.as_ref().map(point),
-        calls: note.calls.iter().map(ToString::to_string).collect(),
+        opened: point(&entry.opened),
+        opening_reason: thread_opening_view(&entry.opening_reason),
+        valid_for: scope_tag_view(&entry.tag),
+        ended: entry.ended.as_ref().map(point),
+        calls: entry.calls.iter().map(ToString::to_string).collect(),
         turns: turns.iter().map(ToString::to_string).collect(),
-        messages: note.messages,
-        tokens: note.tokens,
-        compactions: note.compactions.iter().map(compaction).collect(),
-        stands,
+        messages: entry.messages,
+        tokens: entry.tokens,
+        compactions: entry.compactions.iter().map(compaction).collect(),
+        is_active: stands,
     }
 }
 
 /// Whether the thread is still in its place, and what it is good for still holds.
-fn stands(note: &ThreadNote, state: &State) -> bool {
+fn is_thread_active(entry: &ThreadHistoryEntry, state: &SessionState) -> bool {
     let session = &state.session;
-    let phase_holds = note.tag.phase.as_ref().is_none_or(|visit| {
-        let mut stands = session.phases.iter().filter(|(key, _)| key.graph == visit.graph).peekable();
+    let phase_holds = entry.tag.phase_visit.as_ref().is_none_or(|visit| {
+        let mut stands = session.phase_graphs.iter().filter(|(key, _)| key.graph == visit.graph).peekable();
         // A graph that never moved is in its first visit.
-        stands.peek().is_none() || stands.any(|(_, stand)| stand.now.visit == visit.visit)
+        stands.peek().is_none() || stands.any(|(_, stand)| stand.state.visit == visit.number)
     });
-    let turn_holds = note.tag.turn.is_none_or(|turn| session.turn.as_ref().is_some_and(|running| running.id == turn));
-    let is_kept = note.tag.fresh.is_none() && note.ended.is_none() && session.threads.contains_key(&note.thread);
-    let resets = session.resets.get(&note.slot).copied().unwrap_or(0);
-    is_kept && phase_holds && turn_holds && resets == note.tag.resets
+    let turn_holds =
+        entry.tag.turn.is_none_or(|turn| session.current_turn.as_ref().is_some_and(|running| running.id == turn));
+    let is_kept =
+        entry.tag.single_call.is_none() && entry.ended.is_none() && session.threads.contains_key(&entry.thread);
+    let resets = session.slot_resets.get(&entry.slot).copied().unwrap_or(0);
+    is_kept && phase_holds && turn_holds && resets == entry.tag.slot_resets
 }
 
-fn why(why: &Opening) -> WhyOpened {
+fn thread_opening_view(why: &ThreadOpenReason) -> ThreadOpeningView {
     let parts = match why {
-        Opening::Changed(parts) => parts.iter().map(word).collect(),
-        Opening::Fresh | Opening::First | Opening::Aged => Vec::new(),
+        ThreadOpenReason::Changed(parts) => parts.iter().map(serialized_name).collect(),
+        ThreadOpenReason::Fresh | ThreadOpenReason::FirstUse | ThreadOpenReason::TooOld => Vec::new(),
     };
-    WhyOpened { is: word(why), words: why.to_string(), parts }
+    ThreadOpeningView { kind: serialized_name(why), summary: why.to_string(), changed: parts }
 }
 
-fn until(tag: &Tag) -> UntilView {
-    UntilView {
-        phase: tag.phase.as_ref().map(|visit| visit.phase.to_string()),
-        visit: tag.phase.as_ref().map(|visit| visit.visit),
+fn scope_tag_view(tag: &ScopeTag) -> ScopeTagView {
+    ScopeTagView {
+        phase: tag.phase_visit.as_ref().map(|visit| visit.phase.to_string()),
+        visit: tag.phase_visit.as_ref().map(|visit| visit.number),
         turn: tag.turn.map(|turn| turn.to_string()),
         model: tag.model.as_ref().map(|(model, _)| model.to_string()),
-        work: tag.work.as_ref().map(ToString::to_string),
+        work_item: tag.work_item.as_ref().map(ToString::to_string),
     }
 }

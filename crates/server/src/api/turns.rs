@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Path;
-use segue_core::body::{BodyId, Text};
+use segue_core::body::{BodyId, TextRef};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::TurnId;
-use segue_core::prompt::Media;
+use segue_core::prompt::ImageMediaType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::calls::{CallBrief, brief, spec};
-use super::phases::{HistoryItem, history_item};
-use super::session_view::chronicle;
-use super::shapes::{BusyPolicy, Spent, TurnOutcome, word};
-use super::{At, Named};
-use crate::chronicle::{Chronicle, MessageNote, TurnNote};
-use crate::extract::{self, Held, Params};
-use crate::limits::{TURNS_PAGE, TURNS_PAGE_MAX};
-use crate::problem::Problem;
+use super::calls::{CallSummaryView, read_flow_spec, summarize_call};
+use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView, serialized_name};
+use super::phases::{PhaseEventView, phase_event_view};
+use super::session_view::with_session_history;
+use super::{AtEventParams, SessionPath};
+use crate::extract::{self, QueryParams, SessionRef};
+use crate::history::{MessageEntry, SessionHistory, TurnEntry};
+use crate::limits::{TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX};
+use crate::problem::HttpProblem;
 
 /// A turn.
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,33 +29,33 @@ pub struct TurnView {
     /// Which.
     pub turn: String,
     /// The place of its first message.
-    pub from: u64,
+    pub first_seq: u64,
     /// The place of its end.
-    pub to: Option<u64>,
+    pub end_seq: Option<u64>,
     /// When it began.
     pub started: u64,
     /// When it ended.
     pub ended: Option<u64>,
     /// How.
-    pub outcome: Option<TurnOutcome>,
+    pub outcome: Option<TurnResultView>,
     /// What it answers.
     pub messages: Vec<MessageView>,
     /// What was said in it.
-    pub said: Vec<SaidView>,
+    pub replies: Vec<TurnReplyView>,
     /// Its calls.
-    pub calls: Vec<CallBrief>,
+    pub calls: Vec<CallSummaryView>,
     /// Its tool runs.
-    pub tools: Vec<ToolRunView>,
+    pub tool_runs: Vec<ToolRunView>,
     /// What happened to phases in it.
-    pub phases: Vec<HistoryItem>,
+    pub phase_events: Vec<PhaseEventView>,
     /// Handovers made in it.
     pub handovers: Vec<String>,
     /// The flow's facts noted in it.
-    pub facts: Vec<FactMark>,
+    pub facts: Vec<FactRefView>,
     /// Steps of the flow that were not allowed.
-    pub refusals: Vec<RefusedStep>,
+    pub refused_steps: Vec<RefusedStepView>,
     /// What it cost.
-    pub spent: Spent,
+    pub spent: CallTotalsView,
 }
 
 /// A message of the user.
@@ -74,7 +74,7 @@ pub struct MessageView {
     /// What the client calls it.
     pub key: Option<String>,
     /// What was to happen to it if a turn ran.
-    pub busy: BusyPolicy,
+    pub mid_turn_policy: MidTurnPolicyView,
 }
 
 /// An image shown with a message.
@@ -84,20 +84,20 @@ pub struct ImageView {
     pub body: String,
     /// Its form.
     #[schema(examples("image/png"))]
-    pub media: String,
+    pub media_type: String,
 }
 
 impl ImageView {
     /// An image by what it is known by.
     #[must_use]
-    pub fn named(body: BodyId, media: Media) -> Self {
-        Self { body: body.to_string(), media: media.name().to_owned() }
+    pub fn new(body: BodyId, media: ImageMediaType) -> Self {
+        Self { body: body.to_string(), media_type: media.mime_type().to_owned() }
     }
 }
 
 /// Something said to the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct SaidView {
+pub struct TurnReplyView {
     /// Its place.
     pub seq: u64,
     /// When.
@@ -105,7 +105,7 @@ pub struct SaidView {
     /// What.
     pub text: String,
     /// By whom.
-    pub by: Option<String>,
+    pub role: Option<String>,
     /// The call it came from.
     pub call: Option<String>,
 }
@@ -139,7 +139,7 @@ pub struct ToolRunView {
 
 /// That a fact was noted.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FactMark {
+pub struct FactRefView {
     /// Its place.
     pub seq: u64,
     /// Its kind.
@@ -148,7 +148,7 @@ pub struct FactMark {
 
 /// A step that was not allowed.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RefusedStep {
+pub struct RefusedStepView {
     /// Its place.
     pub seq: u64,
     /// When.
@@ -156,14 +156,14 @@ pub struct RefusedStep {
     /// What was tried.
     pub step: String,
     /// Why not.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Which turns.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct TurnsParams {
+pub struct ListTurnsParams {
     /// Only those before this turn.
     before: Option<String>,
     /// How many at most.
@@ -182,187 +182,207 @@ pub struct TurnsPage {
     /// Give this as `before` for the turns before these.
     pub next: Option<String>,
     /// Messages that have no turn yet.
-    pub waiting: Vec<MessageView>,
+    pub queued_messages: Vec<MessageView>,
     /// The place of the session's last event.
-    pub seq: u64,
+    pub last_seq: u64,
 }
 
 /// What was said, with everything that happened on the way
-#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(Named, TurnsParams), responses((status = 200, body = TurnsPage)))]
-pub async fn list(held: Held, Params(params): Params<TurnsParams>) -> Result<Json<TurnsPage>, Problem> {
-    let limit = super::page(params.limit, TURNS_PAGE, TURNS_PAGE_MAX)?;
-    let before = params.before.as_deref().map(extract::number::<TurnId>).transpose()?.unwrap_or(TurnId(u32::MAX));
-    let at = At { at: params.at }.seq()?;
-    let spec = spec(&held).await?;
-    let page = chronicle(&held, at, |chronicle| {
-        let mut notes: Vec<&TurnNote> =
+#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPath, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
+pub async fn list_turns(
+    session_ref: SessionRef,
+    QueryParams(params): QueryParams<ListTurnsParams>,
+) -> Result<Json<TurnsPage>, HttpProblem> {
+    let limit = super::page_limit(params.limit, TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX)?;
+    let before =
+        params.before.as_deref().map(extract::parse_numbered_id::<TurnId>).transpose()?.unwrap_or(TurnId(u32::MAX));
+    let at = AtEventParams { at: params.at }.to_seq()?;
+    let spec = read_flow_spec(&session_ref).await?;
+    let page = with_session_history(&session_ref, at, |chronicle| {
+        let mut notes: Vec<&TurnEntry> =
             chronicle.turns.range(..before).rev().take(limit).map(|(_, note)| note).collect();
         notes.reverse();
         let first = notes.first().map(|note| note.turn);
         let more = first.is_some_and(|first| chronicle.turns.range(..first).next().is_some());
-        let waiting: Vec<MessageNote> =
+        let waiting: Vec<MessageEntry> =
             chronicle.messages.values().filter(|note| note.turn.is_none()).cloned().collect();
-        let turns: Vec<Gathered> = notes.into_iter().map(|note| gather(chronicle, note, &spec)).collect();
-        (turns, first.filter(|_| more), waiting, chronicle.seq)
+        let turns: Vec<TurnWithoutTexts> = notes.into_iter().map(|note| collect_turn(chronicle, note, &spec)).collect();
+        (turns, first.filter(|_| more), waiting, chronicle.last_seq)
     });
     let (turns, next, waiting, seq) = page.await?;
     let mut texts = BTreeSet::new();
-    turns.iter().for_each(|turn| turn.needs(&mut texts));
+    turns.iter().for_each(|turn| turn.collect_body_ids(&mut texts));
     texts.extend(waiting.iter().map(|note| note.text.body));
-    let texts = Texts::read(&held, texts).await?;
+    let texts = SessionTexts::load(&session_ref, texts).await?;
     Ok(Json(TurnsPage {
-        turns: turns.into_iter().map(|turn| turn.filled(&texts)).collect(),
+        turns: turns.into_iter().map(|turn| turn.fill_texts(&texts)).collect(),
         next: next.map(|turn| turn.to_string()),
-        waiting: waiting.iter().map(|note| message_view(note, &texts)).collect(),
-        seq: seq.0,
+        queued_messages: waiting.iter().map(|note| message_view(note, &texts)).collect(),
+        last_seq: seq.0,
     }))
 }
 
 /// One turn
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns/{turn}", tag = "turns",
-    params(Named, ("turn" = String, Path, description = "Such as `t3`."), At), responses((status = 200, body = TurnView)))]
-pub async fn get(
-    held: Held,
+    params(SessionPath, ("turn" = String, Path, description = "Such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
+pub async fn get_turn(
+    session_ref: SessionRef,
     Path((_, turn)): Path<(String, String)>,
-    Params(at): Params<At>,
-) -> Result<Json<TurnView>, Problem> {
-    let turn: TurnId = extract::number(&turn)?;
-    let (at, spec) = (at.seq()?, spec(&held).await?);
-    let gathered =
-        chronicle(&held, at, |chronicle| chronicle.turns.get(&turn).map(|note| gather(chronicle, note, &spec)));
-    let none = || Problem::no_such_thing(format!("the session has no turn {turn}"));
+    QueryParams(at): QueryParams<AtEventParams>,
+) -> Result<Json<TurnView>, HttpProblem> {
+    let turn: TurnId = extract::parse_numbered_id(&turn)?;
+    let (at, spec) = (at.to_seq()?, read_flow_spec(&session_ref).await?);
+    let gathered = with_session_history(&session_ref, at, |chronicle| {
+        chronicle.turns.get(&turn).map(|note| collect_turn(chronicle, note, &spec))
+    });
+    let none = || HttpProblem::not_found(format!("the session has no turn {turn}"));
     let gathered = gathered.await?.ok_or_else(none)?;
     let mut texts = BTreeSet::new();
-    gathered.needs(&mut texts);
-    let texts = Texts::read(&held, texts).await?;
-    Ok(Json(gathered.filled(&texts)))
+    gathered.collect_body_ids(&mut texts);
+    let texts = SessionTexts::load(&session_ref, texts).await?;
+    Ok(Json(gathered.fill_texts(&texts)))
 }
 
 /// A turn whose texts are still to be read.
-struct Gathered {
+struct TurnWithoutTexts {
     view: TurnView,
-    messages: Vec<MessageNote>,
-    said: Vec<Text>,
-    tools: Vec<Option<Text>>,
+    messages: Vec<MessageEntry>,
+    reply_texts: Vec<TextRef>,
+    tool_texts: Vec<Option<TextRef>>,
 }
 
-fn gather(chronicle: &Chronicle, note: &TurnNote, spec: &FlowSpec) -> Gathered {
-    let messages: Vec<MessageNote> =
-        note.messages.iter().filter_map(|message| chronicle.messages.get(message).cloned()).collect();
-    let first = messages.iter().map(|message| message.place.seq).min();
-    let tools: Vec<_> = note.tools.iter().filter_map(|run| chronicle.tools.get(run)).collect();
+fn collect_turn(history: &SessionHistory, entry: &TurnEntry, spec: &FlowSpec) -> TurnWithoutTexts {
+    let messages: Vec<MessageEntry> =
+        entry.messages.iter().filter_map(|message| history.messages.get(message).cloned()).collect();
+    let first = messages.iter().map(|message| message.position.seq).min();
+    let tools: Vec<_> = entry.tool_runs.iter().filter_map(|run| history.tool_runs.get(run)).collect();
     let view = TurnView {
-        turn: note.turn.to_string(),
-        from: first.map_or(note.started_at.seq, |first| first.min(note.started_at.seq)).0,
-        to: note.ended.map(|ended| ended.seq.0),
-        started: note.started_at.at.0,
-        ended: note.ended.map(|ended| ended.at.0),
-        outcome: note.outcome.clone().map(Into::into),
+        turn: entry.turn.to_string(),
+        first_seq: first.map_or(entry.started.seq, |first| first.min(entry.started.seq)).0,
+        end_seq: entry.ended.map(|ended| ended.seq.0),
+        started: entry.started.at.0,
+        ended: entry.ended.map(|ended| ended.at.0),
+        outcome: entry.outcome.clone().map(Into::into),
         messages: Vec::new(),
-        said: note
-            .said
+        replies: entry
+            .replies
             .iter()
-            .map(|said| SaidView {
-                seq: said.place.seq.0,
-                at: said.place.at.0,
+            .map(|said| TurnReplyView {
+                seq: said.position.seq.0,
+                at: said.position.at.0,
                 text: String::new(),
-                by: said.by.as_ref().map(ToString::to_string),
+                role: said.role.as_ref().map(ToString::to_string),
                 call: said.call.map(|call| call.to_string()),
             })
             .collect(),
-        calls: note.calls.iter().filter_map(|call| chronicle.calls.get(call)).map(|call| brief(call, spec)).collect(),
-        tools: tools.iter().map(|tool| tool_view(tool)).collect(),
-        phases: note.moves.iter().filter_map(|place| chronicle.moves.get(*place)).map(history_item).collect(),
-        handovers: note
+        calls: entry
+            .calls
+            .iter()
+            .filter_map(|call| history.calls.get(call))
+            .map(|call| summarize_call(call, spec))
+            .collect(),
+        tool_runs: tools.iter().map(|tool| tool_run_view(tool)).collect(),
+        phase_events: entry
+            .phase_events
+            .iter()
+            .filter_map(|place| history.phase_events.get(*place))
+            .map(phase_event_view)
+            .collect(),
+        handovers: entry
             .handovers
             .iter()
-            .filter_map(|place| chronicle.handovers.get(*place))
+            .filter_map(|place| history.handovers.get(*place))
             .map(|note| note.handover.id.to_string())
             .collect(),
-        facts: note
+        facts: entry
             .facts
             .iter()
-            .filter_map(|place| chronicle.facts.get(*place))
-            .map(|fact| FactMark { seq: fact.place.seq.0, kind: fact.kind.clone() })
+            .filter_map(|place| history.facts.get(*place))
+            .map(|fact| FactRefView { seq: fact.position.seq.0, kind: fact.kind.clone() })
             .collect(),
-        refusals: note
-            .refusals
+        refused_steps: entry
+            .refused_steps
             .iter()
-            .map(|refusal| RefusedStep {
-                seq: refusal.place.seq.0,
-                at: refusal.place.at.0,
+            .map(|refusal| RefusedStepView {
+                seq: refusal.position.seq.0,
+                at: refusal.position.at.0,
                 step: refusal.step.clone(),
-                why: refusal.why.clone(),
+                reason: refusal.reason.clone(),
             })
             .collect(),
-        spent: note.spent.into(),
+        spent: entry.spent.into(),
     };
     let tool_texts = tools.iter().map(|tool| tool.end.map(|(_, _, text)| text)).collect();
-    Gathered { view, messages, said: note.said.iter().map(|said| said.text).collect(), tools: tool_texts }
+    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|said| said.text).collect(), tool_texts }
 }
 
-fn tool_view(tool: &crate::chronicle::ToolNote) -> ToolRunView {
+fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
     ToolRunView {
         run: tool.run.to_string(),
-        seq: tool.place.seq.0,
-        at: tool.place.at.0,
+        seq: tool.position.seq.0,
+        at: tool.position.at.0,
         tool: tool.tool.to_string(),
         arguments: tool.arguments.clone(),
         call: tool.call.map(|call| call.to_string()),
         agent: tool.agent.as_ref().map(ToString::to_string),
         phase: tool.phase.as_ref().map(ToString::to_string),
         ended: tool.end.map(|(place, ..)| place.at.0),
-        outcome: tool.end.map(|(_, outcome, _)| word(&outcome)),
+        outcome: tool.end.map(|(_, outcome, _)| serialized_name(&outcome)),
         text: None,
     }
 }
 
-impl Gathered {
-    fn needs(&self, texts: &mut BTreeSet<BodyId>) {
+impl TurnWithoutTexts {
+    fn collect_body_ids(&self, texts: &mut BTreeSet<BodyId>) {
         texts.extend(self.messages.iter().map(|message| message.text.body));
-        texts.extend(self.said.iter().map(|text| text.body));
-        texts.extend(self.tools.iter().flatten().map(|text| text.body));
+        texts.extend(self.reply_texts.iter().map(|text| text.body));
+        texts.extend(self.tool_texts.iter().flatten().map(|text| text.body));
     }
 
-    fn filled(self, texts: &Texts) -> TurnView {
-        let Self { mut view, messages, said, tools } = self;
+    fn fill_texts(self, texts: &SessionTexts) -> TurnView {
+        let Self { mut view, messages, reply_texts: said, tool_texts: tools } = self;
         view.messages = messages.iter().map(|note| message_view(note, texts)).collect();
-        view.said.iter_mut().zip(said).for_each(|(said, text)| said.text = texts.words(text));
-        view.tools.iter_mut().zip(tools).for_each(|(tool, text)| tool.text = text.map(|text| texts.words(text)));
+        view.replies.iter_mut().zip(said).for_each(|(said, text)| said.text = texts.lookup(text));
+        view.tool_runs.iter_mut().zip(tools).for_each(|(tool, text)| tool.text = text.map(|text| texts.lookup(text)));
         view
     }
 }
 
-fn message_view(note: &MessageNote, texts: &Texts) -> MessageView {
+fn message_view(entry: &MessageEntry, texts: &SessionTexts) -> MessageView {
     MessageView {
-        message: note.message.to_string(),
-        seq: note.place.seq.0,
-        at: note.place.at.0,
-        text: texts.words(note.text),
-        images: note.images.iter().map(|image| ImageView::named(image.body, image.media)).collect(),
-        key: note.key.as_ref().map(ToString::to_string),
-        busy: note.busy.into(),
+        message: entry.message.to_string(),
+        seq: entry.position.seq.0,
+        at: entry.position.at.0,
+        text: texts.lookup(entry.text),
+        images: entry.images.iter().map(|image| ImageView::new(image.body, image.media_type)).collect(),
+        key: entry.idempotency_key.as_ref().map(ToString::to_string),
+        mid_turn_policy: entry.mid_turn_policy.into(),
     }
 }
 
 /// Texts at hand.
 #[derive(Debug)]
-pub struct Texts(BTreeMap<BodyId, Arc<str>>);
+pub struct SessionTexts(BTreeMap<BodyId, Arc<str>>);
 
-impl Texts {
+impl SessionTexts {
     /// Reads texts of a session.
     ///
     /// # Errors
     /// One of them is not there.
-    pub async fn read(held: &Held, ids: BTreeSet<BodyId>) -> Result<Self, Problem> {
+    pub async fn load(session_ref: &SessionRef, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
         let ids: Vec<BodyId> = ids.into_iter().collect();
-        let texts = held.app.engine.texts(&held.session, &ids).await.map_err(|error| held.problem(error))?;
+        let texts = session_ref
+            .app
+            .engine
+            .read_texts(&session_ref.session, &ids)
+            .await
+            .map_err(|error| session_ref.to_problem(error))?;
         Ok(Self(ids.into_iter().zip(texts).collect()))
     }
 
     /// The words of a text.
     #[must_use]
-    pub fn words(&self, text: Text) -> String {
+    pub fn lookup(&self, text: TextRef) -> String {
         self.0.get(&text.body).map(|words| words.to_string()).unwrap_or_default()
     }
 }

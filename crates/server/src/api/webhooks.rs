@@ -6,12 +6,14 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::app::App;
-use crate::caller::{Caller, check_owner};
-use crate::extract::Body;
+use crate::app::AppState;
+use crate::caller::{Caller, validate_owner_name};
+use crate::extract::JsonBody;
 use crate::limits::WEBHOOK_URL_BYTES_MAX;
-use crate::problem::Problem;
-use crate::webhooks::{Delivery, EventKind, Webhook, ping as send_ping, secret_of};
+use crate::problem::HttpProblem;
+use crate::webhooks::{
+    DeliveryAttempt, Webhook, WebhookEventKind, derive_webhook_secret, send_webhook_ping as send_ping,
+};
 
 /// Whom to tell of what.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,7 +24,7 @@ pub struct NewWebhook {
     pub url: String,
     /// Of what; of everything that can be told if absent.
     #[serde(default)]
-    pub events: Option<Vec<EventKind>>,
+    pub events: Option<Vec<WebhookEventKind>>,
     /// In sessions of these flows; of all if absent.
     #[serde(default)]
     pub flows: Option<Vec<String>>,
@@ -33,7 +35,7 @@ pub struct NewWebhook {
 
 /// A webhook that was made.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MadeWebhook {
+pub struct CreatedWebhook {
     /// The webhook.
     #[serde(flatten)]
     pub webhook: Webhook,
@@ -50,16 +52,16 @@ pub struct WebhookList {
 
 /// The latest tries of a webhook.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Deliveries {
+pub struct DeliveryAttemptList {
     /// Newest first.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<DeliveryAttempt>,
     /// Sessions of which something waits after a failed try.
-    pub waiting: usize,
+    pub failing_sessions: usize,
 }
 
 /// What came of a ping.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Pinged {
+pub struct PingResult {
     /// What the receiver answered.
     pub status: Option<u16>,
     /// Why it counts as not told.
@@ -67,21 +69,21 @@ pub struct Pinged {
 }
 
 /// Have somebody told of events
-#[utoipa::path(post, path = "/v1/webhooks", tag = "webhooks", request_body = NewWebhook, responses((status = 201, body = MadeWebhook)))]
-pub async fn create(
-    State(app): State<App>,
+#[utoipa::path(post, path = "/v1/webhooks", tag = "webhooks", request_body = NewWebhook, responses((status = 201, body = CreatedWebhook)))]
+pub async fn create_webhook(
+    State(app): State<AppState>,
     caller: Caller,
-    Body(new): Body<NewWebhook>,
-) -> Result<(StatusCode, Json<MadeWebhook>), Problem> {
-    caller.be_operator()?;
+    JsonBody(new): JsonBody<NewWebhook>,
+) -> Result<(StatusCode, Json<CreatedWebhook>), HttpProblem> {
+    caller.require_operator()?;
     let master = app.options.webhook_secret.as_ref();
     let master = master.ok_or_else(|| {
         let detail = "webhooks are signed; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
-        Problem::new("no-webhook-secret", detail)
+        HttpProblem::new("no-webhook-secret", detail)
     })?;
-    check(&app, &new)?;
+    validate_webhook(&app, &new)?;
     let mut random = [0; 9];
-    getrandom::fill(&mut random).map_err(|_| Problem::new("internal", "the system gives no random bytes"))?;
+    getrandom::fill(&mut random).map_err(|_| HttpProblem::new("internal", "the system gives no random bytes"))?;
     let id = random.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let webhook = Webhook {
         webhook: format!("wh_{id}"),
@@ -91,64 +93,75 @@ pub async fn create(
         owner: new.owner,
         created: app.engine.now().0,
     };
-    app.webhooks.add(webhook.clone())?;
-    let secret = secret_of(master, &webhook.webhook);
-    Ok((StatusCode::CREATED, Json(MadeWebhook { webhook, secret })))
+    app.webhooks.add_webhook(webhook.clone())?;
+    let secret = derive_webhook_secret(master, &webhook.webhook);
+    Ok((StatusCode::CREATED, Json(CreatedWebhook { webhook, secret })))
 }
 
-fn check(app: &App, new: &NewWebhook) -> Result<(), Problem> {
+fn validate_webhook(app: &AppState, new: &NewWebhook) -> Result<(), HttpProblem> {
     let url = reqwest::Url::parse(&new.url).ok().filter(|url| {
         matches!(url.scheme(), "http" | "https") && url.host().is_some() && new.url.len() <= WEBHOOK_URL_BYTES_MAX
     });
     if url.is_none() {
         let detail = format!("`url` must be an http or https address of at most {WEBHOOK_URL_BYTES_MAX} bytes");
-        return Err(Problem::bad_request(detail).with("field", "url"));
+        return Err(HttpProblem::bad_request(detail).with_extension("field", "url"));
     }
     for flow in new.flows.iter().flatten() {
         if !app.engine.flows().any(|rules| rules.spec().name == flow.as_str()) {
-            return Err(Problem::bad_request(format!("there is no flow `{flow}`")).with("field", "flows"));
+            return Err(HttpProblem::bad_request(format!("there is no flow `{flow}`")).with_extension("field", "flows"));
         }
     }
     if let Some(owner) = &new.owner {
-        check_owner(owner).map_err(|why| Problem::bad_request(why).with("field", "owner"))?;
+        validate_owner_name(owner).map_err(|why| HttpProblem::bad_request(why).with_extension("field", "owner"))?;
     }
     Ok(())
 }
 
 /// Who is told of what
 #[utoipa::path(get, path = "/v1/webhooks", tag = "webhooks", responses((status = 200, body = WebhookList)))]
-pub async fn list(State(app): State<App>, caller: Caller) -> Result<Json<WebhookList>, Problem> {
-    caller.be_operator()?;
-    Ok(Json(WebhookList { webhooks: app.webhooks.list()? }))
+pub async fn list_webhooks(State(app): State<AppState>, caller: Caller) -> Result<Json<WebhookList>, HttpProblem> {
+    caller.require_operator()?;
+    Ok(Json(WebhookList { webhooks: app.webhooks.list_webhooks()? }))
 }
 
 /// Tell somebody no more
 #[utoipa::path(delete, path = "/v1/webhooks/{webhook}", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
     responses((status = 204)))]
-pub async fn delete(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    caller.be_operator()?;
-    app.webhooks.remove(&id)?;
+pub async fn delete_webhook(
+    State(app): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    caller.require_operator()?;
+    app.webhooks.remove_webhook(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The latest tries to tell somebody
 #[utoipa::path(get, path = "/v1/webhooks/{webhook}/deliveries", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
-    responses((status = 200, body = Deliveries)))]
-pub async fn deliveries(
-    State(app): State<App>,
+    responses((status = 200, body = DeliveryAttemptList)))]
+pub async fn list_deliveries(
+    State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Deliveries>, Problem> {
-    caller.be_operator()?;
-    app.webhooks.get(&id)?;
-    Ok(Json(Deliveries { deliveries: app.webhooks.tries(&id), waiting: app.webhooks.waiting(&id) }))
+) -> Result<Json<DeliveryAttemptList>, HttpProblem> {
+    caller.require_operator()?;
+    app.webhooks.get_webhook(&id)?;
+    Ok(Json(DeliveryAttemptList {
+        deliveries: app.webhooks.recent_attempts(&id),
+        failing_sessions: app.webhooks.failing_session_count(&id),
+    }))
 }
 
 /// Tell somebody that they are told
 #[utoipa::path(post, path = "/v1/webhooks/{webhook}/ping", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
-    responses((status = 200, body = Pinged)))]
-pub async fn ping(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Json<Pinged>, Problem> {
-    caller.be_operator()?;
-    let (status, problem) = send_ping(&app, &app.webhooks.get(&id)?).await?;
-    Ok(Json(Pinged { status, problem }))
+    responses((status = 200, body = PingResult)))]
+pub async fn ping_webhook(
+    State(app): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<PingResult>, HttpProblem> {
+    caller.require_operator()?;
+    let (status, problem) = send_ping(&app, &app.webhooks.get_webhook(&id)?).await?;
+    Ok(Json(PingResult { status, problem }))
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use expect_test::expect_file;
-use segue_server::problem::CODES;
+use segue_server::problem::SERVER_ERROR_CODES;
 
 use crate::lab::{Lab, repository};
 
 /// `UPDATE_EXPECT=1 cargo test -p segue-server --test http` writes it anew.
 #[test]
 fn the_description_that_is_checked_in_is_that_of_the_code() {
-    let description = serde_json::to_string_pretty(&segue_server::description()).expect("JSON");
+    let description = serde_json::to_string_pretty(&segue_server::openapi_document()).expect("JSON");
     expect_file!["../../../../docs/openapi.json"].assert_eq(&format!("{description}\n"));
 }
 
@@ -26,7 +26,7 @@ async fn the_description_is_served_for_machines_and_for_reading() {
 #[test]
 fn every_route_has_its_place_on_the_page() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
-    for path in segue_server::description().paths.paths.keys() {
+    for path in segue_server::openapi_document().paths.paths.keys() {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{')).collect();
         let is_named = |line: &str| {
             let mut rest = line;
@@ -47,20 +47,20 @@ fn every_route_has_its_place_on_the_page() {
 /// Codes of the engine and of the server, and no others.
 #[test]
 fn every_error_has_its_page_and_every_page_its_error() {
-    let page = segue_server::pages::ERRORS;
+    let page = segue_server::pages::ERRORS_MARKDOWN;
     let headings: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let engine = std::fs::read_to_string(repository("crates/engine/src/error.rs")).expect("the engine's errors");
     let (_, codes) = engine.split_once("pub fn code").expect("the codes begin there");
     let (codes, _) = codes.split_once("#[cfg(test)]").expect("and end there");
     let codes = codes.lines().filter_map(|line| line.split_once("=> \"")?.1.split('"').next());
-    let codes: BTreeSet<&str> = codes.chain(CODES.iter().map(|(code, _)| *code)).collect();
+    let codes: BTreeSet<&str> = codes.chain(SERVER_ERROR_CODES.iter().map(|(code, _)| *code)).collect();
     assert_eq!(codes, headings);
 }
 
 #[test]
 fn every_code_stands_in_the_table_of_the_page() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
-    for (code, status) in CODES {
+    for (code, status) in SERVER_ERROR_CODES {
         let is_row = |line: &str| {
             let statuses = line.strip_prefix("| ").and_then(|line| line.split_once(" |"));
             statuses.is_some_and(|(statuses, codes)| {

@@ -10,7 +10,7 @@ use crate::lab::{Lab, answer, repository};
 async fn every_example_of_the_page_is_true() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
     let lab = Lab::with(crate::lab::TOUR, |options| {
-        options.webhook_secret = Some(segue_server::options::Secret("any text will do".into()));
+        options.webhook_secret = Some(segue_server::options::WebhookSecret("any text will do".into()));
     })
     .await;
     let (mut request, mut played) = (None, 0);

@@ -6,7 +6,7 @@ use crate::lab::{Lab, TOUR, answer};
 
 #[tokio::test]
 async fn a_page_of_another_site_reaches_nothing() {
-    let lab = Lab::with(TOUR, |options| options.origins = vec!["https://app.example".into()]).await;
+    let lab = Lab::with(TOUR, |options| options.allowed_origins = vec!["https://app.example".into()]).await;
     let ask = |name: &str, value: &str| answer(lab.ask(Method::GET, "/v1/flows").header(name, value));
     assert_eq!(ask("host", "evil.example").await.problem(403), "foreign-host");
     assert_eq!(ask("origin", "https://evil.example").await.problem(403), "foreign-origin");

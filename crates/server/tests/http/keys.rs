@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
-use segue_server::keys::{Keys, NewKey};
-use segue_server::{Error, Options, Server};
+use segue_server::keys::{ApiKeyStore, NewApiKey};
+use segue_server::{Error, HttpServer, ServerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -13,8 +13,8 @@ use crate::lab::{Answer, Lab, Reading, TOUR, answer};
 
 fn key(folder: &TempDir, owner: Option<&str>, flows: Option<&[&str]>) -> String {
     let flows = flows.map(|flows| flows.iter().map(|flow| (*flow).into()).collect::<BTreeSet<_>>());
-    let new = NewKey { name: "test".into(), owner: owner.map(Into::into), flows };
-    Keys::in_folder(folder.path()).add(new, 1).expect("made").1
+    let new = NewApiKey { name: "test".into(), owner: owner.map(Into::into), flows };
+    ApiKeyStore::from_folder(folder.path()).create_key(new, 1).expect("made").1
 }
 
 /// Somebody with a key.
@@ -42,10 +42,10 @@ async fn lab() -> (Lab, Arc<TempDir>) {
 #[tokio::test]
 async fn an_address_for_others_needs_a_key() {
     let (lab, folder) = lab().await;
-    let mut options = Options::new(folder.path().to_owned());
+    let mut options = ServerOptions::new(folder.path().to_owned());
     options.address = "0.0.0.0:0".parse().expect("an address");
-    let refused = Server::bind(lab.engine.clone(), options.clone()).await.expect_err("it must not listen");
-    assert!(matches!(refused, Error::NoKey(_)));
+    let refused = HttpServer::bind(lab.engine.clone(), options.clone()).await.expect_err("it must not listen");
+    assert!(matches!(refused, Error::KeyRequired(_)));
     assert!(refused.to_string().contains("segue keys add"), "{refused}");
     let key = key(&folder, None, None);
     let open =

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use segue_engine::{Casting, Engine, Setup};
-use segue_models::{Models, Rehearsal, Scripted};
-use segue_server::{Options, Server};
+use segue_engine::{Engine, EngineConfig, ModelAssignment};
+use segue_models::{ModelRegistry, RehearsalModel, ScriptedModel};
+use segue_server::{HttpServer, ServerOptions};
 use segue_store::Store;
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Lab {
     }
 
     /// The same with another scenario or other options.
-    pub async fn with(scenario: &str, change: impl FnOnce(&mut Options)) -> Self {
+    pub async fn with(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
         Self::on(&MemoryDisk::new(), folder, scenario, change).await
     }
@@ -80,7 +80,7 @@ impl Lab {
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
         scenario: &str,
-        change: impl FnOnce(&mut Options),
+        change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
         let engine = engine(Arc::new(MemoryStore::open(disk)), scenario).await;
         Self::of(engine, disk, folder, change).await
@@ -91,13 +91,13 @@ impl Lab {
         engine: Engine,
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
-        change: impl FnOnce(&mut Options),
+        change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        let mut options = Options::new(folder.path().to_owned());
+        let mut options = ServerOptions::new(folder.path().to_owned());
         options.address.set_port(0);
         change(&mut options);
-        let server = Server::bind(engine.clone(), options).await.expect("it listens");
-        let url = format!("http://127.0.0.1:{}", server.address().port());
+        let server = HttpServer::bind(engine.clone(), options).await.expect("it listens");
+        let url = format!("http://127.0.0.1:{}", server.local_address().port());
         let (stop, stopped) = oneshot::channel::<()>();
         let done = tokio::spawn(server.run(async move {
             let _ = stopped.await;
@@ -153,17 +153,23 @@ pub async fn answer(request: RequestBuilder) -> Answer {
 }
 
 async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
-    let script: Scripted = scenario.parse().expect("a scenario");
-    let models = Models::new().with("scripted", Arc::new(script)).with("rehearsal", Arc::new(Rehearsal::instant()));
+    let script: ScriptedModel = scenario.parse().expect("a scenario");
+    let models = ModelRegistry::new()
+        .with_model("scripted", Arc::new(script))
+        .with_model("rehearsal", Arc::new(RehearsalModel::instant()));
     let models = Arc::new(models);
     let casting = ["expert", "mapper", "concierge", "summariser"]
         .iter()
-        .fold(Casting::new(models.clone(), "scripted".into()), |casting, role| {
-            casting.cast(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
+        .fold(ModelAssignment::new(models.clone(), "scripted".into()), |casting, role| {
+            casting.with_role_model(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
         });
     // Those that need no host of tools.
-    let flows = segue_flows::all().into_iter().filter(|flow| flow.spec().tools.is_empty()).collect();
-    let setup = Setup { models, casting, ..Setup::new(store, flows, Models::new(), "scripted") };
+    let flows = segue_flows::built_in_flows().into_iter().filter(|flow| flow.spec().tools.is_empty()).collect();
+    let setup = EngineConfig {
+        models,
+        model_assignment: casting,
+        ..EngineConfig::new(store, flows, ModelRegistry::new(), "scripted")
+    };
     Engine::start(setup).await.expect("it starts")
 }
 

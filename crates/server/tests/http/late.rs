@@ -5,8 +5,11 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use segue_core::event::Event;
 use segue_core::ids::{Seq, SessionId, TurnId};
-use segue_engine::{Engine, Message, Opening, Setup, Update};
-use segue_models::{Chunk, ChunkStream, Description, Finish, Kind, Model, Models, Rehearsal, Request};
+use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, UserMessage};
+use segue_models::{
+    LanguageModel, ModelDescription, ModelRegistry, ModelRequest, ModelSource, RehearsalModel, ReplyChunk,
+    ReplyChunkStream, ReplyFinish,
+};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -20,33 +23,36 @@ struct Held {
     concierge: Arc<Notify>,
 }
 
-impl Model for Held {
-    fn stream(&self, request: Request) -> ChunkStream {
-        let gate = match request.call.role.as_str() {
+impl LanguageModel for Held {
+    fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
+        let gate = match request.metadata.role.as_str() {
             "expert" => Some(self.expert.clone()),
-            _ if request.call.turn > Some(TurnId(1)) => Some(self.concierge.clone()),
+            _ if request.metadata.turn > Some(TurnId(1)) => Some(self.concierge.clone()),
             _ => None,
         };
         let said = async move {
             if let Some(gate) = gate {
                 gate.notified().await;
             }
-            futures_util::stream::iter([Ok(Chunk::Text("At last.".to_owned())), Ok(Chunk::Finish(Finish::default()))])
+            futures_util::stream::iter([
+                Ok(ReplyChunk::Text("At last.".to_owned())),
+                Ok(ReplyChunk::Finish(ReplyFinish::default())),
+            ])
         };
         futures_util::stream::once(said).flatten().boxed()
     }
 
-    fn describe(&self) -> Description {
-        Description { kind: Kind::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
+    fn describe(&self) -> ModelDescription {
+        ModelDescription { kind: ModelSource::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
     }
 }
 
 async fn happens(engine: &Engine, session: &SessionId, happened: impl Fn(&Event) -> bool) {
     let mut listener = engine.subscribe(session, Seq(0)).await.expect("it is there");
     loop {
-        match listener.next().await.expect("it goes on") {
-            Update::Event(event) if happened(&event.event) => return,
-            Update::Event(_) | Update::Words { .. } => {}
+        match listener.next_update().await.expect("it goes on") {
+            SessionUpdate::Event(event) if happened(&event.event) => return,
+            SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } => {}
         }
     }
 }
@@ -59,34 +65,38 @@ fn find<'v>(values: &'v Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &
 #[tokio::test]
 async fn a_late_answer_is_told_in_the_turn_it_was_asked_in_though_another_runs() {
     let (disk, held) = (MemoryDisk::new(), Arc::new(Held::default()));
-    let models = Models::new().with("held", held.clone()).with("rehearsal", Arc::new(Rehearsal::instant()));
+    let models = ModelRegistry::new()
+        .with_model("held", held.clone())
+        .with_model("rehearsal", Arc::new(RehearsalModel::instant()));
     let store = Arc::new(MemoryStore::open(&disk));
-    let engine = Engine::start(Setup::new(store, segue_flows::all(), models, "rehearsal")).await.expect("it starts");
+    let engine = Engine::start(EngineConfig::new(store, segue_flows::built_in_flows(), models, "rehearsal"))
+        .await
+        .expect("it starts");
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let lab = Lab::of(engine.clone(), &disk, folder, |_| {}).await;
     let experts = json!([{"model": "rehearsal", "samples": 2}, "held"]);
     let settings = json!({"experts": experts, "quorum": 2, "concierge": "held"});
-    let opening = Opening { session: Some("s".into()), settings, ..Opening::default() };
-    let session = engine.open(&"concierge".into(), opening).await.expect("it opens");
+    let opening = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
+    let session = engine.open_session(&"concierge".into(), opening).await.expect("it opens");
 
     let report = lab.say("s", "rent or buy?").await;
-    assert_eq!((&report["outcome"]["is"], &report["spent"]["unknown"]), (&json!("done"), &json!(1)));
+    assert_eq!((&report["outcome"]["type"], &report["spent"]["unknown"]), (&json!("done"), &json!(1)));
     let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
     assert_eq!(turns["turns"][0]["spent"]["unknown"], 1, "it may be billed");
     let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
     let call = find(&calls, "calls", |call| call["status"] == "cancelled");
     assert_eq!((&call["attempts"], &call["unknown"]), (&json!(1), &json!(1)));
-    engine.send(&session, Message::from("I stay for long.")).await.expect("accepted");
+    engine.send_message(&session, UserMessage::from("I stay for long.")).await.expect("accepted");
     held.expert.notify_one();
     happens(&engine, &session, |event| matches!(event, Event::CallAnsweredLate { .. })).await;
     held.concierge.notify_one();
     happens(&engine, &session, |event| matches!(event, Event::TurnEnded { turn: TurnId(2), .. })).await;
 
     let events = lab.get("/v1/sessions/s/events?texts=all").await.expect(200);
-    let late = find(&events, "events", |event| event["is"] == "call_answered_late");
+    let late = find(&events, "events", |event| event["type"] == "call_answered_late");
     assert_eq!(late["turn"], "t1");
     assert!(late["texts"].to_string().contains("At last."));
-    let began = find(&events, "events", |event| event["is"] == "turn_started" && event["turn"] == "t2");
+    let began = find(&events, "events", |event| event["type"] == "turn_started" && event["turn"] == "t2");
     assert!(began["seq"].as_u64() < late["seq"].as_u64(), "another turn ran then");
     let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
     let spent = |turn: &str| {

@@ -9,7 +9,7 @@ use crate::lab::{Lab, Reading, TOUR, answer};
 
 #[tokio::test]
 async fn who_asks_too_often_is_told_when_to_come_back() {
-    let lab = Lab::with(TOUR, |options| options.bounds.requests_per_minute_max = 3).await;
+    let lab = Lab::with(TOUR, |options| options.limits.requests_per_minute_max = 3).await;
     for _ in 0..3 {
         assert_eq!(lab.get("/v1/flows").await.status, 200);
     }
@@ -21,7 +21,7 @@ async fn who_asks_too_often_is_told_when_to_come_back() {
 
 #[tokio::test]
 async fn open_streams_are_counted_and_given_back() {
-    let lab = Lab::with(TOUR, |options| options.bounds.streams_max = 1).await;
+    let lab = Lab::with(TOUR, |options| options.limits.streams_max = 1).await;
     lab.open("fox", "chat").await;
     let ask = || lab.ask(Method::GET, "/v1/sessions/fox/events").header("accept", "text/event-stream");
     let mut first = Reading::of(ask()).await;
@@ -37,7 +37,7 @@ async fn open_streams_are_counted_and_given_back() {
 #[tokio::test]
 async fn a_server_that_is_busy_enough_takes_no_more_turns() {
     let scenario = "[[reply]]\nhang = true\ntext = \"wait\"";
-    let lab = Lab::with(scenario, |options| options.bounds.turns_max = 1).await;
+    let lab = Lab::with(scenario, |options| options.limits.turns_max = 1).await;
     lab.open("a", "chat").await;
     lab.open("b", "chat").await;
     let send = |session: &str| {
@@ -53,7 +53,7 @@ async fn a_server_that_is_busy_enough_takes_no_more_turns() {
 
 #[tokio::test]
 async fn a_body_must_be_json_and_not_too_large() {
-    let lab = Lab::with(TOUR, |options| options.bounds.body_bytes_max = 100).await;
+    let lab = Lab::with(TOUR, |options| options.limits.body_bytes_max = 100).await;
     let post = |kind: &'static str, body: String| {
         answer(lab.ask(Method::POST, "/v1/sessions").header("content-type", kind).body(body))
     };
@@ -75,7 +75,7 @@ async fn a_body_must_be_json_and_not_too_large() {
 
 #[tokio::test]
 async fn who_never_finishes_asking_is_cut_off() {
-    let lab = Lab::with(TOUR, |options| options.bounds.headers_ms_max = 50).await;
+    let lab = Lab::with(TOUR, |options| options.limits.headers_ms_max = 50).await;
     let mut socket = TcpStream::connect(lab.url.trim_start_matches("http://")).await.expect("connected");
     socket.write_all(b"GET /v1/flows HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await.expect("sent");
     let mut answer = Vec::new();
@@ -85,7 +85,7 @@ async fn who_never_finishes_asking_is_cut_off() {
 
 #[tokio::test]
 async fn who_does_not_listen_is_cut_off_and_the_session_goes_on() {
-    let lab = Lab::with(TOUR, |options| options.bounds.stalled_ms_max = 50).await;
+    let lab = Lab::with(TOUR, |options| options.limits.write_stall_ms_max = 50).await;
     lab.open("fox", "chat").await;
     // More than sockets hold back.
     for _ in 0..8 {
@@ -121,7 +121,7 @@ async fn a_running_turn_is_finished_at_the_end_or_goes_on_at_the_next_start() {
         tokio::spawn(answer(ask))
     };
     let mut stream = Reading::of(lab.ask(Method::GET, "/v1/sessions/fox/events")).await;
-    while stream.next().await.expect("more").data["is"] != "call_opened" {}
+    while stream.next().await.expect("more").data["type"] != "call_opened" {}
     lab.stop().await;
     assert_eq!(asked.await.expect("an answer").expect(200)["reply"], "done at last");
     let next = Lab::on(&disk, folder, scenario, |_| {}).await;

@@ -64,7 +64,7 @@ async fn a_turn_that_fails_is_told_and_is_no_error_of_the_request() {
     let lab = Lab::with(SLOW, |_| {}).await;
     lab.open("fox", "chat").await;
     let report = lab.say("fox", "please fail").await;
-    assert_eq!(report["outcome"]["is"], "failed");
+    assert_eq!(report["outcome"]["type"], "failed");
     assert!(report["outcome"]["reason"].as_str().expect("words").contains("no key"), "{report}");
     assert_eq!(report["reply"], "");
     let calls = lab.get("/v1/sessions/fox/calls").await.expect(200);
@@ -78,7 +78,7 @@ async fn a_turn_is_stopped_and_nothing_runs_then() {
     lab.post("/v1/sessions/fox/messages", json!({"text": "hang on", "wait": false})).await.expect(202);
     let session = lab.get("/v1/sessions/fox").await.expect(200);
     assert_eq!(session["running"]["turn"], "t1");
-    assert_eq!(session["open_calls"][0]["status"], json!({"is": "due"}));
+    assert_eq!(session["open_calls"][0]["status"], json!({"type": "due"}));
     let rejected = lab.post("/v1/sessions/fox/messages", json!({"text": "now", "busy": "reject"})).await;
     assert_eq!(rejected.problem(409), "busy");
     let waiting = lab.post("/v1/sessions/fox/messages", json!({"text": "later", "wait": false})).await.expect(202);
@@ -87,11 +87,11 @@ async fn a_turn_is_stopped_and_nothing_runs_then() {
     assert_eq!(lab.get("/v1/sessions/fox/turns").await.expect(200)["waiting"][0]["message"], "m2");
     let mut stream = Reading::of(lab.ask(Method::GET, "/v1/sessions/fox/events")).await;
     lab.post("/v1/sessions/fox/cancel", json!({})).await.expect(200);
-    let is_end = |event: &Value| event["is"] == "turn_ended" && event["turn"] == "t2";
+    let is_end = |event: &Value| event["type"] == "turn_ended" && event["turn"] == "t2";
     while !is_end(&stream.next().await.expect("more").data) {}
     assert_eq!(lab.post("/v1/sessions/fox/cancel", json!({})).await.problem(409), "nothing-runs");
     let turns = lab.get("/v1/sessions/fox/turns").await.expect(200);
-    assert_eq!(turns["turns"][0]["outcome"], json!({"is": "cancelled"}));
+    assert_eq!(turns["turns"][0]["outcome"], json!({"type": "cancelled"}));
     assert_eq!(turns["turns"][0]["spent"]["unknown"], 1, "it was under way, and may be billed");
     let ledger = lab.get("/v1/sessions/fox/ledger").await.expect(200);
     assert_eq!((&ledger["total"]["unknown"], &ledger["turns"][0]["spent"]["unknown"]), (&json!(1), &json!(1)));
@@ -141,13 +141,13 @@ async fn a_turn_that_failed_is_tried_again() {
     let lab = Lab::with("[[reply]]\ntimes = 1\nfail = \"bad_key\"\n[default]\ntext = \"fine\"", |_| {}).await;
     lab.open("fox", "chat").await;
     assert_eq!(lab.post("/v1/sessions/fox/retry", json!({})).await.problem(409), "nothing-failed");
-    assert_eq!(lab.say("fox", "hello").await["outcome"]["is"], "failed");
+    assert_eq!(lab.say("fox", "hello").await["outcome"]["type"], "failed");
     let mut stream = Reading::of(lab.ask(Method::GET, "/v1/sessions/fox/events")).await;
     lab.post("/v1/sessions/fox/retry", json!({})).await.expect(200);
     let mut said = None;
     while said.is_none() {
         let event = stream.next().await.expect("it has no end").data;
-        said = (event["is"] == "said").then(|| event["texts"].clone());
+        said = (event["type"] == "reply_sent").then(|| event["texts"].clone());
     }
     assert!(said.expect("an answer").to_string().contains("fine"));
 }

@@ -35,7 +35,7 @@ async fn what_is_wrong_with_a_wish_is_named() {
     ] {
         assert_eq!(lab.get(path).await.problem(400), "bad-request", "{path}");
     }
-    for path in ["/v1/sessions/fox/calls/c1", "/v1/sessions/fox/turns/t1", "/v1/sessions/fox/exhibits/x"] {
+    for path in ["/v1/sessions/fox/calls/c1", "/v1/sessions/fox/turns/t1", "/v1/sessions/fox/artifacts/x"] {
         assert_eq!(lab.get(path).await.status, 404, "{path}");
     }
     assert_eq!(lab.get("/v1/sessions/fox/calls/x").await.problem(400), "bad-request");
@@ -68,7 +68,7 @@ async fn a_turn_that_failed_is_tried_again_with_what_was_said_in_it() {
         .as_array()
         .expect("turns")
         .iter()
-        .map(|turn| (&turn["messages"][0]["message"], &turn["outcome"]["is"]))
+        .map(|turn| (&turn["messages"][0]["message"], &turn["outcome"]["type"]))
         .collect();
     let done = json!("done");
     assert_eq!(said, [(&json!("m1"), &json!("failed")), (&json!("m1"), &done), (&json!("m2"), &done)]);
@@ -193,7 +193,7 @@ async fn a_role_forgets_when_it_is_told_to() {
     let threads = lab.get("/v1/sessions/fox/threads").await.expect(200);
     assert_eq!(
         threads["threads"][1]["why"],
-        json!({"is": "changed", "words": "new: reset by hand", "parts": ["reset"]})
+        json!({"type": "changed", "words": "new: reset by hand", "parts": ["reset"]})
     );
     assert_eq!(threads["threads"][0]["ended"]["call"], "c2");
     assert_eq!(lab.post("/v1/sessions/fox/forget", json!({"role": "nobody"})).await.problem(400), "no-such-role");

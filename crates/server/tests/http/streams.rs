@@ -62,7 +62,7 @@ async fn pages_and_stream_tell_the_same() {
     let streamed = Reading::of(ask).await.until("live").await;
     let streamed: Vec<_> = streamed.into_iter().filter(|event| event.kind == "event").map(|event| event.data).collect();
     assert_eq!(paged, streamed);
-    let calls = paged.iter().filter(|event| event["is"] == "call_opened");
+    let calls = paged.iter().filter(|event| event["type"] == "call_opened");
     for call in calls {
         assert_eq!(call["turn"], "t1");
         assert!(!call["texts"].as_object().expect("texts").is_empty(), "{call}");
@@ -104,7 +104,7 @@ async fn many_listeners_of_one_session_hear_the_same() {
             let event = stream.next().await.expect("it has no end");
             if event.kind == "event" {
                 told.push_str(event.data["line"].as_str().expect("a line"));
-                if event.data["is"] == "turn_ended" {
+                if event.data["type"] == "turn_ended" {
                     break;
                 }
             }
@@ -116,7 +116,7 @@ async fn many_listeners_of_one_session_hear_the_same() {
 
 #[tokio::test]
 async fn a_stream_says_when_what_follows_is_news_and_that_it_is_still_there() {
-    let lab = Lab::with(TOUR, |options| options.bounds.heartbeat_ms = 20).await;
+    let lab = Lab::with(TOUR, |options| options.limits.heartbeat_ms = 20).await;
     lab.open("fox", "chat").await;
     lab.say("fox", "one").await;
     let events = follow(&lab, "fox", 0).await.until("live").await;

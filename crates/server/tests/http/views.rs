@@ -16,7 +16,7 @@ async fn tour() -> Lab {
     let lab = Lab::new().await;
     lab.open("tour", "concierge").await;
     for message in MESSAGES {
-        assert_eq!(lab.say("tour", message).await["outcome"]["is"], "done", "{message}");
+        assert_eq!(lab.say("tour", message).await["outcome"]["type"], "done", "{message}");
     }
     lab
 }
@@ -59,7 +59,7 @@ async fn lanes_show_that_the_mapper_is_fresh_and_the_concierge_resets() {
     };
     let mappers = of("mapper");
     assert!(
-        mappers.len() >= 2 && mappers.iter().all(|thread| thread["why"]["is"] == "fresh" && thread["stands"] == false)
+        mappers.len() >= 2 && mappers.iter().all(|thread| thread["why"]["type"] == "fresh" && thread["stands"] == false)
     );
     let concierges = of("concierge");
     let phases: Vec<&Value> = concierges.iter().map(|thread| &thread["until"]["phase"]).collect();
@@ -146,11 +146,11 @@ async fn every_view_can_be_had_as_of_every_event() {
 #[tokio::test]
 async fn the_plan_is_a_checklist_and_the_answers_are_a_map() {
     let lab = tour().await;
-    let workflow = lab.get("/v1/sessions/tour/exhibits/workflow").await.expect(200);
-    assert_eq!(workflow["is"], "checklist");
+    let workflow = lab.get("/v1/sessions/tour/artifacts/workflow").await.expect(200);
+    assert_eq!(workflow["type"], "checklist");
     let stands: Vec<&Value> = list(&workflow, "items").iter().map(|item| &item["status"]).collect();
     assert_eq!(stands, ["complete", "active", "pending"]);
-    let map = lab.get("/v1/sessions/tour/exhibits/map").await.expect(200);
+    let map = lab.get("/v1/sessions/tour/artifacts/map").await.expect(200);
     let ids: Vec<&Value> = list(&map, "nodes").iter().map(|node| &node["id"]).collect();
     assert!(list(&map, "edges").iter().all(|edge| ids.contains(&&edge["from"]) && ids.contains(&&edge["to"])));
     let facts = lab.get("/v1/sessions/tour/facts?kind=map").await.expect(200);

@@ -7,8 +7,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use segue_server::options::{Options, Secret};
-use segue_server::webhooks::signature;
+use segue_server::options::{ServerOptions, WebhookSecret};
+use segue_server::webhooks::sign_delivery;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -45,9 +45,9 @@ async fn receiver(failures: usize) -> Receiver {
     Receiver { url, told, seen: std::collections::HashSet::new() }
 }
 
-fn quick(options: &mut Options) {
-    options.webhook_secret = Some(Secret("a long text".into()));
-    options.bounds.webhook_waits_ms = [10; 6];
+fn quick(options: &mut ServerOptions) {
+    options.webhook_secret = Some(WebhookSecret("a long text".into()));
+    options.limits.webhook_retry_delays_ms = [10; 6];
 }
 
 impl Receiver {
@@ -81,7 +81,7 @@ async fn what_is_told_is_signed_in_order_and_tried_until_it_is_heard() {
         let secret = made["secret"].as_str().expect("a secret").strip_prefix("whsec_").expect("its form");
         let secret = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, secret).expect("base64");
         let timestamp = header("webhook-timestamp").parse().expect("seconds");
-        assert_eq!(header("webhook-signature"), signature(&secret, &header("webhook-id"), timestamp, &body));
+        assert_eq!(header("webhook-signature"), sign_delivery(&secret, &header("webhook-id"), timestamp, &body));
         told.push(format!(
             "{} {}",
             event["type"].as_str().expect("a kind"),

@@ -1,134 +1,156 @@
 //! Claims about lists, searches and what recovery asks for.
 
-use segue_core::ids::{Millis, Seq};
+use segue_core::ids::{Seq, UnixMillis};
 
-use super::{Place, Writing, inner, name, said, summary};
-use crate::{Owes, Query, Store, Summary};
+use super::{StoreFixture, TestWriter, internal_body, sample_summary, session_id, visible_body};
+use crate::{PendingWork, SessionQuery, SessionSummary, Store};
 
-pub async fn sessions_are_listed_newest_first(place: &impl Place) {
-    let store = place.open();
+pub async fn sessions_are_listed_newest_first(place: &impl StoreFixture) {
+    let store = place.open_store();
     for (session, updated) in [("a", 5), ("b", 9), ("c", 2), ("d", 9)] {
-        Writing::begin(&store, session).await.bring(2, Vec::new(), Some(summary(session, updated))).await;
+        TestWriter::create_session(&store, session)
+            .await
+            .append_records_with(2, Vec::new(), Some(sample_summary(session, updated)))
+            .await;
     }
-    let _unsaid = Writing::begin(&store, "nothing to tell yet").await;
-    let page = store.list(&Query::newest(10)).await.expect("listed");
-    let listed: Vec<&str> = page.rows.iter().map(|row| row.session.as_str()).collect();
+    let _unsaid = TestWriter::create_session(&store, "nothing to tell yet").await;
+    let page = store.list_sessions(&SessionQuery::newest(10)).await.expect("listed");
+    let listed: Vec<&str> = page.entries.iter().map(|row| row.session.as_str()).collect();
     assert_eq!(listed, ["d", "b", "a", "c"]);
-    assert_eq!(page.next, None);
-    assert!(page.rows.iter().all(|row| row.head == Seq(2) && row.excerpt.is_none()));
+    assert_eq!(page.next_cursor, None);
+    assert!(page.entries.iter().all(|row| row.head == Seq(2) && row.excerpt.is_none()));
 }
 
-pub async fn pages_follow_each_other_without_gap(place: &impl Place) {
-    let store = place.open();
+pub async fn pages_follow_each_other_without_gap(place: &impl StoreFixture) {
+    let store = place.open_store();
     for number in 0..11u64 {
         let session = format!("s{number:02}");
-        Writing::begin(&store, &session).await.bring(1, Vec::new(), Some(summary("", number / 3))).await;
+        TestWriter::create_session(&store, &session)
+            .await
+            .append_records_with(1, Vec::new(), Some(sample_summary("", number / 3)))
+            .await;
     }
     let mut seen = Vec::new();
-    let mut query = Query::newest(4);
+    let mut query = SessionQuery::newest(4);
     loop {
-        let page = store.list(&query).await.expect("listed");
-        assert!(page.rows.len() <= 4);
-        seen.extend(page.rows.into_iter().map(|row| row.session));
-        query.before = page.next;
-        if query.before.is_none() {
+        let page = store.list_sessions(&query).await.expect("listed");
+        assert!(page.entries.len() <= 4);
+        seen.extend(page.entries.into_iter().map(|row| row.session));
+        query.after_cursor = page.next_cursor;
+        if query.after_cursor.is_none() {
             break;
         }
     }
-    let all: Vec<_> = (0..11).rev().map(|number| name(&format!("s{number:02}"))).collect();
+    let all: Vec<_> = (0..11).rev().map(|number| session_id(&format!("s{number:02}"))).collect();
     assert_eq!(seen, all);
 }
 
-pub async fn a_flow_can_be_singled_out(place: &impl Place) {
-    let store = place.open();
+pub async fn a_flow_can_be_singled_out(place: &impl StoreFixture) {
+    let store = place.open_store();
     for (session, flow) in [("a", "chat"), ("b", "team"), ("c", "chat")] {
-        let summary = Summary { flow: flow.into(), ..summary(session, 1) };
-        Writing::begin(&store, session).await.bring(1, Vec::new(), Some(summary)).await;
+        let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
+        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
     }
-    let query = Query { flows: vec!["team".into()], ..Query::newest(10) };
-    assert_eq!(found(&*store, &query).await, ["b"]);
-    let query = Query { flows: vec!["team".into(), "chat".into(), "none".into()], ..Query::newest(10) };
-    assert_eq!(found(&*store, &query).await, ["c", "b", "a"]);
+    let query = SessionQuery { flows: vec!["team".into()], ..SessionQuery::newest(10) };
+    assert_eq!(list_session_names(&*store, &query).await, ["b"]);
+    let query = SessionQuery { flows: vec!["team".into(), "chat".into(), "none".into()], ..SessionQuery::newest(10) };
+    assert_eq!(list_session_names(&*store, &query).await, ["c", "b", "a"]);
 }
 
-pub async fn names_that_begin_alike_can_be_singled_out(place: &impl Place) {
-    let store = place.open();
+pub async fn names_that_begin_alike_can_be_singled_out(place: &impl StoreFixture) {
+    let store = place.open_store();
     for (session, flow) in
         [("acme.a", "chat"), ("acme", "chat"), ("acme2.a", "chat"), ("acme.b", "team"), ("Acme.c", "chat")]
     {
-        let summary = Summary { flow: flow.into(), ..summary(session, 1) };
-        Writing::begin(&store, session).await.bring(1, Vec::new(), Some(summary)).await;
+        let summary = SessionSummary { flow: flow.into(), ..sample_summary(session, 1) };
+        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
     }
-    let within = Query { within: Some("acme.".into()), ..Query::newest(10) };
-    assert_eq!(found(&*store, &within).await, ["acme.b", "acme.a"]);
-    let first = store.list(&Query { limit: 1, ..within.clone() }).await.expect("listed");
-    let rest = Query { before: first.next, ..within.clone() };
-    assert_eq!(found(&*store, &rest).await, ["acme.a"], "pages too");
-    assert_eq!(found(&*store, &Query { flows: vec!["chat".into()], ..within.clone() }).await, ["acme.a"]);
-    assert_eq!(found(&*store, &Query { text: Some("ACME2".into()), ..within }).await, [""; 0], "a search too");
+    let within = SessionQuery { name_prefix: Some("acme.".into()), ..SessionQuery::newest(10) };
+    assert_eq!(list_session_names(&*store, &within).await, ["acme.b", "acme.a"]);
+    let first = store.list_sessions(&SessionQuery { limit: 1, ..within.clone() }).await.expect("listed");
+    let rest = SessionQuery { after_cursor: first.next_cursor, ..within.clone() };
+    assert_eq!(list_session_names(&*store, &rest).await, ["acme.a"], "pages too");
+    assert_eq!(
+        list_session_names(&*store, &SessionQuery { flows: vec!["chat".into()], ..within.clone() }).await,
+        ["acme.a"]
+    );
+    assert_eq!(
+        list_session_names(&*store, &SessionQuery { text: Some("ACME2".into()), ..within }).await,
+        [""; 0],
+        "a search too"
+    );
 }
 
-pub async fn titles_and_said_texts_are_searched(place: &impl Place) {
-    let store = place.open();
+pub async fn titles_and_said_texts_are_searched(place: &impl StoreFixture) {
+    let store = place.open_store();
     let long = format!("{} the Violin has four strings {}", "well ".repeat(300), "indeed ".repeat(300));
-    let mut a = Writing::begin(&store, "a").await;
-    a.bring(1, vec![said("nothing of the kind")], Some(summary("About VIOLINS", 3))).await;
-    let mut b = Writing::begin(&store, "b").await;
-    b.bring(1, vec![said("not yet")], Some(summary("strings", 2))).await;
-    b.bring(1, vec![said(&long)], None).await;
-    let mut c = Writing::begin(&store, "c").await;
-    c.bring(1, vec![said("a cello")], Some(summary("cellos", 1))).await;
-    let query = |text: &str, limit| Query { text: Some(text.into()), ..Query::newest(limit) };
-    assert_eq!(found(&*store, &query("violin", 10)).await, ["a", "b"]);
-    assert_eq!(found(&*store, &query("CELLO", 10)).await, ["c"]);
-    assert_eq!(found(&*store, &query("100%", 10)).await, [""; 0], "no wildcard");
-    let page = store.list(&query("violin has", 10)).await.expect("listed");
-    let excerpt = page.rows[0].excerpt.as_deref().expect("a hit is shown");
+    let mut a = TestWriter::create_session(&store, "a").await;
+    a.append_records_with(1, vec![visible_body("nothing of the kind")], Some(sample_summary("About VIOLINS", 3))).await;
+    let mut b = TestWriter::create_session(&store, "b").await;
+    b.append_records_with(1, vec![visible_body("not yet")], Some(sample_summary("strings", 2))).await;
+    b.append_records_with(1, vec![visible_body(&long)], None).await;
+    let mut c = TestWriter::create_session(&store, "c").await;
+    c.append_records_with(1, vec![visible_body("a cello")], Some(sample_summary("cellos", 1))).await;
+    let query = |text: &str, limit| SessionQuery { text: Some(text.into()), ..SessionQuery::newest(limit) };
+    assert_eq!(list_session_names(&*store, &query("violin", 10)).await, ["a", "b"]);
+    assert_eq!(list_session_names(&*store, &query("CELLO", 10)).await, ["c"]);
+    assert_eq!(list_session_names(&*store, &query("100%", 10)).await, [""; 0], "no wildcard");
+    let page = store.list_sessions(&query("violin has", 10)).await.expect("listed");
+    let excerpt = page.entries[0].excerpt.as_deref().expect("a hit is shown");
     assert!(excerpt.contains("the Violin has four") && excerpt.len() < 200, "{excerpt}");
-    let first = store.list(&query("violin", 1)).await.expect("listed");
-    let rest = Query { before: first.next, ..query("violin", 1) };
-    assert_eq!(found(&*store, &rest).await, ["b"], "a search has pages too");
+    let first = store.list_sessions(&query("violin", 1)).await.expect("listed");
+    let rest = SessionQuery { after_cursor: first.next_cursor, ..query("violin", 1) };
+    assert_eq!(list_session_names(&*store, &rest).await, ["b"], "a search has pages too");
 }
 
-pub async fn inner_texts_are_not_searched_until_they_are_said(place: &impl Place) {
-    let store = place.open();
-    let mut a = Writing::begin(&store, "a").await;
-    a.bring(1, vec![inner("the oboe gives the note")], Some(summary("", 1))).await;
-    let mut b = Writing::begin(&store, "b").await;
-    b.bring(1, vec![said("the oboe gives the note")], Some(summary("", 2))).await;
-    let query = Query { text: Some("oboe".into()), ..Query::newest(10) };
-    assert_eq!(found(&*store, &query).await, ["b"], "said by one does not mean said by all");
-    a.bring(1, vec![said("the oboe gives the note")], None).await;
-    assert_eq!(found(&*store, &query).await, ["b", "a"]);
+pub async fn inner_texts_are_not_searched_until_they_are_said(place: &impl StoreFixture) {
+    let store = place.open_store();
+    let mut a = TestWriter::create_session(&store, "a").await;
+    a.append_records_with(1, vec![internal_body("the oboe gives the note")], Some(sample_summary("", 1))).await;
+    let mut b = TestWriter::create_session(&store, "b").await;
+    b.append_records_with(1, vec![visible_body("the oboe gives the note")], Some(sample_summary("", 2))).await;
+    let query = SessionQuery { text: Some("oboe".into()), ..SessionQuery::newest(10) };
+    assert_eq!(list_session_names(&*store, &query).await, ["b"], "said by one does not mean said by all");
+    a.append_records_with(1, vec![visible_body("the oboe gives the note")], None).await;
+    assert_eq!(list_session_names(&*store, &query).await, ["b", "a"]);
 }
 
-pub async fn the_summary_is_the_last_one_given(place: &impl Place) {
-    let store = place.open();
-    let mut a = Writing::begin(&store, "a").await;
-    a.bring(1, Vec::new(), Some(summary("first", 1))).await;
-    let last =
-        Summary { turns: 9, cost_microusd: None, owes: Owes::At(Millis(77)), ..summary("a longer second title", 2) };
-    a.bring(1, Vec::new(), Some(last.clone())).await;
-    a.append(3).await;
-    let page = store.list(&Query::newest(1)).await.expect("listed");
-    assert_eq!(page.rows[0].summary, last);
-    assert_eq!(page.rows[0].head, Seq(5));
+pub async fn the_summary_is_the_last_one_given(place: &impl StoreFixture) {
+    let store = place.open_store();
+    let mut a = TestWriter::create_session(&store, "a").await;
+    a.append_records_with(1, Vec::new(), Some(sample_summary("first", 1))).await;
+    let last = SessionSummary {
+        turns: 9,
+        cost_microusd: None,
+        pending_work: PendingWork::At(UnixMillis(77)),
+        ..sample_summary("a longer second title", 2)
+    };
+    a.append_records_with(1, Vec::new(), Some(last.clone())).await;
+    a.append_records(3).await;
+    let page = store.list_sessions(&SessionQuery::newest(1)).await.expect("listed");
+    assert_eq!(page.entries[0].summary, last);
+    assert_eq!(page.entries[0].head, Seq(5));
 }
 
-pub async fn only_sessions_that_owe_are_recovered(place: &impl Place) {
-    let store = place.open();
-    let mut b = Writing::begin(&store, "b").await;
-    for (session, owes) in [("c", Owes::Now), ("a", Owes::At(Millis(5))), ("z", Owes::Nothing)] {
-        let summary = Summary { owes, ..summary("", 1) };
-        Writing::begin(&store, session).await.bring(1, Vec::new(), Some(summary)).await;
+pub async fn only_sessions_that_owe_are_recovered(place: &impl StoreFixture) {
+    let store = place.open_store();
+    let mut b = TestWriter::create_session(&store, "b").await;
+    for (session, owes) in [("c", PendingWork::Now), ("a", PendingWork::At(UnixMillis(5))), ("z", PendingWork::None)] {
+        let summary = SessionSummary { pending_work: owes, ..sample_summary("", 1) };
+        TestWriter::create_session(&store, session).await.append_records_with(1, Vec::new(), Some(summary)).await;
     }
-    b.bring(1, Vec::new(), Some(Summary { owes: Owes::Now, ..summary("", 1) })).await;
-    b.bring(1, Vec::new(), Some(summary("", 2))).await;
-    let owing = store.owing().await.expect("listed");
-    assert_eq!(owing, [(name("a"), Owes::At(Millis(5))), (name("c"), Owes::Now)]);
+    b.append_records_with(
+        1,
+        Vec::new(),
+        Some(SessionSummary { pending_work: PendingWork::Now, ..sample_summary("", 1) }),
+    )
+    .await;
+    b.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
+    let owing = store.sessions_with_pending_work().await.expect("listed");
+    assert_eq!(owing, [(session_id("a"), PendingWork::At(UnixMillis(5))), (session_id("c"), PendingWork::Now)]);
 }
 
-async fn found(store: &dyn Store, query: &Query) -> Vec<String> {
-    let page = store.list(query).await.expect("listed");
-    page.rows.iter().map(|row| row.session.to_string()).collect()
+async fn list_session_names(store: &dyn Store, query: &SessionQuery) -> Vec<String> {
+    let page = store.list_sessions(query).await.expect("listed");
+    page.entries.iter().map(|row| row.session.to_string()).collect()
 }

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::{about_file, about_store};
+use super::sqlite_error::{map_file_error, map_store_error};
 use crate::Error;
 
 /// "SEGU", so that a foreign database is told from ours.
 const APPLICATION_ID: i32 = 0x5345_4755;
 /// How long a lock of another process is waited for.
-pub(super) const BUSY_MS: u64 = 10_000;
-const STATEMENTS_CACHED: usize = 48;
+pub(super) const BUSY_TIMEOUT_MS: u64 = 10_000;
+const CACHED_STATEMENTS_MAX: usize = 48;
 
 /// What brings a store from one format to the next. A list that only grows: the n-th makes format n.
 ///
@@ -45,55 +45,55 @@ const MIGRATIONS: &[&str] = &["
 "];
 
 /// The connection that writes; makes the file and brings its format up to date.
-pub(super) fn open_writer(path: &Path) -> Result<Connection, Error> {
+pub(super) fn open_writer_connection(path: &Path) -> Result<Connection, Error> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| about_file(&error, folder))?;
+        std::fs::create_dir_all(folder).map_err(|error| map_file_error(&error, folder))?;
     }
-    let trouble = |error: rusqlite::Error| about_store(&error, path);
+    let trouble = |error: rusqlite::Error| map_store_error(&error, path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(trouble)?;
-    set_up(&db).map_err(trouble)?;
-    refuse_foreign(&db, path)?;
+    configure_connection(&db).map_err(trouble)?;
+    ensure_compatible_database(&db, path)?;
     // Truncation after a delete is the writer's, and checkpoints have a thread of their own.
     db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = ON; PRAGMA cache_size = -4096")
         .map_err(trouble)?;
-    migrate(&mut db).map_err(trouble)?;
+    migrate_schema(&mut db).map_err(trouble)?;
     Ok(db)
 }
 
 /// A connection that reads, or runs checkpoints.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
+pub(super) fn open_reader_connection(path: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    set_up(&db)?;
+    configure_connection(&db)?;
     // What is read is read once, and there are several of these.
     db.execute_batch("PRAGMA cache_size = -512")?;
     Ok(db)
 }
 
-fn set_up(db: &Connection) -> Result<(), rusqlite::Error> {
-    db.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
-    db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+fn configure_connection(db: &Connection) -> Result<(), rusqlite::Error> {
+    db.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    db.set_prepared_statement_cache_capacity(CACHED_STATEMENTS_MAX);
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
 }
 
-fn refuse_foreign(db: &Connection, path: &Path) -> Result<(), Error> {
-    let trouble = |error: rusqlite::Error| about_store(&error, path);
+fn ensure_compatible_database(db: &Connection, path: &Path) -> Result<(), Error> {
+    let trouble = |error: rusqlite::Error| map_store_error(&error, path);
     let known = u32::try_from(MIGRATIONS.len()).expect("few migrations");
-    let (application, found) = versions(db).map_err(trouble)?;
+    let (application, found) = read_schema_versions(db).map_err(trouble)?;
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(trouble)?;
     let place = || path.display().to_string();
     if application != APPLICATION_ID && (tables > 0 || application != 0) {
         return Err(Error::NotAStore { path: place(), detail: "a database of another program".into() });
     }
     if found > known {
-        return Err(Error::Newer { path: place(), found, known });
+        return Err(Error::NewerFormat { path: place(), found, known });
     }
     Ok(())
 }
 
-fn migrate(db: &mut Connection) -> Result<(), rusqlite::Error> {
+fn migrate_schema(db: &mut Connection) -> Result<(), rusqlite::Error> {
     let transaction = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let (_, found) = versions(&transaction)?;
+    let (_, found) = read_schema_versions(&transaction)?;
     for (place, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
         transaction.execute_batch(migration)?;
         transaction.pragma_update(None, "user_version", place + 1)?;
@@ -104,7 +104,7 @@ fn migrate(db: &mut Connection) -> Result<(), rusqlite::Error> {
     transaction.commit()
 }
 
-fn versions(db: &Connection) -> Result<(i32, u32), rusqlite::Error> {
+fn read_schema_versions(db: &Connection) -> Result<(i32, u32), rusqlite::Error> {
     let application = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     let format: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     // Stored with a sign; a negative one is a number we never reached.

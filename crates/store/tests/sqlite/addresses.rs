@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use segue_core::body::BodyId;
-use segue_store::conformance::{Place, Writing, name, said};
-use segue_store::limits::NEWS_MIN;
+use segue_store::conformance::{StoreFixture, TestWriter, session_id, visible_body};
+use segue_store::limits::UNINDEXED_ADDRESSES_MIN;
 use segue_store::{Error, Store};
 
 use crate::place::File;
@@ -16,18 +16,18 @@ fn text(number: usize) -> String {
 }
 
 /// As many texts as it takes for most addresses to have been moved into the index.
-const MANY: usize = NEWS_MIN * 12;
+const MANY: usize = UNINDEXED_ADDRESSES_MIN * 12;
 
-async fn bring(one: &mut Writing, numbers: std::ops::Range<usize>) {
+async fn bring(one: &mut TestWriter, numbers: std::ops::Range<usize>) {
     for from in numbers.clone().step_by(A_COMMIT) {
-        let texts = (from..numbers.end.min(from + A_COMMIT)).map(|number| said(&text(number)));
-        one.bring(1, texts.collect(), None).await;
+        let texts = (from..numbers.end.min(from + A_COMMIT)).map(|number| visible_body(&text(number)));
+        one.append_records_with(1, texts.collect(), None).await;
     }
 }
 
 async fn has_all(store: &Arc<dyn Store>, session: &str, numbers: std::ops::Range<usize>) {
-    let ids: Vec<BodyId> = numbers.clone().map(|number| BodyId::of(&text(number))).collect();
-    let texts = store.bodies(&name(session), &ids).await.expect("all there");
+    let ids: Vec<BodyId> = numbers.clone().map(|number| BodyId::hash_text(&text(number))).collect();
+    let texts = store.read_bodies(&session_id(session), &ids).await.expect("all there");
     assert!(texts.iter().map(|text| text.to_string()).eq(numbers.map(text)));
 }
 
@@ -52,26 +52,27 @@ fn orphans(place: &File) -> usize {
 #[tokio::test]
 async fn a_text_is_stored_once_however_many_came_since() {
     let place = File::new();
-    let store = place.open();
-    let mut one = Writing::begin(&store, "one").await;
+    let store = place.open_store();
+    let mut one = TestWriter::create_session(&store, "one").await;
     bring(&mut one, 0..MANY).await;
     assert!(indexed(&place) > MANY / 2, "{} in the index", indexed(&place));
-    assert!(listed(&place) <= NEWS_MIN, "{} in the list", listed(&place));
-    let mut other = Writing::begin(&store, "other").await;
+    assert!(listed(&place) <= UNINDEXED_ADDRESSES_MIN, "{} in the list", listed(&place));
+    let mut other = TestWriter::create_session(&store, "other").await;
     bring(&mut other, 0..MANY).await;
     assert_eq!(place.body_count(), MANY);
-    for store in [store, place.open()] {
+    for store in [store, place.open_store()] {
         has_all(&store, "one", 0..MANY).await;
         has_all(&store, "other", 0..MANY).await;
-        assert!(store.check().await.expect("checked").is_clean());
+        assert!(store.check_integrity().await.expect("checked").is_clean());
     }
 }
 
 #[tokio::test]
 async fn processes_know_of_each_others_texts() {
     let place = File::new();
-    let (here, there) = (place.open(), place.open());
-    let (mut one, mut other) = (Writing::begin(&here, "one").await, Writing::begin(&there, "other").await);
+    let (here, there) = (place.open_store(), place.open_store());
+    let (mut one, mut other) =
+        (TestWriter::create_session(&here, "one").await, TestWriter::create_session(&there, "other").await);
     for round in 0..MANY / A_COMMIT {
         let numbers = round * A_COMMIT..(round + 1) * A_COMMIT;
         bring(&mut one, numbers.clone()).await;
@@ -79,37 +80,39 @@ async fn processes_know_of_each_others_texts() {
         bring(&mut other, numbers.start..numbers.end + A_COMMIT).await;
     }
     assert_eq!(place.body_count(), MANY / A_COMMIT * A_COMMIT + A_COMMIT);
-    assert!(there.check().await.expect("checked").is_clean());
+    assert!(there.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
 async fn a_deleted_text_leaves_no_address_and_none_comes_back() {
     let place = File::new();
-    let (here, there) = (place.open(), place.open());
-    let (mut one, mut other) = (Writing::begin(&here, "one").await, Writing::begin(&there, "other").await);
+    let (here, there) = (place.open_store(), place.open_store());
+    let (mut one, mut other) =
+        (TestWriter::create_session(&here, "one").await, TestWriter::create_session(&there, "other").await);
     bring(&mut one, 0..A_COMMIT).await;
     // The other process has read the list before the texts are gone.
     bring(&mut other, A_COMMIT..A_COMMIT * 2).await;
-    here.delete(&one.session).await.expect("deleted");
+    here.delete_session(&one.session).await.expect("deleted");
     assert_eq!((listed(&place), indexed(&place)), (0, A_COMMIT));
     bring(&mut other, A_COMMIT * 2..MANY).await;
     assert!(indexed(&place) > A_COMMIT, "some were moved since");
     assert_eq!(orphans(&place), 0);
     has_all(&here, "other", A_COMMIT..MANY).await;
-    let mut again = Writing::begin(&here, "again").await;
+    let mut again = TestWriter::create_session(&here, "again").await;
     bring(&mut again, 0..A_COMMIT).await;
     has_all(&there, "again", 0..A_COMMIT).await;
-    assert!(there.check().await.expect("checked").is_clean());
+    assert!(there.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
 async fn what_was_deleted_while_another_process_rested_does_not_come_back_through_it() {
     let place = File::new();
-    let (here, there) = (place.open(), place.open());
-    let (mut gone, mut stays) = (Writing::begin(&here, "gone").await, Writing::begin(&here, "stays").await);
+    let (here, there) = (place.open_store(), place.open_store());
+    let (mut gone, mut stays) =
+        (TestWriter::create_session(&here, "gone").await, TestWriter::create_session(&here, "stays").await);
     bring(&mut gone, 0..A_COMMIT).await;
-    let mut other = Writing::begin(&there, "other").await;
-    here.delete(&gone.session).await.expect("deleted");
+    let mut other = TestWriter::create_session(&there, "other").await;
+    here.delete_session(&gone.session).await.expect("deleted");
     bring(&mut stays, A_COMMIT..MANY).await;
     bring(&mut other, MANY..MANY * 2).await;
     assert_eq!(orphans(&place), 0);
@@ -119,17 +122,17 @@ async fn what_was_deleted_while_another_process_rested_does_not_come_back_throug
 #[tokio::test]
 async fn sessions_deleted_together_leave_no_address() {
     let place = File::new();
-    let store = place.open();
+    let store = place.open_store();
     let mut sessions = Vec::new();
     for number in 0..20 {
-        let mut one = Writing::begin(&store, &format!("s{number}")).await;
+        let mut one = TestWriter::create_session(&store, &format!("s{number}")).await;
         bring(&mut one, number * 10..number * 10 + 10).await;
         sessions.push(one.session);
     }
     let mut deletes = tokio::task::JoinSet::new();
     for session in sessions {
         let store = store.clone();
-        deletes.spawn(async move { store.delete(&session).await });
+        deletes.spawn(async move { store.delete_session(&session).await });
     }
     deletes.join_all().await.into_iter().for_each(|deleted| deleted.expect("deleted"));
     assert_eq!((listed(&place), indexed(&place)), (0, 0));
@@ -138,7 +141,7 @@ async fn sessions_deleted_together_leave_no_address() {
 #[tokio::test]
 async fn a_store_of_the_first_format_is_brought_up_to_date() {
     let place = File::new();
-    let mut one = Writing::begin(&place.open(), "one").await;
+    let mut one = TestWriter::create_session(&place.open_store(), "one").await;
     bring(&mut one, 0..A_COMMIT).await;
     drop(one);
     let db = rusqlite::Connection::open(place.path()).expect("opens");
@@ -148,27 +151,27 @@ async fn a_store_of_the_first_format_is_brought_up_to_date() {
     )
     .expect("as it was");
     drop(db);
-    let store = place.open();
+    let store = place.open_store();
     has_all(&store, "one", 0..A_COMMIT).await;
-    let mut other = Writing::begin(&store, "other").await;
+    let mut other = TestWriter::create_session(&store, "other").await;
     bring(&mut other, 0..A_COMMIT).await;
     assert_eq!(place.body_count(), A_COMMIT);
-    assert!(store.check().await.expect("checked").is_clean());
+    assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
 async fn lost_addresses_hide_no_text_and_are_told_by_the_check() {
     let place = File::new();
-    let mut one = Writing::begin(&place.open(), "one").await;
+    let mut one = TestWriter::create_session(&place.open_store(), "one").await;
     bring(&mut one, 0..A_COMMIT).await;
     drop(one);
     let db = rusqlite::Connection::open(place.path()).expect("opens");
     db.execute_batch("UPDATE news SET data = CAST(substr(data, 9) AS BLOB)").expect("spoilt");
     drop(db);
-    let store = place.open();
+    let store = place.open_store();
     has_all(&store, "one", 0..A_COMMIT).await;
-    let missing = store.bodies(&name("one"), &[BodyId::of("never said")]).await;
+    let missing = store.read_bodies(&session_id("one"), &[BodyId::hash_text("never said")]).await;
     assert!(matches!(missing, Err(Error::NoSuchBody { .. })), "{missing:?}");
-    let report = store.check().await.expect("checked");
-    assert!(report.damaged[0].1.contains("is not found by its address"), "{report:?}");
+    let report = store.check_integrity().await.expect("checked");
+    assert!(report.damaged_sessions[0].1.contains("is not found by its address"), "{report:?}");
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use segue_core::ids::{Millis, Seq, SessionId};
-use segue_store::conformance::{Place, all, commit, name, record, records, said};
+use segue_core::ids::{Seq, SessionId, UnixMillis};
+use segue_store::conformance::{
+    StoreFixture, read_all_records, sample_commit, sample_record, sample_records, session_id, visible_body,
+};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Claim, Commit, Error, Record, Store, Takeover};
+use segue_store::{Commit, Error, JournalRecord, Lease, Store, TakeoverPolicy};
 
 use crate::noise::Noise;
 use crate::place::File;
@@ -34,23 +36,27 @@ async fn what_was_acknowledged_survives_kill_9() {
             note(&lines.next().expect("the other process writes on"), &mut acknowledged);
         }
         if round % 5 == 0 {
-            let error = place.open().claim(&name("s0"), Takeover::IfDead).await.expect_err("its holder lives");
-            assert!(matches!(error, Error::Held { .. }), "{error}");
+            let error = place
+                .open_store()
+                .acquire_lease(&session_id("s0"), TakeoverPolicy::IfHolderDead)
+                .await
+                .expect_err("its holder lives");
+            assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
         }
         child.kill().expect("killed");
         child.wait().expect("dead");
         lines.for_each(|line| note(&line, &mut acknowledged));
-        let store = place.open();
+        let store = place.open_store();
         for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
-            let session = name(&format!("s{number}"));
-            let claim = match store.claim(&session, Takeover::IfDead).await {
+            let session = session_id(&format!("s{number}"));
+            let claim = match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
                 Err(Error::NoSuchSession { .. }) if *acknowledged == 0 => continue,
                 claim => claim.expect("its holder is dead"),
             };
             check_whole(&store, &session, claim.head, *acknowledged).await;
             *acknowledged = claim.head.0;
         }
-        assert!(store.check().await.expect("checked").is_clean());
+        assert!(store.check_integrity().await.expect("checked").is_clean());
     }
     assert!(acknowledged.iter().all(|head| *head > 0));
 }
@@ -64,13 +70,13 @@ async fn two_processes_on_one_session_never_interleave() {
         std::process::exit(0);
     }
     let place = File::new();
-    let store = place.open();
-    let claim = store.create(&name("a")).await.expect("a new name");
-    store.append(commit(&name("a"), claim, 1)).await.expect("in time");
+    let store = place.open_store();
+    let claim = store.create_session(&session_id("a")).await.expect("a new name");
+    store.append_commit(sample_commit(&session_id("a"), claim, 1)).await.expect("in time");
     let mut child = start("crash::two_processes_on_one_session_never_interleave", &place);
     take_turns(&*store, "parent").await;
     assert!(child.wait().expect("ends").success());
-    let journal = all(&store, &name("a")).await;
+    let journal = read_all_records(&store, &session_id("a")).await;
     let places: Vec<u64> = journal.iter().map(|record| record.seq.0).collect();
     assert_eq!(places, (1..=1 + 4 * TURNS_EACH).collect::<Vec<_>>());
     for who in ["parent", "child"] {
@@ -84,22 +90,22 @@ async fn two_processes_on_one_session_never_interleave() {
 
 /// Appends each turn exactly once, taking the session from the other side whenever it has to.
 async fn take_turns(store: &dyn Store, who: &str) {
-    let session = name("a");
-    let mut claim = store.claim(&session, Takeover::Force).await.expect("forced");
+    let session = session_id("a");
+    let mut claim = store.acquire_lease(&session, TakeoverPolicy::Force).await.expect("forced");
     for turn in 0..TURNS_EACH {
         loop {
             let records = [0, 1].map(|half| {
                 let bytes = format!("{who} {turn} {half}").into_bytes();
-                Record { seq: Seq(claim.head.0 + 1 + half), at: Millis(turn), bytes }
+                JournalRecord { seq: Seq(claim.head.0 + 1 + half), at: UnixMillis(turn), bytes }
             });
-            let commit = Commit { records: records.into(), ..commit(&session, claim, 0) };
-            match store.append(commit).await {
+            let commit = Commit { records: records.into(), ..sample_commit(&session, claim, 0) };
+            match store.append_commit(commit).await {
                 Ok(head) => {
                     claim.head = head;
                     break;
                 }
                 Err(Error::Fenced { .. }) => {
-                    claim = store.claim(&session, Takeover::Force).await.expect("forced");
+                    claim = store.acquire_lease(&session, TakeoverPolicy::Force).await.expect("forced");
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -114,13 +120,13 @@ async fn append_until_killed(path: &Path) -> ! {
     for number in 0..SESSIONS {
         let store = store.clone();
         writers.spawn(async move {
-            let session = name(&format!("s{number}"));
-            let mut claim = match store.claim(&session, Takeover::IfDead).await {
+            let session = session_id(&format!("s{number}"));
+            let mut claim = match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
                 Ok(claim) => claim,
-                Err(_) => store.create(&session).await.expect("a new name"),
+                Err(_) => store.create_session(&session).await.expect("a new name"),
             };
             loop {
-                claim.head = store.append(due(&session, claim)).await.expect("in time");
+                claim.head = store.append_commit(due(&session, claim)).await.expect("in time");
                 writeln!(std::io::stdout(), "ack {number} {}", claim.head).expect("heard");
             }
         });
@@ -135,10 +141,10 @@ fn count_after(head: u64) -> u64 {
 }
 
 /// The commit that follows a head: how many records it has follows from the head too.
-fn due(session: &SessionId, claim: Claim) -> Commit {
+fn due(session: &SessionId, claim: Lease) -> Commit {
     let count = count_after(claim.head.0);
-    let bodies = vec![said(&text(session, claim.head.next()))];
-    Commit { bodies, ..commit(session, claim, count) }
+    let bodies = vec![visible_body(&text(session, claim.head.next()))];
+    Commit { bodies, ..sample_commit(session, claim, count) }
 }
 
 fn text(session: &SessionId, first: Seq) -> String {
@@ -147,16 +153,16 @@ fn text(session: &SessionId, first: Seq) -> String {
 
 async fn check_whole(store: &Arc<dyn Store>, session: &SessionId, head: Seq, acknowledged: u64) {
     assert!(head.0 >= acknowledged, "{session} stands at {head}, but {acknowledged} was acknowledged");
-    assert_eq!(all(store, session).await, records(session, head.0));
+    assert_eq!(read_all_records(store, session).await, sample_records(session, head.0));
     let mut last = 0;
     let mut texts = Vec::new();
     while last < head.0 {
         texts.push(text(session, Seq(last + 1)));
         last += count_after(last);
     }
-    assert_eq!(last, head.0, "{session} has half a commit, ending with {:?}", record(session, head.0));
-    let ids: Vec<_> = texts.iter().map(|text| said(text).id).collect();
-    let read = store.bodies(session, &ids).await.expect("every text is there");
+    assert_eq!(last, head.0, "{session} has half a commit, ending with {:?}", sample_record(session, head.0));
+    let ids: Vec<_> = texts.iter().map(|text| visible_body(text).id).collect();
+    let read = store.read_bodies(session, &ids).await.expect("every text is there");
     assert!(read.iter().zip(&texts).all(|(read, text)| **read == **text));
 }
 

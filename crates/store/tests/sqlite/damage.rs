@@ -6,10 +6,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use segue_core::body::BodyId;
 use segue_core::ids::Seq;
-use segue_store::conformance::{Place, Writing, all, commit, long_commit, name, records, said, summary};
-use segue_store::limits::ROW_BYTES_MAX;
+use segue_store::conformance::{
+    StoreFixture, TestWriter, read_all_records, sample_commit, sample_long_commit, sample_records, sample_summary,
+    session_id, visible_body,
+};
+use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Error, Query, Snapshot, Store};
+use segue_store::{Error, SessionQuery, Snapshot, Store};
 
 use crate::noise::Noise;
 use crate::place::File;
@@ -26,20 +29,20 @@ async fn damage_to_one_session_is_named_and_the_others_still_open() {
         let at = db.windows(marker.len()).position(|window| window == marker.as_bytes()).expect("stored as it is");
         db[at + 3] ^= 0x20;
     });
-    let store = place.open();
-    let error = store.bodies(&name("s2"), &[BodyId::of(&marker)]).await.expect_err("damaged");
-    assert!(matches!(&error, Error::Damaged { session, .. } if *session == name("s2")), "{error}");
-    let report = store.check().await.expect("checked");
-    assert_eq!(report.damaged.iter().map(|(session, _)| session.as_str()).collect::<Vec<_>>(), ["s2"]);
-    assert_eq!(report.sessions, SESSIONS);
+    let store = place.open_store();
+    let error = store.read_bodies(&session_id("s2"), &[BodyId::hash_text(&marker)]).await.expect_err("damaged");
+    assert!(matches!(&error, Error::SessionCorrupted { session, .. } if *session == session_id("s2")), "{error}");
+    let report = store.check_integrity().await.expect("checked");
+    assert_eq!(report.damaged_sessions.iter().map(|(session, _)| session.as_str()).collect::<Vec<_>>(), ["s2"]);
+    assert_eq!(report.session_count, SESSIONS);
     for number in [0, 1, 3, 4] {
-        let session = name(&format!("s{number}"));
-        assert_eq!(all(&store, &session).await, records(&session, HEAD));
-        let claim = store.claim(&session, segue_store::Takeover::IfDead).await.expect("free");
-        assert_eq!(store.append(commit(&session, claim, 1)).await, Ok(Seq(HEAD + 1)));
+        let session = session_id(&format!("s{number}"));
+        assert_eq!(read_all_records(&store, &session).await, sample_records(&session, HEAD));
+        let claim = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
+        assert_eq!(store.append_commit(sample_commit(&session, claim, 1)).await, Ok(Seq(HEAD + 1)));
     }
-    store.delete(&name("s2")).await.expect("a damaged session can be deleted");
-    assert!(store.check().await.expect("checked").is_clean());
+    store.delete_session(&session_id("s2")).await.expect("a damaged session can be deleted");
+    assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
@@ -52,22 +55,22 @@ async fn a_damaged_record_is_named_and_a_damaged_snapshot_is_only_lost() {
     assert_eq!(db.execute(spoil, []), Ok(1));
     assert_eq!(db.execute("UPDATE snapshots SET data = CAST(data || x'00' AS BLOB)", []), Ok(SESSIONS));
     drop(db);
-    let store = place.open();
-    let read = store.read(&name("s1"), Seq(0), 20).await.expect("what comes before the damage");
-    assert_eq!(read, records(&name("s1"), 20));
-    let error = store.read(&name("s1"), Seq(0), 21).await.expect_err("damaged");
-    assert!(matches!(&error, Error::Damaged { session, .. } if *session == name("s1")), "{error}");
+    let store = place.open_store();
+    let read = store.read_records(&session_id("s1"), Seq(0), 20).await.expect("what comes before the damage");
+    assert_eq!(read, sample_records(&session_id("s1"), 20));
+    let error = store.read_records(&session_id("s1"), Seq(0), 21).await.expect_err("damaged");
+    assert!(matches!(&error, Error::SessionCorrupted { session, .. } if *session == session_id("s1")), "{error}");
     assert!(error.to_string().contains("`s1` is damaged (records from 21 on"), "{error}");
-    assert_eq!(store.snapshot(&name("s0")).await, Ok(None));
+    assert_eq!(store.load_snapshot(&session_id("s0")).await, Ok(None));
 }
 
 #[tokio::test]
 async fn a_stretch_of_a_long_commit_is_read_without_the_rest_of_it() {
     let place = File::new();
-    let store = place.open();
-    let a = Writing::begin(&store, "a").await;
-    let long = long_commit(&a.session, a.claim, 2_000);
-    store.append(long.clone()).await.expect("in time");
+    let store = place.open_store();
+    let a = TestWriter::create_session(&store, "a").await;
+    let long = sample_long_commit(&a.session, a.lease, 2_000);
+    store.append_commit(long.clone()).await.expect("in time");
     store.close().await.expect("closes");
     let db = rusqlite::Connection::open(place.path()).expect("opens");
     let mut query = db.prepare("SELECT first FROM journal ORDER BY first").expect("a query");
@@ -76,17 +79,17 @@ async fn a_stretch_of_a_long_commit_is_read_without_the_rest_of_it() {
     let longest = long.records.iter().map(|record| record.bytes.len()).max().expect("some");
     for pair in firsts.windows(2) {
         let bytes = usize::try_from(pair[1] - pair[0]).expect("few") * longest;
-        assert!(bytes <= ROW_BYTES_MAX + longest, "{bytes} bytes lie together");
+        assert!(bytes <= JOURNAL_ROW_BYTES_MAX + longest, "{bytes} bytes lie together");
     }
     let middle = firsts[firsts.len() / 2];
     assert_eq!(db.execute("UPDATE journal SET data = x'00' WHERE first <> ?1", [middle]), Ok(firsts.len() - 1));
     drop(query);
     drop(db);
-    let store = place.open();
+    let store = place.open_store();
     let at = usize::try_from(middle).expect("small") - 1;
-    let read = store.read(&a.session, Seq(middle - 1), 20).await.expect("nothing else is needed for it");
+    let read = store.read_records(&a.session, Seq(middle - 1), 20).await.expect("nothing else is needed for it");
     assert_eq!(read, long.records[at..at + 20]);
-    assert!(store.read(&a.session, Seq(0), 20).await.is_err(), "that one is damaged");
+    assert!(store.read_records(&a.session, Seq(0), 20).await.is_err(), "that one is damaged");
 }
 
 #[tokio::test]
@@ -97,8 +100,8 @@ async fn a_missing_commit_is_found_out_wherever_it_was() {
         let removal = "DELETE FROM journal WHERE session = (SELECT key FROM sessions WHERE name = 's1') AND first = ?1";
         assert_eq!(db.execute(removal, [first]), Ok(1));
         drop(db);
-        let store = place.open();
-        let error = store.read(&name("s1"), Seq(0), usize::MAX).await.expect_err("damaged");
+        let store = place.open_store();
+        let error = store.read_records(&session_id("s1"), Seq(0), usize::MAX).await.expect_err("damaged");
         assert!(error.to_string().contains(&format!("record {first} is missing")), "{error}");
     }
 }
@@ -129,7 +132,7 @@ async fn a_store_of_a_newer_format_is_refused() {
     db.pragma_update(None, "user_version", 99).expect("set");
     drop(db);
     let error = SqliteStore::open(place.path()).expect_err("newer");
-    assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error}");
+    assert!(matches!(error, Error::NewerFormat { found: 99, known: 2, .. }), "{error}");
 }
 
 proptest! {
@@ -169,31 +172,35 @@ async fn read_everything(place: &File, whole: impl Fn(u64) -> bool) {
     let Ok(store) = SqliteStore::open(place.path()) else { return };
     let store: Arc<dyn Store> = Arc::new(store);
     for number in 0..SESSIONS {
-        let session = name(&format!("s{number}"));
-        match store.read(&session, Seq(0), usize::MAX).await {
+        let session = session_id(&format!("s{number}"));
+        match store.read_records(&session, Seq(0), usize::MAX).await {
             Ok(found) => {
-                assert_eq!(found, records(&session, found.len() as u64));
+                assert_eq!(found, sample_records(&session, found.len() as u64));
                 assert!(whole(found.len() as u64), "{session} has {} records", found.len());
             }
             Err(error) => assert!(error.to_string().contains(session.as_str()), "{error}"),
         }
-        if let Ok(texts) = store.bodies(&session, &[BodyId::of(&marker_of(number))]).await {
+        if let Ok(texts) = store.read_bodies(&session, &[BodyId::hash_text(&marker_of(number))]).await {
             assert_eq!(*texts[0], *marker_of(number));
         }
-        if let Ok(Some(snapshot)) = store.snapshot(&session).await {
+        if let Ok(Some(snapshot)) = store.load_snapshot(&session).await {
             assert_eq!(snapshot.bytes, state_of(number));
         }
     }
-    if let Ok(page) = store.list(&Query::newest(100)).await {
-        assert!(page.rows.iter().all(|row| row.summary == summary(row.session.as_str(), row.summary.updated.0)));
+    if let Ok(page) = store.list_sessions(&SessionQuery::newest(100)).await {
+        assert!(
+            page.entries
+                .iter()
+                .all(|row| row.summary == sample_summary(row.session.as_str(), row.summary.updated_at.0))
+        );
     }
-    let _ = store.list(&Query { text: Some("re".into()), ..Query::newest(100) }).await;
-    let _ = store.owing().await;
-    let _ = store.check().await;
-    if let Ok(claim) = store.create(&name("new")).await {
-        let _ = store.append(commit(&name("new"), claim, 3)).await;
+    let _ = store.list_sessions(&SessionQuery { text: Some("re".into()), ..SessionQuery::newest(100) }).await;
+    let _ = store.sessions_with_pending_work().await;
+    let _ = store.check_integrity().await;
+    if let Ok(claim) = store.create_session(&session_id("new")).await {
+        let _ = store.append_commit(sample_commit(&session_id("new"), claim, 3)).await;
     }
-    let _ = store.delete(&name("s3")).await;
+    let _ = store.delete_session(&session_id("s3")).await;
 }
 
 /// A store's files as they lie on disk.
@@ -248,30 +255,31 @@ enum End {
 }
 
 async fn fill(place: &File) -> Arc<dyn Store> {
-    let store = place.open();
+    let store = place.open_store();
     let mut noise = Noise(3);
     let mut writers = Vec::new();
     for number in 0..SESSIONS {
-        let mut one = Writing::begin(&store, &format!("s{number}")).await;
-        one.bring(2, vec![said(&marker_of(number))], None).await;
+        let mut one = TestWriter::create_session(&store, &format!("s{number}")).await;
+        one.append_records_with(2, vec![visible_body(&marker_of(number))], None).await;
         writers.push(one);
     }
     for round in 1..COMMITS {
         for one in &mut writers {
             let title = one.session.to_string();
-            one.bring(2, vec![said(&noise.prose(700))], Some(summary(&title, round))).await;
+            one.append_records_with(2, vec![visible_body(&noise.prose(700))], Some(sample_summary(&title, round)))
+                .await;
         }
     }
     for (number, one) in writers.iter().enumerate() {
         let snapshot = Snapshot { seq: Seq(9), format: 1, bytes: state_of(number) };
-        store.keep_snapshot(&one.session, snapshot).await.expect("kept");
+        store.save_snapshot(&one.session, snapshot).await.expect("kept");
     }
     store
 }
 
 /// A text of one session that is stored as it is, because it cannot be compressed.
 fn marker_of(session: usize) -> String {
-    BodyId::of(&format!("marker of {session}")).to_string()
+    BodyId::hash_text(&format!("marker of {session}")).to_string()
 }
 
 fn state_of(session: usize) -> Vec<u8> {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use segue_core::body::BodyId;
-use segue_store::conformance::{Place, Writing, all, commit, inner, said, summary};
+use segue_store::conformance::{
+    StoreFixture, TestWriter, internal_body, read_all_records, sample_commit, sample_summary, visible_body,
+};
 use segue_store::{Commit, Snapshot};
 
 use crate::noise::Noise;
@@ -14,17 +16,17 @@ use crate::place::File;
 async fn no_trace_of_a_deleted_session_survives_the_shuffling_of_pages() {
     for seed in 0..2 {
         let place = File::new();
-        let store = place.open();
+        let store = place.open_store();
         let mut noise = Noise(seed);
         let mut living = BTreeMap::new();
         let mut gone = Vec::new();
         for round in 0..90u64 {
             let number = noise.below(16);
-            let marker = |kind: &str| BodyId::of(&format!("{seed} {number} {round} {kind}")).to_string();
+            let marker = |kind: &str| BodyId::hash_text(&format!("{seed} {number} {round} {kind}")).to_string();
             if noise.below(4) == 0 {
                 if let Some((one, markers)) = living.remove(&number) {
-                    let one: Writing = one;
-                    store.delete(&one.session).await.expect("deleted");
+                    let one: TestWriter = one;
+                    store.delete_session(&one.session).await.expect("deleted");
                     let markers: Vec<String> = markers;
                     gone.extend(markers);
                 }
@@ -32,20 +34,22 @@ async fn no_trace_of_a_deleted_session_survives_the_shuffling_of_pages() {
             }
             let (one, markers) = match living.entry(number) {
                 Entry::Occupied(old) => old.into_mut(),
-                Entry::Vacant(new) => new.insert((Writing::begin(&store, &format!("s{number}")).await, Vec::new())),
+                Entry::Vacant(new) => {
+                    new.insert((TestWriter::create_session(&store, &format!("s{number}")).await, Vec::new()))
+                }
             };
             let long = format!("{} {}", marker("text"), noise.prose(200));
             let text = long.repeat(1 + noise.below(40));
             let title = format!("{}{}", marker("title"), "x".repeat(noise.below(300)));
             let mut commit = Commit {
-                bodies: vec![said(&text), inner(&marker("short"))],
-                summary: Some(summary(&title, round)),
-                ..commit(&one.session, one.claim, 2)
+                bodies: vec![visible_body(&text), internal_body(&marker("short"))],
+                summary: Some(sample_summary(&title, round)),
+                ..sample_commit(&one.session, one.lease, 2)
             };
             commit.records[1].bytes = marker("record").repeat(1 + noise.below(9)).into_bytes();
-            one.claim.head = store.append(commit).await.expect("in time");
+            one.lease.head = store.append_commit(commit).await.expect("in time");
             let bytes = format!("{}{}", marker("state"), noise.prose(5000)).into_bytes();
-            store.keep_snapshot(&one.session, Snapshot { seq: one.claim.head, format: 1, bytes }).await.expect("kept");
+            store.save_snapshot(&one.session, Snapshot { seq: one.lease.head, format: 1, bytes }).await.expect("kept");
             markers.extend(["text", "title", "short", "record", "state"].map(marker));
         }
         let at_rest = place.at_rest();
@@ -54,8 +58,8 @@ async fn no_trace_of_a_deleted_session_survives_the_shuffling_of_pages() {
         let left: Vec<&String> = gone.iter().filter(|marker| at_rest.contains(*marker)).collect();
         assert_eq!(left, Vec::<&String>::new(), "seed {seed}: of {} markers", gone.len());
         for (one, _) in living.values() {
-            assert_eq!(all(&store, &one.session).await.len() as u64, one.claim.head.0);
+            assert_eq!(read_all_records(&store, &one.session).await.len() as u64, one.lease.head.0);
         }
-        assert!(store.check().await.expect("checked").is_clean());
+        assert!(store.check_integrity().await.expect("checked").is_clean());
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segue_store::Store;
-use segue_store::conformance::Place;
+use segue_store::conformance::StoreFixture;
 use segue_store::sqlite::SqliteStore;
 
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl File {
     }
 }
 
-impl Place for File {
-    fn open(&self) -> Arc<dyn Store> {
+impl StoreFixture for File {
+    fn open_store(&self) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(self.path()).expect("opens"))
     }
 
@@ -45,7 +45,7 @@ impl Place for File {
         db.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0)).expect("counts")
     }
 
-    fn contains(&self, marker: &str) -> bool {
+    fn contains_text(&self, marker: &str) -> bool {
         self.at_rest().contains(marker)
     }
 }

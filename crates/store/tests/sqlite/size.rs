@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use segue_core::body::BodyId;
-use segue_core::ids::{Millis, Seq};
-use segue_store::conformance::{Place, Writing, commit, inner, said, summary};
-use segue_store::{Commit, Record, Store};
+use segue_core::ids::{Seq, UnixMillis};
+use segue_store::conformance::{StoreFixture, TestWriter, internal_body, sample_commit, sample_summary, visible_body};
+use segue_store::{Commit, JournalRecord, Store};
 
 use crate::noise::Noise;
 use crate::place::File;
@@ -18,10 +18,10 @@ const REPLY_CHARS: usize = 900;
 #[tokio::test]
 async fn a_turn_takes_little_more_than_its_text() {
     let place = File::new();
-    let store = place.open();
+    let store = place.open_store();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..SESSIONS {
-        let one = Writing::begin(&store, &format!("01920f3e-session-{number:04}")).await;
+        let one = TestWriter::create_session(&store, &format!("01920f3e-session-{number:04}")).await;
         writers.spawn(converse(store.clone(), one, Noise(42 + number as u64)));
     }
     writers.join_all().await;
@@ -33,20 +33,20 @@ async fn a_turn_takes_little_more_than_its_text() {
 }
 
 /// Two commits a turn: what the user said, what came back.
-async fn converse(store: Arc<dyn Store>, mut one: Writing, mut noise: Noise) {
+async fn converse(store: Arc<dyn Store>, mut one: TestWriter, mut noise: Noise) {
     for turn in 0..TURNS {
-        for text in [said(&noise.prose(USER_CHARS)), inner(&noise.prose(REPLY_CHARS))] {
+        for text in [visible_body(&noise.prose(USER_CHARS)), internal_body(&noise.prose(REPLY_CHARS))] {
             let id = text.id;
-            let records = (1..=3).map(|step| event(one.claim.head.0 + step, turn, step, id)).collect();
-            let summary = Some(summary("how to tune a violin", turn));
-            let commit = Commit { records, bodies: vec![text], summary, ..commit(&one.session, one.claim, 0) };
-            one.claim.head = store.append(commit).await.expect("in time");
+            let records = (1..=3).map(|step| event(one.lease.head.0 + step, turn, step, id)).collect();
+            let summary = Some(sample_summary("how to tune a violin", turn));
+            let commit = Commit { records, bodies: vec![text], summary, ..sample_commit(&one.session, one.lease, 0) };
+            one.lease.head = store.append_commit(commit).await.expect("in time");
         }
     }
 }
 
 /// About 200 bytes, as events are.
-fn event(seq: u64, turn: u64, step: u64, body: BodyId) -> Record {
+fn event(seq: u64, turn: u64, step: u64, body: BodyId) -> JournalRecord {
     let at = 1_700_000_000_000 + seq * 1733;
     let json = match step {
         1 => format!(
@@ -70,5 +70,5 @@ fn event(seq: u64, turn: u64, step: u64, body: BodyId) -> Record {
             200 + seq * 7 % 1900
         ),
     };
-    Record { seq: Seq(seq), at: Millis(at), bytes: json.into_bytes() }
+    JournalRecord { seq: Seq(seq), at: UnixMillis(at), bytes: json.into_bytes() }
 }

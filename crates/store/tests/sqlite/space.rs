@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use segue_core::ids::Seq;
-use segue_store::conformance::{Writing, all, commit, name, records, said, summary};
-use segue_store::sqlite::{Options, SqliteStore};
+use segue_store::conformance::{
+    TestWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id, visible_body,
+};
+use segue_store::sqlite::{SqliteOptions, SqliteStore};
 use segue_store::{Commit, Error, Store};
 
 use crate::noise::Noise;
@@ -17,31 +19,31 @@ async fn a_full_disk_is_told_and_leaves_nothing_half_written() {
     let place = File::new();
     let store = open(&place, PAGES);
     let mut noise = Noise(5);
-    let mut spare = Writing::begin(&store, "spare").await;
+    let mut spare = TestWriter::create_session(&store, "spare").await;
     for _ in 0..20 {
-        spare.bring(1, vec![said(&noise.prose(2000))], Some(summary("spare", 1))).await;
+        spare.append_records_with(1, vec![visible_body(&noise.prose(2000))], Some(sample_summary("spare", 1))).await;
     }
-    let mut a = Writing::begin(&store, "a").await;
+    let mut a = TestWriter::create_session(&store, "a").await;
     let error = loop {
-        let bodies = vec![said(&noise.prose(3000))];
-        let commit = Commit { bodies, ..commit(&a.session, a.claim, 2) };
-        match store.append(commit).await {
-            Ok(head) => a.claim.head = head,
+        let bodies = vec![visible_body(&noise.prose(3000))];
+        let commit = Commit { bodies, ..sample_commit(&a.session, a.lease, 2) };
+        match store.append_commit(commit).await {
+            Ok(head) => a.lease.head = head,
             Err(error) => break error,
         }
     };
-    assert!(matches!(&error, Error::Full { what } if what.contains("`a`")), "{error}");
-    assert_eq!(all(&store, &a.session).await, records(&a.session, a.claim.head.0));
-    assert!(store.check().await.expect("checked").is_clean());
+    assert!(matches!(&error, Error::DiskFull { what } if what.contains("`a`")), "{error}");
+    assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, a.lease.head.0));
+    assert!(store.check_integrity().await.expect("checked").is_clean());
 
-    store.delete(&spare.session).await.expect("deleting needs no room");
-    a.bring(2, vec![said(&noise.prose(3000))], None).await;
+    store.delete_session(&spare.session).await.expect("deleting needs no room");
+    a.append_records_with(2, vec![visible_body(&noise.prose(3000))], None).await;
     drop((a, spare, store));
 
     let store = open(&place, PAGES * 10);
-    let claim = store.claim(&name("a"), segue_store::Takeover::IfDead).await.expect("free");
-    assert_eq!(store.append(commit(&name("a"), claim, 9)).await, Ok(Seq(claim.head.0 + 9)));
-    assert!(store.check().await.expect("checked").is_clean());
+    let claim = store.acquire_lease(&session_id("a"), segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
+    assert_eq!(store.append_commit(sample_commit(&session_id("a"), claim, 9)).await, Ok(Seq(claim.head.0 + 9)));
+    assert!(store.check_integrity().await.expect("checked").is_clean());
 }
 
 #[tokio::test]
@@ -52,7 +54,7 @@ async fn on_a_full_disk_every_writer_gets_its_own_true_answer() {
     let mut writers = tokio::task::JoinSet::new();
     let mut begun = Vec::new();
     for number in 0..24 {
-        begun.push(Writing::begin(&store, &format!("s{number}")).await);
+        begun.push(TestWriter::create_session(&store, &format!("s{number}")).await);
     }
     // While another process writes, all of them queue up and become one group.
     let other = rusqlite::Connection::open(place.path()).expect("opens");
@@ -60,11 +62,11 @@ async fn on_a_full_disk_every_writer_gets_its_own_true_answer() {
     for (number, one) in begun.into_iter().enumerate() {
         let fits = number % 3 != 0;
         // Compressed it still is larger than the whole disk.
-        let bodies = vec![said(&noise.prose(if fits { 600 } else { 900_000 }))];
+        let bodies = vec![visible_body(&noise.prose(if fits { 600 } else { 900_000 }))];
         let store = store.clone();
         writers.spawn(async move {
-            let commit = Commit { bodies, ..commit(&one.session, one.claim, 3) };
-            (one.session, fits, store.append(commit).await)
+            let commit = Commit { bodies, ..sample_commit(&one.session, one.lease, 3) };
+            (one.session, fits, store.append_commit(commit).await)
         });
     }
     for _ in 0..24 {
@@ -72,18 +74,18 @@ async fn on_a_full_disk_every_writer_gets_its_own_true_answer() {
     }
     other.execute_batch("COMMIT").expect("unlocks");
     for (session, fits, result) in writers.join_all().await {
-        let there = all(&store, &session).await;
+        let there = read_all_records(&store, &session).await;
         if fits {
             assert_eq!(result, Ok(Seq(3)), "{session} pays for another's failure");
-            assert_eq!(there, records(&session, 3));
+            assert_eq!(there, sample_records(&session, 3));
         } else {
-            assert!(matches!(result, Err(Error::Full { .. })), "{session}: {result:?}");
+            assert!(matches!(result, Err(Error::DiskFull { .. })), "{session}: {result:?}");
             assert_eq!(there, []);
         }
     }
 }
 
 fn open(place: &File, pages: u32) -> Arc<dyn Store> {
-    let options = Options { pages_max: Some(pages) };
-    Arc::new(SqliteStore::open_with(place.path(), &options).expect("opens"))
+    let options = SqliteOptions { pages_max: Some(pages) };
+    Arc::new(SqliteStore::open_with_options(place.path(), &options).expect("opens"))
 }

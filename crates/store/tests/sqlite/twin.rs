@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use segue_core::body::BodyId;
-use segue_core::ids::{Epoch, Seq, SessionId};
-use segue_store::conformance::{Place, commit, inner, name, said, summary};
-use segue_store::limits::ROW_BYTES_MAX;
+use segue_core::ids::{LeaseEpoch, Seq, SessionId};
+use segue_store::conformance::{StoreFixture, internal_body, sample_commit, sample_summary, session_id, visible_body};
+use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::memory::{MemoryDisk, MemoryStore};
-use segue_store::{Claim, Commit, Error, Fork, Query, Snapshot, Store, Takeover};
+use segue_store::{Commit, Error, ForkSpec, Lease, SessionQuery, Snapshot, Store, TakeoverPolicy};
 
 use crate::noise::Noise;
 use crate::place::File;
@@ -29,12 +29,12 @@ async fn compare(seed: u64) {
     let (place, disk) = (File::new(), MemoryDisk::new());
     let memory = || -> Arc<dyn Store> { Arc::new(MemoryStore::open(&disk)) };
     // Two processes on each side.
-    let mut twins = [(memory(), place.open()), (memory(), place.open())];
+    let mut twins = [(memory(), place.open_store()), (memory(), place.open_store())];
     let mut noise = Noise(seed);
     for step in 0..OPERATIONS {
         let who = noise.below(2);
         if noise.below(20) == 0 {
-            twins[who] = (memory(), place.open());
+            twins[who] = (memory(), place.open_store());
         }
         let same = noise.clone();
         let ours = ask(&*twins[who].0, &mut noise).await;
@@ -45,64 +45,64 @@ async fn compare(seed: u64) {
     for session in ["a", "b", "c"] {
         assert_eq!(everything(&*twins[0].0, session).await, everything(&*twins[0].1, session).await);
     }
-    assert!(twins[0].1.check().await.expect("checked").is_clean());
+    assert!(twins[0].1.check_integrity().await.expect("checked").is_clean());
 }
 
 /// One operation, mostly sensible; what was asked and what came of it.
 async fn ask(store: &dyn Store, noise: &mut Noise) -> String {
     let session = pick(noise);
-    let claim = Claim { epoch: Epoch(noise.below(40) as u64), head: Seq(noise.below(12) as u64) };
+    let claim = Lease { epoch: LeaseEpoch(noise.below(40) as u64), head: Seq(noise.below(12) as u64) };
     match noise.below(12) {
-        0 | 1 => show("create", store.create(&session).await),
+        0 | 1 => show("create", store.create_session(&session).await),
         2 => {
-            let takeover = if noise.below(2) == 0 { Takeover::Force } else { Takeover::IfDead };
-            show("claim", store.claim(&session, takeover).await)
+            let takeover = if noise.below(2) == 0 { TakeoverPolicy::Force } else { TakeoverPolicy::IfHolderDead };
+            show("claim", store.acquire_lease(&session, takeover).await)
         }
-        3 => show("release", store.release(&session, claim.epoch).await),
-        4 => show("wild append", store.append(due(&session, claim, noise)).await),
+        3 => show("release", store.release_lease(&session, claim.epoch).await),
+        4 => show("wild append", store.append_commit(due(&session, claim, noise)).await),
         5 => {
-            let fork = Fork {
+            let fork = ForkSpec {
                 from: session,
-                at: claim.head,
+                at_seq: claim.head,
                 to: pick(noise),
-                summary: summary("forked", 3),
-                names: |_| Vec::new(),
+                summary: sample_summary("forked", 3),
+                extract_body_ids: |_| Vec::new(),
             };
-            show("fork", store.fork(fork).await)
+            show("fork", store.fork_session(fork).await)
         }
-        6 if noise.below(3) == 0 => show("delete", store.delete(&session).await),
+        6 if noise.below(3) == 0 => show("delete", store.delete_session(&session).await),
         7 => {
             let snapshot = Snapshot { seq: claim.head, format: 1, bytes: noise.prose(90).into_bytes() };
-            show("keep", store.keep_snapshot(&session, snapshot).await)
+            show("keep", store.save_snapshot(&session, snapshot).await)
         }
         8 => {
-            let query = Query { text: Some(pick_text(noise)), ..Query::newest(1 + noise.below(3)) };
-            show("list", store.list(&query).await)
+            let query = SessionQuery { text: Some(pick_text(noise)), ..SessionQuery::newest(1 + noise.below(3)) };
+            show("list", store.list_sessions(&query).await)
         }
-        _ => match store.claim(&session, Takeover::IfDead).await {
-            Ok(claim) => show("append", store.append(due(&session, claim, noise)).await),
+        _ => match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
+            Ok(claim) => show("append", store.append_commit(due(&session, claim, noise)).await),
             refused => show("claim", refused),
         },
     }
 }
 
-fn due(session: &SessionId, claim: Claim, noise: &mut Noise) -> Commit {
+fn due(session: &SessionId, claim: Lease, noise: &mut Noise) -> Commit {
     let bodies = (0..noise.below(3)).map(|_| {
         let text = pick_text(noise);
-        if noise.below(2) == 0 { said(&text) } else { inner(&text) }
+        if noise.below(2) == 0 { visible_body(&text) } else { internal_body(&text) }
     });
     let bodies = bodies.collect();
-    let summary = (noise.below(2) == 0).then(|| summary(&pick_text(noise), noise.below(9) as u64));
-    let mut due = Commit { bodies, summary, ..commit(session, claim, 1 + noise.below(4) as u64) };
+    let summary = (noise.below(2) == 0).then(|| sample_summary(&pick_text(noise), noise.below(9) as u64));
+    let mut due = Commit { bodies, summary, ..sample_commit(session, claim, 1 + noise.below(4) as u64) };
     // Now and then its records do not lie together.
     if noise.below(6) == 0 {
-        due.records.iter_mut().for_each(|record| record.bytes.resize(ROW_BYTES_MAX / 2 + 1, b'.'));
+        due.records.iter_mut().for_each(|record| record.bytes.resize(JOURNAL_ROW_BYTES_MAX / 2 + 1, b'.'));
     }
     due
 }
 
 fn pick(noise: &mut Noise) -> SessionId {
-    name(["a", "b", "c"][noise.below(3)])
+    session_id(["a", "b", "c"][noise.below(3)])
 }
 
 fn pick_text(noise: &mut Noise) -> String {
@@ -110,14 +110,14 @@ fn pick_text(noise: &mut Noise) -> String {
 }
 
 async fn everything(store: &dyn Store, session: &str) -> String {
-    let session = name(session);
-    let mut all = show("read", store.read(&session, Seq(0), usize::MAX).await);
-    all += &show("snapshot", store.snapshot(&session).await);
-    all += &show("owing", store.owing().await);
+    let session = session_id(session);
+    let mut all = show("read", store.read_records(&session, Seq(0), usize::MAX).await);
+    all += &show("snapshot", store.load_snapshot(&session).await);
+    all += &show("owing", store.sessions_with_pending_work().await);
     for number in 0..12 {
         for times in [1, 21] {
-            let id = BodyId::of(&format!("Text {number}").repeat(times));
-            all += &show("body", store.bodies(&session, &[id]).await);
+            let id = BodyId::hash_text(&format!("Text {number}").repeat(times));
+            all += &show("body", store.read_bodies(&session, &[id]).await);
         }
     }
     all
@@ -126,7 +126,7 @@ async fn everything(store: &dyn Store, session: &str) -> String {
 /// Processes have other names in other stores; all else must be equal.
 fn show<T: std::fmt::Debug>(what: &str, result: Result<T, Error>) -> String {
     let result = result.map_err(|error| match error {
-        Error::Held { session, .. } => Error::Held { session, by: String::new() },
+        Error::HeldByOtherProcess { session, .. } => Error::HeldByOtherProcess { session, by: String::new() },
         error => error,
     });
     format!("{what}: {result:?}\n")

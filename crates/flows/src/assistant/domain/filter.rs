@@ -4,22 +4,22 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::Link;
-use super::{Field, ID, Kind, RecordType, check_value, listed};
-use crate::limits::{FILTER_VALUES_MAX, FILTERS_MAX, READ_ROWS, READ_ROWS_MAX};
+use super::record::LinkResolver;
+use super::{FieldKind, ID_FIELD, RecordField, RecordType, check_value, format_name_list};
+use crate::limits::{FILTER_VALUES_MAX, READ_FILTERS_MAX, READ_ROWS_DEFAULT, READ_ROWS_MAX};
 
 /// What a read is for, as the host is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Query {
+pub struct RecordQuery {
     /// Records of this type.
     #[serde(rename = "type")]
     pub kind: String,
     /// All of these must hold.
     #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Filter>,
+    pub filters: Vec<RecordFilter>,
     /// In this order; that of the records' making if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sort: Option<Sort>,
+    pub sort: Option<RecordSort>,
     /// At most so many.
     pub limit: usize,
     /// All fields, or those of a summary.
@@ -29,7 +29,7 @@ pub struct Query {
 
 /// An order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sort {
+pub struct RecordSort {
     /// By this field.
     pub field: String,
     /// The greatest first.
@@ -39,36 +39,36 @@ pub struct Sort {
 
 /// One condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Filter {
+pub struct RecordFilter {
     /// On which field; `id` is the record itself.
     pub field: String,
     /// How it is compared.
-    pub op: Op,
+    pub op: FilterOperator,
     /// With what.
     pub value: Value,
 }
 
 /// How a field is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Op {
+pub enum FilterOperator {
     /// It is this.
     #[serde(rename = "=")]
-    Is,
+    Equal,
     /// It is not this.
     #[serde(rename = "!=")]
-    IsNot,
+    NotEqual,
     /// It is less.
     #[serde(rename = "<")]
-    Less,
+    LessThan,
     /// It is less or this.
     #[serde(rename = "<=")]
-    AtMost,
+    LessOrEqual,
     /// It is more.
     #[serde(rename = ">")]
-    More,
+    GreaterThan,
     /// It is more or this.
     #[serde(rename = ">=")]
-    AtLeast,
+    GreaterOrEqual,
     /// It is one of these.
     #[serde(rename = "in")]
     In,
@@ -80,15 +80,15 @@ pub enum Op {
     Contains,
 }
 
-impl Op {
+impl FilterOperator {
     /// All of them, with the words for them.
     pub const ALL: [(&'static str, Self); 9] = [
-        ("=", Self::Is),
-        ("!=", Self::IsNot),
-        ("<", Self::Less),
-        ("<=", Self::AtMost),
-        (">", Self::More),
-        (">=", Self::AtLeast),
+        ("=", Self::Equal),
+        ("!=", Self::NotEqual),
+        ("<", Self::LessThan),
+        ("<=", Self::LessOrEqual),
+        (">", Self::GreaterThan),
+        (">=", Self::GreaterOrEqual),
         ("in", Self::In),
         ("not_in", Self::NotIn),
         ("contains", Self::Contains),
@@ -96,28 +96,28 @@ impl Op {
 
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(_, op)| *op == self).map_or("=", |(word, _)| word)
     }
 
-    fn fits(self, kind: Kind) -> bool {
+    fn supports_kind(self, kind: FieldKind) -> bool {
         match self {
             Self::In | Self::NotIn => true,
-            Self::Is | Self::IsNot => !matches!(kind, Kind::List | Kind::Links),
-            Self::Less | Self::AtMost | Self::More | Self::AtLeast => {
-                matches!(kind, Kind::Integer | Kind::Number | Kind::Date)
+            Self::Equal | Self::NotEqual => !matches!(kind, FieldKind::List | FieldKind::Links),
+            Self::LessThan | Self::LessOrEqual | Self::GreaterThan | Self::GreaterOrEqual => {
+                matches!(kind, FieldKind::Integer | FieldKind::Number | FieldKind::Date)
             }
-            Self::Contains => matches!(kind, Kind::Text | Kind::List | Kind::Links),
+            Self::Contains => matches!(kind, FieldKind::Text | FieldKind::List | FieldKind::Links),
         }
     }
 }
 
-impl Query {
+impl RecordQuery {
     /// Reads what a model asks for. `link` turns its references into ids; the record's own goes by the field `id`.
     ///
     /// # Errors
     /// What is not understood, one by one.
-    pub fn read(kind: &RecordType, asked: &Map<String, Value>, link: &Link<'_>) -> Result<Self, Vec<String>> {
+    pub fn parse(kind: &RecordType, asked: &Map<String, Value>, link: &LinkResolver<'_>) -> Result<Self, Vec<String>> {
         let mut wrong = Vec::new();
         for name in asked.keys().filter(|name| !["type", "where", "sort", "limit", "full"].contains(&name.as_str())) {
             wrong.push(format!("a read has no `{name}`; it has `type`, `where`, `sort`, `limit`, `full`"));
@@ -131,23 +131,24 @@ impl Query {
                 Vec::new()
             }
         };
-        if filters.len() > FILTERS_MAX {
-            wrong.push(format!("`where` has {} conditions; at most {FILTERS_MAX} are taken", filters.len()));
+        if filters.len() > READ_FILTERS_MAX {
+            wrong.push(format!("`where` has {} conditions; at most {READ_FILTERS_MAX} are taken", filters.len()));
         }
         let mut read = Vec::new();
         for filter in &filters {
-            match Filter::read(kind, filter, link) {
+            match RecordFilter::parse(kind, filter, link) {
                 Ok(filter) => read.push(filter),
                 Err(why) => wrong.push(why),
             }
         }
-        let sort = asked.get("sort").filter(|sort| !sort.is_null()).map(|sort| Sort::read(kind, sort)).transpose();
+        let sort =
+            asked.get("sort").filter(|sort| !sort.is_null()).map(|sort| RecordSort::parse(kind, sort)).transpose();
         let sort = sort.unwrap_or_else(|why| {
             wrong.push(why);
             None
         });
         let limit = match asked.get("limit") {
-            None | Some(Value::Null) => READ_ROWS,
+            None | Some(Value::Null) => READ_ROWS_DEFAULT,
             Some(limit) => usize::try_from(limit.as_u64().unwrap_or(0)).unwrap_or(0).min(READ_ROWS_MAX),
         };
         if limit == 0 {
@@ -162,8 +163,8 @@ impl Query {
     }
 }
 
-impl Sort {
-    fn read(kind: &RecordType, value: &Value) -> Result<Self, String> {
+impl RecordSort {
+    fn parse(kind: &RecordType, value: &Value) -> Result<Self, String> {
         let (name, descending) = match value {
             Value::String(name) => (name.as_str(), false),
             Value::Object(sort) => (
@@ -173,60 +174,64 @@ impl Sort {
             _ => return Err("`sort` must be {\"field\": …, \"descending\": …}".to_owned()),
         };
         let field = kind.expect_field(name)?;
-        if matches!(field.kind, Kind::List | Kind::Link | Kind::Links) {
-            return Err(format!("records cannot be sorted by `{name}`, which is a {}", field.kind.word()));
+        if matches!(field.kind, FieldKind::List | FieldKind::Link | FieldKind::Links) {
+            return Err(format!("records cannot be sorted by `{name}`, which is a {}", field.kind.as_str()));
         }
         Ok(Self { field: name.to_owned(), descending })
     }
 }
 
-impl Filter {
+impl RecordFilter {
     /// Reads one condition.
     ///
     /// # Errors
     /// It is not understood, and why.
-    pub fn read(kind: &RecordType, value: &Value, link: &Link<'_>) -> Result<Self, String> {
+    pub fn parse(kind: &RecordType, value: &Value, link: &LinkResolver<'_>) -> Result<Self, String> {
         let part = |name: &str| value.get(name);
         let (Some(name), Some(op)) = (part("field").and_then(Value::as_str), part("op").and_then(Value::as_str)) else {
-            return Err(format!("a condition is {{\"field\": …, \"op\": …, \"value\": …}}, not {}", short(value)));
+            return Err(format!(
+                "a condition is {{\"field\": …, \"op\": …, \"value\": …}}, not {}",
+                value_excerpt(value)
+            ));
         };
-        let Some((_, op)) = Op::ALL.iter().find(|(word, _)| *word == op).copied() else {
+        let Some((_, op)) = FilterOperator::ALL.iter().find(|(word, _)| *word == op).copied() else {
             return Err(format!(
                 "there is no operator `{op}`; there are {}",
-                listed(Op::ALL.iter().map(|(word, _)| *word))
+                format_name_list(FilterOperator::ALL.iter().map(|(word, _)| *word))
             ));
         };
         let own;
-        let field = if name == ID {
-            own = Field::own(kind);
+        let field = if name == ID_FIELD {
+            own = RecordField::for_record_id(kind);
             &own
         } else {
             kind.expect_field(name)?
         };
-        if !op.fits(field.kind) {
-            let fitting = Op::ALL.iter().filter(|(_, op)| op.fits(field.kind)).map(|(word, _)| *word);
+        if !op.supports_kind(field.kind) {
+            let fitting =
+                FilterOperator::ALL.iter().filter(|(_, op)| op.supports_kind(field.kind)).map(|(word, _)| *word);
             return Err(format!(
                 "`{}` does not fit `{name}`, which is a {}; there {} fit",
-                op.word(),
-                field.kind.word(),
-                listed(fitting)
+                op.as_str(),
+                field.kind.as_str(),
+                format_name_list(fitting)
             ));
         }
         let value = part("value").cloned().unwrap_or(Value::Null);
         let value = match op {
-            Op::In | Op::NotIn => Value::Array(several(field, &value, link)?),
-            _ => one(field, &value, link)?,
+            FilterOperator::In | FilterOperator::NotIn => Value::Array(check_filter_values(field, &value, link)?),
+            _ => check_filter_value(field, &value, link)?,
         };
         Ok(Self { field: name.to_owned(), op, value })
     }
 }
 
-impl Field {
+impl RecordField {
     /// A record's own id, as a field that links to its own type.
-    fn own(kind: &RecordType) -> Self {
+    fn for_record_id(kind: &RecordType) -> Self {
         Self {
-            name: ID.to_owned(),
-            kind: Kind::Link,
+            name: ID_FIELD.to_owned(),
+            kind: FieldKind::Link,
             about: String::new(),
             required: true,
             one_of: Vec::new(),
@@ -238,10 +243,10 @@ impl Field {
     }
 
     /// The same field for one of its values.
-    fn single(&self) -> Self {
+    fn for_single_value(&self) -> Self {
         let kind = match self.kind {
-            Kind::List => Kind::Text,
-            Kind::Links => Kind::Link,
+            FieldKind::List => FieldKind::Text,
+            FieldKind::Links => FieldKind::Link,
             kind => kind,
         };
         // What is looked for need not be allowed: then nothing is found.
@@ -249,11 +254,11 @@ impl Field {
     }
 }
 
-fn one(field: &Field, value: &Value, link: &Link<'_>) -> Result<Value, String> {
-    check_value(&field.single(), value, link)
+fn check_filter_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Value, String> {
+    check_value(&field.for_single_value(), value, link)
 }
 
-fn several(field: &Field, value: &Value, link: &Link<'_>) -> Result<Vec<Value>, String> {
+fn check_filter_values(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Vec<Value>, String> {
     let values = match value {
         Value::Array(values) => values.clone(),
         Value::Null => return Err(format!("a list of values is missing for `{}`", field.name)),
@@ -266,10 +271,10 @@ fn several(field: &Field, value: &Value, link: &Link<'_>) -> Result<Vec<Value>, 
             values.len()
         ));
     }
-    values.iter().map(|value| one(field, value, link)).collect()
+    values.iter().map(|value| check_filter_value(field, value, link)).collect()
 }
 
-fn short(value: &Value) -> String {
+fn value_excerpt(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
 
@@ -285,19 +290,19 @@ mod tests {
         .expect("a type")
     }
 
-    fn refs(_: &Field, name: &str) -> Result<String, String> {
+    fn refs(_: &RecordField, name: &str) -> Result<String, String> {
         name.strip_prefix("recipe_").map(|n| format!("id-{n}")).ok_or_else(|| format!("`{name}` is no reference"))
     }
 
-    fn filter(value: Value) -> Result<Filter, String> {
-        Filter::read(&recipe(), &value, &refs)
+    fn filter(value: Value) -> Result<RecordFilter, String> {
+        RecordFilter::parse(&recipe(), &value, &refs)
     }
 
     #[test]
     fn a20_an_unknown_operator_is_refused_with_the_list_of_those_there_are() {
         let why = filter(json!({"field": "name", "op": "not_ilike", "value": "%cod%"})).expect_err("refused");
         assert!(why.starts_with("there is no operator `not_ilike`"), "{why}");
-        for (word, _) in Op::ALL {
+        for (word, _) in FilterOperator::ALL {
             assert!(why.contains(&format!("`{word}`")), "{why}");
         }
     }
@@ -324,19 +329,19 @@ mod tests {
         let own = filter(json!({"field": "id", "op": "in", "value": ["recipe_1", "recipe_2"]})).expect("sound");
         assert_eq!(own.value, json!(["id-1", "id-2"]));
         let one = filter(json!({"field": "tags", "op": "not_in", "value": "fish"})).expect("sound");
-        assert_eq!((one.op, one.value), (Op::NotIn, json!(["fish"])));
+        assert_eq!((one.op, one.value), (FilterOperator::NotIn, json!(["fish"])));
     }
 
     #[test]
     fn a_query_names_everything_that_is_wrong_with_it() {
         let asked = json!({"type": "recipe", "where": [{"field": "x", "op": "="}, {"field": "name", "op": "like"}],
             "sort": "tags", "limit": 0, "joins": []});
-        let wrong = Query::read(&recipe(), asked.as_object().expect("an object"), &refs).expect_err("refused");
+        let wrong = RecordQuery::parse(&recipe(), asked.as_object().expect("an object"), &refs).expect_err("refused");
         assert_eq!(wrong.len(), 5, "{wrong:?}");
         let asked = json!({"type": "recipe", "where": {"field": "minutes", "op": "<=", "value": 30}, "limit": 5000});
-        let query = Query::read(&recipe(), asked.as_object().expect("an object"), &refs).expect("sound");
+        let query = RecordQuery::parse(&recipe(), asked.as_object().expect("an object"), &refs).expect("sound");
         assert_eq!((query.filters.len(), query.limit, query.full), (1, READ_ROWS_MAX, false));
         let written = serde_json::to_value(&query).expect("it is data");
-        assert_eq!(serde_json::from_value::<Query>(written).expect("it is read"), query);
+        assert_eq!(serde_json::from_value::<RecordQuery>(written).expect("it is read"), query);
     }
 }

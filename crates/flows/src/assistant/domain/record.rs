@@ -3,20 +3,20 @@
 
 use serde_json::{Map, Value};
 
-use super::{Field, Kind, RecordType, listed};
+use super::{FieldKind, RecordField, RecordType, format_name_list};
 use crate::limits::{RECORD_LIST_ITEMS_MAX, RECORD_TEXT_CHARS_MAX};
 
 /// How complete a record must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum RecordCompleteness {
     /// A new record: with every required field.
-    All,
+    AllRequired,
     /// A change: only what is given counts, and nothing empties a field.
-    Given,
+    PartialUpdate,
 }
 
 /// Turns what stands in a link into what is stored there: a reference into an id, an id into itself if it is there.
-pub type Link<'l> = dyn Fn(&Field, &str) -> Result<String, String> + 'l;
+pub type LinkResolver<'l> = dyn Fn(&RecordField, &str) -> Result<String, String> + 'l;
 
 /// The values of a record as they are stored.
 ///
@@ -25,8 +25,8 @@ pub type Link<'l> = dyn Fn(&Field, &str) -> Result<String, String> + 'l;
 pub fn check_record(
     kind: &RecordType,
     values: &Map<String, Value>,
-    need: Need,
-    link: &Link<'_>,
+    completeness: RecordCompleteness,
+    link: &LinkResolver<'_>,
 ) -> Result<Map<String, Value>, Vec<String>> {
     let mut checked = Map::new();
     let mut wrong = Vec::new();
@@ -40,9 +40,9 @@ pub fn check_record(
     }
     for field in kind.fields.iter().filter(|field| field.required) {
         let value = checked.get(&field.name);
-        let missing = match need {
-            Need::All => value.is_none_or(is_empty),
-            Need::Given => value.is_some_and(is_empty),
+        let missing = match completeness {
+            RecordCompleteness::AllRequired => value.is_none_or(is_empty_value),
+            RecordCompleteness::PartialUpdate => value.is_some_and(is_empty_value),
         };
         // What was given and did not fit is complained of already.
         if missing && !(value.is_none() && values.contains_key(&field.name)) {
@@ -52,7 +52,7 @@ pub fn check_record(
     if wrong.is_empty() { Ok(checked) } else { Err(wrong) }
 }
 
-fn is_empty(value: &Value) -> bool {
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.trim().is_empty(),
@@ -65,57 +65,57 @@ fn is_empty(value: &Value) -> bool {
 ///
 /// # Errors
 /// It does not fit, and why.
-pub fn check_value(field: &Field, value: &Value, link: &Link<'_>) -> Result<Value, String> {
+pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Value, String> {
     let wrong = |expected: &str| Err(format!("`{}` must be {expected}, not {value}", field.name));
     match (field.kind, value) {
         (_, Value::Null) => Ok(Value::Null),
-        (Kind::Text, Value::String(text)) => text_value(field, text),
-        (Kind::Text, Value::Number(number)) => text_value(field, &number.to_string()),
-        (Kind::Text, _) => wrong("a text"),
-        (Kind::Integer | Kind::Number, _) => number_value(field, value),
-        (Kind::YesNo, Value::Bool(_)) => Ok(value.clone()),
-        (Kind::YesNo, Value::String(text)) => match text.trim().to_lowercase().as_str() {
+        (FieldKind::Text, Value::String(text)) => check_text_value(field, text),
+        (FieldKind::Text, Value::Number(number)) => check_text_value(field, &number.to_string()),
+        (FieldKind::Text, _) => wrong("a text"),
+        (FieldKind::Integer | FieldKind::Number, _) => check_number_value(field, value),
+        (FieldKind::YesNo, Value::Bool(_)) => Ok(value.clone()),
+        (FieldKind::YesNo, Value::String(text)) => match text.trim().to_lowercase().as_str() {
             "yes" | "true" => Ok(Value::Bool(true)),
             "no" | "false" => Ok(Value::Bool(false)),
             _ => wrong("true or false"),
         },
-        (Kind::YesNo, _) => wrong("true or false"),
-        (Kind::Date, Value::String(text)) if is_date(text.trim()) => Ok(Value::String(text.trim().to_owned())),
-        (Kind::Date, _) => wrong("a day such as \"2026-01-31\""),
-        (Kind::List, Value::Array(items)) => {
-            capped(field, items.len())?;
+        (FieldKind::YesNo, _) => wrong("true or false"),
+        (FieldKind::Date, Value::String(text)) if is_date(text.trim()) => Ok(Value::String(text.trim().to_owned())),
+        (FieldKind::Date, _) => wrong("a day such as \"2026-01-31\""),
+        (FieldKind::List, Value::Array(items)) => {
+            check_item_count(field, items.len())?;
             let texts = items.iter().map(|item| match item {
-                Value::String(text) => text_value(field, text),
-                Value::Number(number) => text_value(field, &number.to_string()),
+                Value::String(text) => check_text_value(field, text),
+                Value::Number(number) => check_text_value(field, &number.to_string()),
                 _ => Err(format!("`{}` must be a list of texts, not of {item}", field.name)),
             });
             texts.collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
-        (Kind::List, Value::String(text)) => Ok(Value::Array(vec![text_value(field, text)?])),
-        (Kind::List, _) => wrong("a list of texts"),
-        (Kind::Link, Value::String(to)) => link(field, to).map(Value::String),
-        (Kind::Link, _) => wrong("one reference"),
-        (Kind::Links, Value::Array(items)) => {
-            capped(field, items.len())?;
+        (FieldKind::List, Value::String(text)) => Ok(Value::Array(vec![check_text_value(field, text)?])),
+        (FieldKind::List, _) => wrong("a list of texts"),
+        (FieldKind::Link, Value::String(to)) => link(field, to).map(Value::String),
+        (FieldKind::Link, _) => wrong("one reference"),
+        (FieldKind::Links, Value::Array(items)) => {
+            check_item_count(field, items.len())?;
             let ids = items.iter().map(|item| match item {
                 Value::String(to) => link(field, to).map(Value::String),
                 _ => Err(format!("`{}` must be a list of references, not of {item}", field.name)),
             });
             ids.collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
-        (Kind::Links, Value::String(to)) => Ok(Value::Array(vec![Value::String(link(field, to)?)])),
-        (Kind::Links, _) => wrong("a list of references"),
+        (FieldKind::Links, Value::String(to)) => Ok(Value::Array(vec![Value::String(link(field, to)?)])),
+        (FieldKind::Links, _) => wrong("a list of references"),
     }
 }
 
-fn capped(field: &Field, items: usize) -> Result<(), String> {
+fn check_item_count(field: &RecordField, items: usize) -> Result<(), String> {
     if items > RECORD_LIST_ITEMS_MAX {
         return Err(format!("`{}` has {items} items; at most {RECORD_LIST_ITEMS_MAX} are taken", field.name));
     }
     Ok(())
 }
 
-fn text_value(field: &Field, text: &str) -> Result<Value, String> {
+fn check_text_value(field: &RecordField, text: &str) -> Result<Value, String> {
     let chars = text.chars().count();
     if chars > RECORD_TEXT_CHARS_MAX {
         return Err(format!("`{}` has {chars} characters; at most {RECORD_TEXT_CHARS_MAX} are taken", field.name));
@@ -124,14 +124,14 @@ fn text_value(field: &Field, text: &str) -> Result<Value, String> {
         return Ok(Value::String(text.to_owned()));
     }
     let meant = field.one_of.iter().find(|known| known.eq_ignore_ascii_case(text.trim()));
-    let known = || listed(field.one_of.iter().map(String::as_str));
+    let known = || format_name_list(field.one_of.iter().map(String::as_str));
     meant
         .map(|known| Value::String(known.clone()))
         .ok_or_else(|| format!("`{}` must be one of {}, not `{text}`", field.name, known()))
 }
 
-fn number_value(field: &Field, value: &Value) -> Result<Value, String> {
-    let expected = if field.kind == Kind::Integer { "a whole number" } else { "a number" };
+fn check_number_value(field: &RecordField, value: &Value) -> Result<Value, String> {
+    let expected = if field.kind == FieldKind::Integer { "a whole number" } else { "a number" };
     let wrong = || format!("`{}` must be {expected}, not {value}", field.name);
     let number = match value {
         Value::Number(number) => number.as_f64(),
@@ -145,7 +145,7 @@ fn number_value(field: &Field, value: &Value) -> Result<Value, String> {
     if let Some(max) = field.max.filter(|max| number > *max) {
         return Err(format!("`{}` must be at most {max}, not {number}", field.name));
     }
-    if field.kind == Kind::Number {
+    if field.kind == FieldKind::Number {
         return Ok(Value::from(number));
     }
     // Beyond this a float is no longer exact, and nobody counts that far.
@@ -180,7 +180,7 @@ pub fn is_date(text: &str) -> bool {
 
 /// How many days from today a sample's date is, written as `today`, `today+3` or `today-3`.
 #[must_use]
-pub fn days_from_today(text: &str) -> Option<i64> {
+pub fn parse_days_from_today(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("today")?;
     if rest.is_empty() { Some(0) } else { rest.parse().ok().filter(|_| rest.starts_with(['+', '-'])) }
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn field(kind: &str) -> Field {
+    fn field(kind: &str) -> RecordField {
         serde_json::from_value(json!({"name": "f", "kind": kind, "to": null})).expect("a field")
     }
 

@@ -1,10 +1,10 @@
 //! What a reference stands for, how near it is, and what of it is at hand.
 
-use segue_core::body::Text;
+use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::limits::ACTIVE_TURNS;
+use crate::limits::REFERENCE_ACTIVE_TURNS;
 
 /// What a reference stands for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,28 +19,28 @@ pub struct Entity {
     pub id: Option<String>,
     /// What last happened to it.
     #[serde(default)]
-    pub last: Action,
+    pub last_action: EntityAction,
     /// The turn it became known in.
     #[serde(default)]
-    pub created: u32,
+    pub created_turn: u32,
     /// The turn it was last referred to in.
     #[serde(default)]
-    pub referenced: u32,
+    pub referenced_turn: u32,
     /// Why it is kept although it is older.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retained: Option<String>,
+    pub retained_reason: Option<String>,
     /// Why it was set aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub demoted: Option<String>,
+    pub demoted_reason: Option<String>,
     /// Whether it is out of the conversation altogether: dropped or deleted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dropped: bool,
     /// What of the record is at hand.
     #[serde(default)]
-    pub detail: Detail,
+    pub detail: DetailLevel,
     /// Where that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub source: Option<RecordSource>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -50,7 +50,7 @@ fn is_false(value: &bool) -> bool {
 /// What last happened to an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum EntityAction {
     /// It was read.
     Read,
     /// It was created.
@@ -68,10 +68,10 @@ pub enum Action {
     Mentioned,
 }
 
-impl Action {
+impl EntityAction {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Created => "created",
@@ -87,7 +87,7 @@ impl Action {
 /// What of a record is at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Detail {
+pub enum DetailLevel {
     /// Nothing but its label.
     #[default]
     None,
@@ -97,10 +97,10 @@ pub enum Detail {
     Full,
 }
 
-impl Detail {
+impl DetailLevel {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Summary => "summary",
@@ -112,13 +112,13 @@ impl Detail {
 /// Where the fields of a record stand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+pub enum RecordSource {
     /// In a tool's result, among its rows.
-    Row {
+    ToolResultRow {
         /// The result.
-        text: Text,
+        text: TextRef,
         /// The place among its rows.
-        place: usize,
+        row_index: usize,
     },
     /// Here: a draft.
     Draft(Map<String, Value>),
@@ -127,7 +127,7 @@ pub enum Held {
 /// How near an entity is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tier {
+pub enum RelevanceTier {
     /// Referred to lately.
     Active,
     /// Not saved yet.
@@ -142,10 +142,10 @@ pub enum Tier {
     Dropped,
 }
 
-impl Tier {
+impl RelevanceTier {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Draft => "draft",
@@ -158,7 +158,7 @@ impl Tier {
 
     /// Whether models are shown it as something to work with.
     #[must_use]
-    pub fn is_near(self) -> bool {
+    pub fn is_relevant(self) -> bool {
         matches!(self, Self::Active | Self::Draft | Self::Retained)
     }
 }
@@ -166,14 +166,16 @@ impl Tier {
 impl Entity {
     /// How near it is in a turn. Demotion beats recency.
     #[must_use]
-    pub fn tier(&self, turn: u32) -> Tier {
+    pub fn tier(&self, turn: u32) -> RelevanceTier {
         match self {
-            Self { dropped: true, .. } => Tier::Dropped,
-            Self { demoted: Some(_), .. } => Tier::Demoted,
-            Self { id: None, .. } => Tier::Draft,
-            Self { referenced, .. } if turn.saturating_sub(*referenced) <= ACTIVE_TURNS => Tier::Active,
-            Self { retained: Some(_), .. } => Tier::Retained,
-            _ => Tier::Known,
+            Self { dropped: true, .. } => RelevanceTier::Dropped,
+            Self { demoted_reason: Some(_), .. } => RelevanceTier::Demoted,
+            Self { id: None, .. } => RelevanceTier::Draft,
+            Self { referenced_turn: referenced, .. } if turn.saturating_sub(*referenced) <= REFERENCE_ACTIVE_TURNS => {
+                RelevanceTier::Active
+            }
+            Self { retained_reason: Some(_), .. } => RelevanceTier::Retained,
+            _ => RelevanceTier::Known,
         }
     }
 
@@ -186,7 +188,7 @@ impl Entity {
 
 /// A record that became known or better known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ReferencedRecord {
     /// Its reference.
     #[serde(rename = "ref")]
     pub reference: String,
@@ -199,15 +201,15 @@ pub struct Known {
     pub label: String,
     /// What of it is at hand.
     #[serde(default)]
-    pub detail: Detail,
+    pub detail: DetailLevel,
     /// Its place among the rows of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<usize>,
+    pub row_index: Option<usize>,
 }
 
 /// A draft as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Draft {
+pub struct RecordDraft {
     /// Its reference.
     #[serde(rename = "ref")]
     pub reference: String,
@@ -226,29 +228,29 @@ impl Entity {
             kind: kind.to_owned(),
             label: String::new(),
             id: None,
-            last: Action::default(),
-            created: turn,
-            referenced: turn,
-            retained: None,
-            demoted: None,
+            last_action: EntityAction::default(),
+            created_turn: turn,
+            referenced_turn: turn,
+            retained_reason: None,
+            demoted_reason: None,
             dropped: false,
-            detail: Detail::None,
-            held: None,
+            detail: DetailLevel::None,
+            source: None,
         }
     }
 
     /// More of it is at hand than before, or it was read anew.
-    pub(super) fn hold(&mut self, known: &Known, text: Text) {
-        let Some(place) = known.place else { return };
-        let was_draft = matches!(self.held, Some(Held::Draft(_)));
-        if known.detail >= self.detail || was_draft || self.held.is_none() {
-            self.detail = known.detail;
-            self.held = Some(Held::Row { text, place });
+    pub(super) fn update_source(&mut self, record: &ReferencedRecord, text: TextRef) {
+        let Some(place) = record.row_index else { return };
+        let was_draft = matches!(self.source, Some(RecordSource::Draft(_)));
+        if record.detail >= self.detail || was_draft || self.source.is_none() {
+            self.detail = record.detail;
+            self.source = Some(RecordSource::ToolResultRow { text, row_index: place });
         }
     }
 
-    pub(super) fn let_go(&mut self) {
-        self.detail = Detail::None;
-        self.held = None;
+    pub(super) fn unload(&mut self) {
+        self.detail = DetailLevel::None;
+        self.source = None;
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::concierge::map::{Claim, EdgeKind, Map};
+use crate::concierge::claim_map::{ClaimEdgeKind, ClaimMap, ClaimNode};
 
 /// The claims of a map in the order of their ids. Of several with one id, the least stands, so that it does not matter
 /// which was written first.
-pub(in crate::concierge) fn distinct(map: &Map) -> Vec<&Claim> {
-    let mut claims: Vec<&Claim> = map.claims.iter().collect();
+pub(in crate::concierge) fn sorted_unique_claims(map: &ClaimMap) -> Vec<&ClaimNode> {
+    let mut claims: Vec<&ClaimNode> = map.claims.iter().collect();
     claims.sort_unstable();
     claims.dedup_by(|later, earlier| later.id == earlier.id);
     claims
@@ -16,33 +16,33 @@ pub(in crate::concierge) fn distinct(map: &Map) -> Vec<&Claim> {
 
 /// An edge between the claims of these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Edge {
+pub(super) struct IndexedEdge {
     pub(super) from: usize,
     pub(super) to: usize,
-    pub(super) kind: EdgeKind,
+    pub(super) kind: ClaimEdgeKind,
 }
 
 /// A map in its one order.
 #[derive(Debug)]
-pub(super) struct Graph<'m> {
-    pub(super) claims: Vec<&'m Claim>,
+pub(super) struct ClaimGraph<'m> {
+    pub(super) claims: Vec<&'m ClaimNode>,
     /// For each claim, how many of the answers take it.
     pub(super) supporters: Vec<u32>,
     /// How many of the answers take any claim.
     pub(super) distinct_supporters: u32,
-    pub(super) edges: Vec<Edge>,
+    pub(super) edges: Vec<IndexedEdge>,
     /// How many answers there are.
-    pub(super) answers: u32,
+    pub(super) answer_count: u32,
 }
 
-impl<'m> Graph<'m> {
-    pub(super) fn of(map: &'m Map, answers: u32) -> Self {
-        let claims = distinct(map);
-        let taken = |claim: &'m Claim| claim.supporters.range(1..).take_while(move |source| **source <= answers);
-        let supporters: Vec<u32> = claims.iter().map(|claim| count(taken(claim).count())).collect();
+impl<'m> ClaimGraph<'m> {
+    pub(super) fn from_claim_map(map: &'m ClaimMap, answers: u32) -> Self {
+        let claims = sorted_unique_claims(map);
+        let taken = |claim: &'m ClaimNode| claim.supporters.range(1..).take_while(move |source| **source <= answers);
+        let supporters: Vec<u32> = claims.iter().map(|claim| saturating_u32(taken(claim).count())).collect();
         let sources: BTreeSet<u32> = claims.iter().flat_map(|claim| taken(claim)).copied().collect();
         let places: BTreeMap<_, _> = claims.iter().enumerate().map(|(place, claim)| (&claim.id, place)).collect();
-        let mut edges: Vec<Edge> = Vec::with_capacity(map.edges.len());
+        let mut edges: Vec<IndexedEdge> = Vec::with_capacity(map.edges.len());
         for edge in &map.edges {
             let (Some(from), Some(to)) = (places.get(&edge.from), places.get(&edge.to)) else { continue };
             let (from, to) = match edge.kind.is_reinforcing() {
@@ -50,24 +50,24 @@ impl<'m> Graph<'m> {
                 false => (*from.min(to), *from.max(to)),
             };
             if from != to {
-                edges.push(Edge { from, to, kind: edge.kind });
+                edges.push(IndexedEdge { from, to, kind: edge.kind });
             }
         }
         edges.sort_unstable();
         edges.dedup();
-        Self { claims, supporters, distinct_supporters: count(sources.len()), edges, answers }
+        Self { claims, supporters, distinct_supporters: saturating_u32(sources.len()), edges, answer_count: answers }
     }
 
     pub(super) fn len(&self) -> usize {
         self.claims.len()
     }
 
-    pub(super) fn edges_of(&self, kind: EdgeKind) -> impl Iterator<Item = &Edge> {
+    pub(super) fn edges_of_kind(&self, kind: ClaimEdgeKind) -> impl Iterator<Item = &IndexedEdge> {
         self.edges.iter().filter(move |edge| edge.kind == kind)
     }
 
     /// The pairs of claims with any edge between them, the lesser number first, each pair once.
-    pub(super) fn pairs(&self) -> Vec<(usize, usize)> {
+    pub(super) fn connected_pairs(&self) -> Vec<(usize, usize)> {
         let mut pairs: Vec<_> =
             self.edges.iter().map(|edge| (edge.from.min(edge.to), edge.from.max(edge.to))).collect();
         pairs.sort_unstable();
@@ -78,13 +78,13 @@ impl<'m> Graph<'m> {
 
 /// For each node, where one gets from it.
 #[derive(Debug)]
-pub(super) struct Neighbours {
+pub(super) struct Adjacency {
     starts: Vec<usize>,
     targets: Vec<usize>,
 }
 
-impl Neighbours {
-    pub(super) fn directed(nodes: usize, pairs: &[(usize, usize)]) -> Self {
+impl Adjacency {
+    pub(super) fn from_directed_edges(nodes: usize, pairs: &[(usize, usize)]) -> Self {
         let mut starts = vec![0; nodes + 1];
         for (from, _) in pairs {
             starts[from + 1] += 1;
@@ -101,18 +101,18 @@ impl Neighbours {
         Self { starts, targets }
     }
 
-    pub(super) fn undirected(nodes: usize, pairs: &[(usize, usize)]) -> Self {
+    pub(super) fn from_undirected_edges(nodes: usize, pairs: &[(usize, usize)]) -> Self {
         let both: Vec<_> = pairs.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
-        Self::directed(nodes, &both)
+        Self::from_directed_edges(nodes, &both)
     }
 
-    pub(super) fn of(&self, node: usize) -> &[usize] {
+    pub(super) fn neighbours(&self, node: usize) -> &[usize] {
         &self.targets[self.starts[node]..self.starts[node + 1]]
     }
 }
 
 /// Which nodes hang together: for each node the number of its component, counted by the least node in each.
-pub(super) fn components(nodes: usize, neighbours: &Neighbours) -> Vec<usize> {
+pub(super) fn label_components(nodes: usize, adjacency: &Adjacency) -> Vec<usize> {
     const NONE: usize = usize::MAX;
     let mut component = vec![NONE; nodes];
     let (mut count, mut waiting) = (0, Vec::new());
@@ -123,7 +123,7 @@ pub(super) fn components(nodes: usize, neighbours: &Neighbours) -> Vec<usize> {
         component[start] = count;
         waiting.push(start);
         while let Some(node) = waiting.pop() {
-            for next in neighbours.of(node) {
+            for next in adjacency.neighbours(node) {
                 if component[*next] == NONE {
                     component[*next] = count;
                     waiting.push(*next);
@@ -136,7 +136,7 @@ pub(super) fn components(nodes: usize, neighbours: &Neighbours) -> Vec<usize> {
 }
 
 /// For each node, whether taking it away would part others that hang together (Tarjan, without recursion).
-pub(super) fn articulation_points(nodes: usize, neighbours: &Neighbours) -> Vec<bool> {
+pub(super) fn find_articulation_points(nodes: usize, adjacency: &Adjacency) -> Vec<bool> {
     let mut is_point = vec![false; nodes];
     // The moment a node was met, from 1; 0 is not yet. And the earliest node reached from below it.
     let (mut met, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
@@ -152,7 +152,7 @@ pub(super) fn articulation_points(nodes: usize, neighbours: &Neighbours) -> Vec<
         let mut path = vec![(root, root, 0usize)];
         while let Some((node, parent, looked)) = path.last_mut() {
             let (node, parent) = (*node, *parent);
-            if let Some(next) = neighbours.of(node).get(*looked).copied() {
+            if let Some(next) = adjacency.neighbours(node).get(*looked).copied() {
                 *looked += 1;
                 if met[next] == 0 {
                     clock += 1;
@@ -179,6 +179,6 @@ pub(super) fn articulation_points(nodes: usize, neighbours: &Neighbours) -> Vec<
     is_point
 }
 
-fn count(number: usize) -> u32 {
+fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

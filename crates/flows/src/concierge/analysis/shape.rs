@@ -4,17 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Ratios, number, share};
-use super::tension::Tension;
-use crate::concierge::map::EdgeKind;
+use super::metrics::{MapRatios, count_to_f64, ratio_or_zero};
+use super::tension::ClaimTension;
+use crate::concierge::claim_map::ClaimEdgeKind;
 
 /// Scores closer than this are tied.
-pub const TIE: f64 = 1e-9;
+pub const SCORE_TIE_TOLERANCE: f64 = 1e-9;
 
 /// What a map looks like as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum MapShape {
     /// Nearly all agree.
     Settled,
     /// One thing comes after the other.
@@ -33,7 +33,7 @@ pub enum Shape {
     Contextual,
 }
 
-impl Shape {
+impl MapShape {
     /// All of them; of shapes that fit equally well, the earlier is taken.
     pub const ALL: [Self; 8] = [
         Self::Settled,
@@ -62,7 +62,7 @@ impl Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for MapShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -70,75 +70,80 @@ impl fmt::Display for Shape {
 
 /// How well a shape fits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Score {
+pub struct ShapeScore {
     /// Which shape.
-    pub shape: Shape,
+    pub shape: MapShape,
     /// From 0 to 1.
     pub score: f64,
 }
 
 /// What the scores are made of.
 #[derive(Debug)]
-pub(super) struct Evidence<'a> {
-    pub(super) ratios: &'a Ratios,
-    pub(super) claims: usize,
-    pub(super) components: usize,
-    pub(super) conditional_claims: usize,
-    pub(super) tensions: &'a [Tension],
+pub(super) struct ShapeInputs<'a> {
+    pub(super) ratios: &'a MapRatios,
+    pub(super) claim_count: usize,
+    pub(super) component_count: usize,
+    pub(super) conditional_claim_count: usize,
+    pub(super) tensions: &'a [ClaimTension],
     /// The two largest.
-    pub(super) out_degrees: (u32, u32),
+    pub(super) top_out_degrees: (u32, u32),
     pub(super) has_enough_edges: bool,
 }
 
 /// How well each shape fits.
-pub(super) fn scores(evidence: &Evidence<'_>) -> Vec<Score> {
-    let score = |shape| Score { shape, score: score(shape, evidence).clamp(0.0, 1.0) };
-    Shape::ALL.into_iter().map(score).collect()
+pub(super) fn score_shapes(inputs: &ShapeInputs<'_>) -> Vec<ShapeScore> {
+    let score = |shape| ShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
+    MapShape::ALL.into_iter().map(score).collect()
 }
 
-fn score(shape: Shape, evidence: &Evidence<'_>) -> f64 {
-    let Ratios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
-        *evidence.ratios;
-    let count = |is: &dyn Fn(&&Tension) -> bool| evidence.tensions.iter().filter(is).count();
-    let is_conflict = |tension: &Tension| tension.kind == EdgeKind::Conflicts;
-    let hard = |tension: &Tension| is_conflict(tension) && !tension.is_conditional;
+fn score_shape(shape: MapShape, inputs: &ShapeInputs<'_>) -> f64 {
+    let MapRatios { concentration: c, alignment: a, tension: t, fragmentation: f, depth: d, coherence: l, .. } =
+        *inputs.ratios;
+    let count = |is: &dyn Fn(&&ClaimTension) -> bool| inputs.tensions.iter().filter(is).count();
+    let is_conflict = |tension: &ClaimTension| tension.kind == ClaimEdgeKind::Conflicts;
+    let hard = |tension: &ClaimTension| is_conflict(tension) && !tension.is_conditional;
     let conflicts = count(&|it| is_conflict(it));
-    let tradeoffs = evidence.tensions.len() - conflicts;
+    let tradeoffs = inputs.tensions.len() - conflicts;
     match shape {
-        Shape::Settled => 0.40 * c + 0.30 * a + 0.20 * (1.0 - t) + 0.10 * l,
-        Shape::Linear => 0.50 * d + 0.30 * one_if(evidence.has_enough_edges) + 0.20 * (1.0 - f),
-        Shape::Keystone => {
-            let reach = share(f64::from(evidence.out_degrees.0), number(evidence.claims));
-            0.50 * dominance(evidence) + 0.30 * reach + 0.20 * c
+        MapShape::Settled => 0.40 * c + 0.30 * a + 0.20 * (1.0 - t) + 0.10 * l,
+        MapShape::Linear => 0.50 * d + 0.30 * bool_to_f64(inputs.has_enough_edges) + 0.20 * (1.0 - f),
+        MapShape::Keystone => {
+            let reach = ratio_or_zero(f64::from(inputs.top_out_degrees.0), count_to_f64(inputs.claim_count));
+            0.50 * hub_dominance(inputs) + 0.30 * reach + 0.20 * c
         }
-        Shape::Contested => {
-            0.40 * one_if(count(&|it| hard(it) && it.is_between_high) > 0)
+        MapShape::Contested => {
+            0.40 * bool_to_f64(count(&|it| hard(it) && it.is_between_high_support) > 0)
                 + 0.30 * t
                 + 0.20 * (1.0 - a)
-                + 0.10 * one_if(count(&|it| hard(it)) > 0)
+                + 0.10 * bool_to_f64(count(&|it| hard(it)) > 0)
         }
-        Shape::Tradeoff => {
-            0.35 * one_if(tradeoffs > 0) + 0.30 * t + 0.25 * (1.0 - c) + 0.10 * one_if(tradeoffs > conflicts)
+        MapShape::Tradeoff => {
+            0.35 * bool_to_f64(tradeoffs > 0) + 0.30 * t + 0.25 * (1.0 - c) + 0.10 * bool_to_f64(tradeoffs > conflicts)
         }
-        Shape::Dimensional => {
-            let has_sides = evidence.components > 1 && 2 * evidence.components < evidence.claims;
-            0.35 * l + 0.25 * d + 0.20 * a + 0.20 * one_if(has_sides)
+        MapShape::Dimensional => {
+            let has_sides = inputs.component_count > 1 && 2 * inputs.component_count < inputs.claim_count;
+            0.35 * l + 0.25 * d + 0.20 * a + 0.20 * bool_to_f64(has_sides)
         }
-        Shape::Exploratory => {
-            0.35 * (1.0 - l) + 0.30 * (1.0 - c) + 0.20 * one_if(!evidence.has_enough_edges) + 0.15 * one_if(t < 0.15)
+        MapShape::Exploratory => {
+            0.35 * (1.0 - l)
+                + 0.30 * (1.0 - c)
+                + 0.20 * bool_to_f64(!inputs.has_enough_edges)
+                + 0.15 * bool_to_f64(t < 0.15)
         }
-        Shape::Contextual => {
-            let conditional = share(number(evidence.conditional_claims), number(evidence.claims));
-            let depending = share(number(count(&|it| it.is_conditional)), number(evidence.tensions.len()));
+        MapShape::Contextual => {
+            let conditional =
+                ratio_or_zero(count_to_f64(inputs.conditional_claim_count), count_to_f64(inputs.claim_count));
+            let depending =
+                ratio_or_zero(count_to_f64(count(&|it| it.is_conditional)), count_to_f64(inputs.tensions.len()));
             0.45 * conditional + 0.35 * depending + 0.20 * (1.0 - a)
         }
     }
 }
 
 /// h: how far the claim with the largest out-degree stands out.
-fn dominance(evidence: &Evidence<'_>) -> f64 {
-    let (largest, runner_up) = evidence.out_degrees;
-    let enough = 2.max(evidence.claims.div_ceil(10));
+fn hub_dominance(inputs: &ShapeInputs<'_>) -> f64 {
+    let (largest, runner_up) = inputs.top_out_degrees;
+    let enough = 2.max(inputs.claim_count.div_ceil(10));
     match runner_up {
         _ if (largest as usize) < enough => 0.0,
         0 => 1.0,
@@ -147,10 +152,10 @@ fn dominance(evidence: &Evidence<'_>) -> f64 {
 }
 
 /// The shape that fits best, its score, and its lead over the next.
-pub(super) fn pick(scores: &[Score]) -> (Shape, f64, f64) {
-    let mut best = Score { shape: Shape::Settled, score: f64::NEG_INFINITY };
+pub(super) fn pick_best_shape(scores: &[ShapeScore]) -> (MapShape, f64, f64) {
+    let mut best = ShapeScore { shape: MapShape::Settled, score: f64::NEG_INFINITY };
     for score in scores {
-        if score.score > best.score + TIE {
+        if score.score > best.score + SCORE_TIE_TOLERANCE {
             best = *score;
         }
     }
@@ -160,11 +165,11 @@ pub(super) fn pick(scores: &[Score]) -> (Shape, f64, f64) {
 }
 
 /// How sure one can be of a shape.
-pub(super) fn confidence(best: f64, lead: f64, signal: f64, fragility: f64) -> f64 {
-    let base = if best < 0.20 { 0.15 } else { 0.35 + 0.4 * lead + 0.25 * best };
+pub(super) fn shape_confidence(best_score: f64, lead: f64, signal: f64, fragility: f64) -> f64 {
+    let base = if best_score < 0.20 { 0.15 } else { 0.35 + 0.4 * lead + 0.25 * best_score };
     (base - 0.3 * (1.0 - signal) - fragility).clamp(0.10, 1.0)
 }
 
-fn one_if(condition: bool) -> f64 {
+fn bool_to_f64(condition: bool) -> f64 {
     if condition { 1.0 } else { 0.0 }
 }

@@ -1,40 +1,43 @@
 use segue_core::flow::RoleSpec;
-use segue_core::ids::Millis;
-use segue_core::phase::Phase as PhaseData;
-use segue_core::phase::{Attached, Edge, guard::Guard};
+use segue_core::ids::UnixMillis;
+use segue_core::phase::PhaseSpec as PhaseData;
+use segue_core::phase::{PhaseEdge, PhaseOwnerKind, guard::Guard};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 
 use super::*;
 
-fn graph(name: &str, attached: Attached) -> PhaseGraph {
+fn graph(name: &str, attached: PhaseOwnerKind) -> PhaseGraph {
     PhaseGraph {
         name: name.into(),
-        attached,
+        owner_kind: attached,
         start: "plan".into(),
-        phases: vec![PhaseData::named("plan"), PhaseData::named("build")],
-        edges: vec![Edge { from: "plan".into(), to: "build".into(), guard: Guard::Always }],
+        phases: vec![PhaseData::new("plan"), PhaseData::new("build")],
+        edges: vec![PhaseEdge { from: "plan".into(), to: "build".into(), guard: Guard::Always }],
         gates: Vec::new(),
     }
 }
 
 fn spec() -> FlowSpec {
     FlowSpec::new("mini", "a flow with graphs")
-        .graph(graph("project", Attached::Session))
-        .graph(graph("talk", Attached::Role))
-        .role(RoleSpec::new("guide", Scope::phase()).lives_by("talk"))
+        .with_graph(graph("project", PhaseOwnerKind::Session))
+        .with_graph(graph("talk", PhaseOwnerKind::Role))
+        .with_role(RoleSpec::new("guide", Scope::per_phase()).with_phase_graph("talk"))
 }
 
 #[test]
 fn graphs_that_never_moved_stand_at_their_start() {
-    let (spec, session) = (spec(), Session { opened: Millis(7), ..Session::default() });
-    let keys = session.phase_keys(&spec);
+    let (spec, session) = (spec(), Session { opened_at: UnixMillis(7), ..Session::default() });
+    let keys = session.phase_graph_keys(&spec);
     let shown: Vec<String> = keys.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["project", "talk of guide"]);
-    let stand = session.stand(&spec.graphs[&keys[0].graph], &keys[0]);
-    let may = allowed(&spec.graphs[&keys[0].graph], &stand.now, &Proposer::User, &Default::default());
+    let stand = session.phase_graph_status(&spec.graphs[&keys[0].graph], &keys[0]);
+    let may = allowed_phases(&spec.graphs[&keys[0].graph], &stand.state, &Proposer::User, &Default::default());
     let graph = &spec.graphs[&keys[0].graph];
-    let page = page(&Standing { key: keys[0].clone(), graph, stand, may }, Paint::new(false));
+    let page = render_phase_report(
+        &PhaseGraphReport { key: keys[0].clone(), graph, status: stand, allowed_phases: may },
+        Paint::new(false),
+    );
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");
     assert!(page.contains("you may enter  build"), "{page}");
 }
@@ -44,7 +47,7 @@ fn with_several_graphs_one_must_be_named() {
     let (spec, session) = (spec(), Session::default());
     let key = |to: Option<&str>, names: &[&str]| {
         let to = to.map(PhaseName::from);
-        meant(&spec, &session, to.as_ref(), names, "at the end").map(|key| key.to_string())
+        resolve_phase_key(&spec, &session, to.as_ref(), names, "at the end").map(|key| key.to_string())
     };
     assert_eq!(key(None, &["project"]), Ok("project".to_owned()));
     assert_eq!(key(Some("build"), &["guide"]), Ok("talk of guide".to_owned()));

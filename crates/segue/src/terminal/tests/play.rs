@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{FragmentSpec, Layer, Rendered, Source};
-use segue_core::event::{CallWish, Event, Next, Outcome, Owner, PhaseKey, Recorded};
-use segue_core::flow::{Asking, Flow, FlowSpec, RoleSpec, Speech, Step, UnknownPolicy, View};
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::flow::{
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, UnknownOutcomePolicy,
+};
 use segue_core::ids::FragmentName;
 use segue_core::phase::guard::{Guard, Proposer};
-use segue_core::phase::state::Proposal;
-use segue_core::phase::{Attached, Edge, Gate, Phase, PhaseGraph, PhaseKind};
+use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
-use segue_core::signal::BlockNames;
+use segue_core::signal::BlockSet;
 
 pub struct Play {
     spec: FlowSpec,
@@ -20,36 +22,36 @@ impl Play {
     pub fn new() -> Self {
         let role = |name: &str, scope: Scope| {
             RoleSpec::new(name, scope)
-                .opens_with(FragmentSpec::stable("instruction", Layer::Instruction))
-                .ask("reply", [FragmentSpec::changing("message", Layer::Words)])
+                .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+                .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
         };
-        let mut guide = role("guide", Scope::phase()).lives_by("stage").heard_by_user(BlockNames::new());
-        guide.unknown = UnknownPolicy::Ask;
+        let mut guide = role("guide", Scope::per_phase()).with_phase_graph("stage").visible_to_user(BlockSet::new());
+        guide.unknown_outcome = UnknownOutcomePolicy::AskOperator;
         let expert = role("expert", Scope::Fresh);
-        let spec = FlowSpec::new("play", "for tests").role(guide).role(expert).graph(stage());
+        let spec = FlowSpec::new("play", "for tests").with_role(guide).with_role(expert).with_graph(stage());
         Self { spec }
     }
 }
 
 fn stage() -> PhaseGraph {
-    let edge = |from: &str, to: &str, guard| Edge { from: from.into(), to: to.into(), guard };
+    let edge = |from: &str, to: &str, guard| PhaseEdge { from: from.into(), to: to.into(), guard };
     PhaseGraph {
         name: "stage".into(),
-        attached: Attached::Session,
+        owner_kind: PhaseOwnerKind::Session,
         start: "begin".into(),
         phases: vec![
-            Phase { purpose: "find out what is wanted".to_owned(), ..Phase::named("begin") },
-            Phase::named("act"),
-            Phase::named("review"),
-            Phase { kind: PhaseKind::End, ..Phase::named("end") },
+            PhaseSpec { purpose: "find out what is wanted".to_owned(), ..PhaseSpec::new("begin") },
+            PhaseSpec::new("act"),
+            PhaseSpec::new("review"),
+            PhaseSpec { kind: PhaseKind::End, ..PhaseSpec::new("end") },
         ],
         edges: vec![
             edge("begin", "act", Guard::Always),
-            edge("act", "review", Guard::Holds("applause".to_owned())),
+            edge("act", "review", Guard::Condition("applause".to_owned())),
             edge("act", "end", Guard::Always),
             edge("review", "end", Guard::Always),
         ],
-        gates: vec![Gate {
+        gates: vec![PhaseGate {
             name: "looked over".to_owned(),
             opened_by: "act".into(),
             satisfied_by: "review".into(),
@@ -58,8 +60,8 @@ fn stage() -> PhaseGraph {
     }
 }
 
-fn key() -> PhaseKey {
-    PhaseKey { graph: "stage".into(), owner: Owner::Session }
+fn key() -> PhaseGraphKey {
+    PhaseGraphKey { graph: "stage".into(), owner: PhaseGraphOwner::Session }
 }
 
 impl Flow for Play {
@@ -69,62 +71,72 @@ impl Flow for Play {
         &self.spec
     }
 
-    fn react(&self, view: &View<'_, ()>, event: &Recorded) -> Vec<Step> {
-        let guide = || Step::Call(CallWish::new("guide", "reply"));
-        match (&event.event, view.about.call.as_deref()) {
+    fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let guide = || FlowStep::Call(CallRequest::new("guide", "reply"));
+        match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => {
-                let asks_experts = view.session.turn.iter().flat_map(|turn| &turn.messages);
+                let asks_experts = view.session.current_turn.iter().flat_map(|turn| &turn.messages);
                 let asks_experts =
-                    asks_experts.map(|waiting| view.text(waiting.text)).any(|text| text.contains("experts"));
+                    asks_experts.map(|waiting| view.read_text(waiting.text)).any(|text| text.contains("experts"));
                 if asks_experts {
-                    let expert = |model: &str| Step::Call(CallWish::new("expert", "reply").on(&model.into()));
+                    let expert =
+                        |model: &str| FlowStep::Call(CallRequest::new("expert", "reply").with_model(&model.into()));
                     return vec![expert("north"), expert("south")];
                 }
                 vec![guide()]
             }
             (Event::CallAnswered(answered), Some(call)) if call.role == "guide" => {
-                let words = view.text(answered.text);
-                let say = |text| Step::Say { text, by: Some(call.role.clone()), call: Some(call.call) };
+                let words = view.read_text(answered.text);
+                let say = |text| FlowStep::Reply { text, role: Some(call.role.clone()), call: Some(call.call) };
                 let mut steps = match words.strip_prefix("thinks: ") {
-                    Some(_) => vec![say(Speech::New("What was really said.".to_owned()))],
-                    None => vec![say(Speech::Stored(answered.text))],
+                    Some(_) => vec![say(ReplyText::New("What was really said.".to_owned()))],
+                    None => vec![say(ReplyText::Stored(answered.text))],
                 };
                 if words.contains("let us act") {
-                    let proposal = Proposal::new("act", Proposer::Role(call.role.clone()));
-                    steps.push(Step::Propose { phase: key(), proposal });
+                    let proposal = PhaseProposal::new("act", Proposer::Role(call.role.clone()));
+                    steps.push(FlowStep::ProposePhase { phase: key(), proposal });
                 }
-                steps.push(Step::EndTurn(Outcome::Done));
+                steps.push(FlowStep::EndTurn(TurnResult::Done));
                 steps
             }
-            (Event::CallAnswered(_) | Event::CallFailed { next: Next::GiveUp, .. }, Some(call))
+            (Event::CallAnswered(_) | Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(call))
                 if call.role == "expert" =>
             {
-                if view.session.calls.is_empty() {
+                if view.session.open_calls.is_empty() {
                     vec![guide()]
                 } else {
                     Vec::new()
                 }
             }
-            (Event::CallFailed { next: Next::GiveUp, failure, .. }, Some(_)) => {
-                vec![Step::EndTurn(Outcome::Failed { reason: failure.to_string() })]
+            (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(_)) => {
+                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
             }
-            (Event::CallResolved { next: Next::GiveUp, .. }, Some(_)) => {
-                vec![Step::EndTurn(Outcome::Failed { reason: "given up by hand".to_owned() })]
+            (Event::CallResolved { next: RetryDecision::GiveUp, .. }, Some(_)) => {
+                vec![FlowStep::EndTurn(TurnResult::Failed { reason: "given up by hand".to_owned() })]
             }
             _ => Vec::new(),
         }
     }
 
-    fn fragment(&self, view: &View<'_, ()>, _: &Asking<'_>, name: &FragmentName) -> Rendered {
-        let new = |text: String| Rendered::New { text, source: Source::State, why: "the test wants it".to_owned() };
-        match (name.as_str(), view.session.turn.as_ref().and_then(|turn| turn.messages.first())) {
-            ("message", Some(waiting)) => Rendered::Stored {
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, ()>,
+        _: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        let new = |text: String| RenderedFragment::New {
+            text,
+            source: FragmentSource::State,
+            why: "the test wants it".to_owned(),
+        };
+        match (name.as_str(), view.session.current_turn.as_ref().and_then(|turn| turn.messages.first())) {
+            ("message", Some(waiting)) => RenderedFragment::Stored {
                 text: waiting.text,
-                source: Source::Message(waiting.message),
+                source: FragmentSource::Message(waiting.message),
                 why: "what the user said".to_owned(),
             },
             ("instruction", _) => new("Play your part.".to_owned()),
-            _ => Rendered::Out("nothing to show".to_owned()),
+            _ => RenderedFragment::Omitted("nothing to show".to_owned()),
         }
     }
 }

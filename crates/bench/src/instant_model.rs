@@ -1,0 +1,80 @@
+//! A model that answers at once, so that only the engine and its store are timed. It can be made to hold every answer
+//! back, for counting what many calls under way cost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::{FutureExt, StreamExt, stream};
+use segue_core::prompt::CallFailure;
+use segue_models::{
+    LanguageModel, ModelDescription, ModelRequest, ModelSource, ReplyChunk, ReplyChunkStream, ReplyFinish,
+};
+use tokio::sync::watch;
+
+use crate::sample_text;
+
+const WINDOW_TOKENS: u32 = 128_000;
+
+/// Answers at once, or when its gate opens.
+#[derive(Debug)]
+pub struct InstantModel {
+    gate: watch::Sender<AnswerGate>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Whether answers go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerGate {
+    /// They go out at once.
+    Open,
+    /// They are held back.
+    Closed,
+}
+
+impl InstantModel {
+    /// A model with its gate as given.
+    pub fn new(gate: AnswerGate) -> Self {
+        Self { gate: watch::Sender::new(gate), waiting: Arc::default() }
+    }
+
+    /// Opens or closes the gate.
+    pub fn set_gate(&self, gate: AnswerGate) {
+        self.gate.send_replace(gate);
+    }
+
+    /// How many calls wait at the gate.
+    pub fn waiting_calls(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+}
+
+impl LanguageModel for InstantModel {
+    fn stream(&self, _request: ModelRequest) -> ReplyChunkStream {
+        let answer = || {
+            stream::iter([
+                Ok(ReplyChunk::Text(sample_text::next_model_reply())),
+                Ok(ReplyChunk::Finish(ReplyFinish::default())),
+            ])
+        };
+        if *self.gate.borrow() == AnswerGate::Open {
+            return answer().boxed();
+        }
+        let (mut gate, waiting) = (self.gate.subscribe(), self.waiting.clone());
+        let held = async move {
+            waiting.fetch_add(1, Ordering::AcqRel);
+            // A gate that is gone holds nobody back.
+            let _ = gate.wait_for(|gate| *gate == AnswerGate::Open).await;
+            waiting.fetch_sub(1, Ordering::AcqRel);
+            Ok::<_, CallFailure>(())
+        };
+        held.into_stream().filter_map(|_| async { None }).chain(answer()).boxed()
+    }
+
+    fn describe(&self) -> ModelDescription {
+        ModelDescription {
+            kind: ModelSource::Scripted,
+            label: "answers at once".to_owned(),
+            window_tokens: WINDOW_TOKENS,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the machine could do at best: plain SQLite, as many rows of as many bytes in one table, with the one index that
+//! finds a session's rows in their order.
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rusqlite::{Connection, params};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::bench_engine::{DatabaseFolder, FolderRetention};
+
+const INSERT_ROW_SQL: &str = "INSERT INTO rows (session, seq, body) VALUES (?1, ?2, ?3)";
+/// Sessions the rows of a bare loop belong to.
+const BASELINE_SESSIONS: usize = 64;
+
+/// A bare loop over SQLite with the engine's own settings for durability.
+#[derive(Debug)]
+pub struct SqliteBaseline {
+    db: Connection,
+    bytes: Arc<[u8]>,
+    folder: DatabaseFolder,
+}
+
+/// What a bare loop is to imitate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BaselineLoad {
+    /// Rows a transaction.
+    pub rows_per_transaction: usize,
+    /// Bytes a row.
+    pub row_bytes: usize,
+}
+
+impl SqliteBaseline {
+    /// A new table in a file of its own.
+    pub fn create(dir: &Path) -> Result<Self> {
+        let ground = DatabaseFolder::create_empty(dir, "raw", FolderRetention::Delete)?;
+        let db = Connection::open(ground.database_file())?;
+        db.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+             CREATE TABLE rows (
+                 id INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
+             );
+             CREATE INDEX rows_place ON rows (session, seq)",
+        )?;
+        // Bytes that do not repeat, though SQLite would not mind.
+        let bytes = (0..1u32 << 18).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        Ok(Self { db, bytes, folder: ground })
+    }
+
+    /// Rows a second, over at least `time`.
+    pub fn rows_per_s(&self, load: BaselineLoad, time: Duration) -> Result<f64> {
+        let mut insert = self.db.prepare(INSERT_ROW_SQL)?;
+        let mut begin = self.db.prepare("BEGIN IMMEDIATE")?;
+        let mut commit = self.db.prepare("COMMIT")?;
+        let length = load.row_bytes.min(self.bytes.len() / 2);
+        let (mut rows, start) = (0usize, Instant::now());
+        while start.elapsed() < time {
+            begin.execute([])?;
+            for _ in 0..load.rows_per_transaction {
+                let at = rows * 1_013 % (self.bytes.len() - length);
+                insert.execute(params![rows % BASELINE_SESSIONS, rows, &self.bytes[at..at + length]])?;
+                rows += 1;
+            }
+            commit.execute([])?;
+        }
+        Ok(rows as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Rows a second that as many writers get through when each waits until its row is durable before it brings the
+    /// next: group commit, with nothing else to do.
+    pub async fn group_commits_per_s(&self, writers: usize, row_bytes: usize, time: Duration) -> Result<f64> {
+        let db = Connection::open(self.folder.database_file())?;
+        db.execute_batch("PRAGMA synchronous = FULL")?;
+        let length = row_bytes.min(self.bytes.len() / 2);
+        let (bytes, (queue, waiting)) = (self.bytes.clone(), mpsc::channel());
+        let writer = std::thread::spawn(move || run_group_commit_writer(&db, &bytes, length, &waiting));
+        let (start, places) = (Instant::now(), self.bytes.len() - length);
+        let mut tasks = JoinSet::new();
+        for task in 0..writers {
+            let queue: mpsc::Sender<PendingRow> = queue.clone();
+            tasks.spawn(async move {
+                let mut rows = 0usize;
+                while start.elapsed() < time {
+                    let (durable, told) = oneshot::channel();
+                    queue.send(PendingRow {
+                        session: task,
+                        seq: rows,
+                        offset: (rows * 1_013 + task) % places,
+                        durable,
+                    })?;
+                    told.await?;
+                    rows += 1;
+                }
+                anyhow::Ok(rows)
+            });
+        }
+        drop(queue);
+        let mut rows = 0;
+        while let Some(written) = tasks.join_next().await {
+            rows += written?.context("the writer has stopped")?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        writer.join().map_err(|_| anyhow!("the writer broke down"))??;
+        Ok(rows as f64 / seconds)
+    }
+}
+
+/// A row that somebody waits for.
+struct PendingRow {
+    session: usize,
+    seq: usize,
+    offset: usize,
+    durable: oneshot::Sender<()>,
+}
+
+/// Writes whatever waits in one transaction, and again.
+fn run_group_commit_writer(
+    db: &Connection,
+    bytes: &[u8],
+    length: usize,
+    pending: &mpsc::Receiver<PendingRow>,
+) -> Result<()> {
+    let mut insert = db.prepare(INSERT_ROW_SQL)?;
+    let mut begin = db.prepare("BEGIN IMMEDIATE")?;
+    let mut commit = db.prepare("COMMIT")?;
+    while let Ok(first) = pending.recv() {
+        let group: Vec<PendingRow> = std::iter::once(first).chain(pending.try_iter()).collect();
+        begin.execute([])?;
+        for row in &group {
+            insert.execute(params![row.session, row.seq, &bytes[row.offset..row.offset + length]])?;
+        }
+        commit.execute([])?;
+        for row in group {
+            // It may have stopped waiting.
+            let _ = row.durable.send(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What is said: made-up prose that no compressor has seen before. A repeated sentence would flatter a store that
+//! compresses, so every text is cut from another place.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Characters of a user's message.
+pub const USER_CHARS: usize = 270;
+/// Characters of a model's answer.
+pub const REPLY_CHARS: usize = 900;
+
+const PROSE_BYTES: usize = 128 << 10;
+const VOCABULARY_SIZE: u64 = 2_048;
+/// How far the next text is cut from the last; has no divisor in common with the length of the prose.
+const STRIDE: usize = 1_013;
+
+static PROSE: LazyLock<String> = LazyLock::new(|| generate_prose(PROSE_BYTES));
+static NEXT_EXCERPT: AtomicUsize = AtomicUsize::new(0);
+
+/// What a user says next.
+pub fn next_user_message() -> String {
+    next_excerpt(USER_CHARS)
+}
+
+/// What a model answers next.
+pub fn next_model_reply() -> String {
+    next_excerpt(REPLY_CHARS)
+}
+
+/// Makes the prose, so that no measurement pays for it.
+pub fn prepare_prose() {
+    LazyLock::force(&PROSE);
+}
+
+fn next_excerpt(chars: usize) -> String {
+    let at = NEXT_EXCERPT.fetch_add(STRIDE, Ordering::Relaxed) % (PROSE.len() - chars);
+    PROSE[at..at + chars].to_owned()
+}
+
+/// Words drawn from a vocabulary of made-up ones, with full stops now and then. ASCII, so that any cut is sound.
+fn generate_prose(bytes: usize) -> String {
+    let mut chance = 0x5eed_u64;
+    let mut draw = |below: u64| {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (chance >> 33) % below
+    };
+    let mut prose = String::with_capacity(bytes + 16);
+    while prose.len() < bytes {
+        prose.push_str(&generate_word(draw(VOCABULARY_SIZE)));
+        prose.push_str(if draw(12) == 0 { ". " } else { " " });
+    }
+    prose.truncate(bytes);
+    prose
+}
+
+/// The word of that number: two or three syllables.
+fn generate_word(number: u64) -> String {
+    const HEADS: [&str; 16] = ["k", "r", "t", "m", "s", "l", "n", "d", "v", "p", "st", "gr", "ch", "b", "f", "w"];
+    const TAILS: [&str; 16] =
+        ["a", "e", "i", "o", "u", "an", "er", "in", "on", "us", "al", "ent", "ing", "ar", "est", "ow"];
+    let syllable = |bits: u64| {
+        let head = HEADS[usize::try_from(bits & 15).unwrap_or(0)];
+        let tail = TAILS[usize::try_from(bits >> 4 & 15).unwrap_or(0)];
+        format!("{head}{tail}")
+    };
+    let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let last = if number & 1 == 1 { syllable(spread >> 16) } else { String::new() };
+    format!("{}{}{last}", syllable(spread), syllable(spread >> 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn texts_have_their_length_and_are_all_different() {
+        let texts: BTreeSet<String> = (0..500).flat_map(|_| [next_user_message(), next_model_reply()]).collect();
+        assert_eq!(texts.len(), 1_000);
+        assert!(texts.iter().all(|text| [USER_CHARS, REPLY_CHARS].contains(&text.len())));
+    }
+
+    #[test]
+    fn the_vocabulary_is_large() {
+        let words: BTreeSet<&str> = PROSE.split([' ', '.']).collect();
+        assert!(words.len() > 1_900, "{}", words.len());
+    }
+}

@@ -1,0 +1,156 @@
+//! What ends without having come to anything: turns that are stopped, calls and tools nobody wants any more, and what was
+//! under way when a process died.
+
+use super::Dispatch;
+use super::draft::DecisionDraft;
+use crate::event::{Event, RetryDecision, ToolOutcome, TurnResult};
+use crate::flow::UnknownOutcomePolicy;
+use crate::ids::{CallId, Seq, SessionId, TimerId, ToolRunId, TurnId};
+use crate::limits::ATTEMPTS_PER_CALL_MAX;
+use crate::session::{CallStatus, OpenCall};
+
+impl DecisionDraft<'_> {
+    /// Ends the turn that runs and all that is owed for it.
+    pub fn stop_turn(&mut self, reason: &str, outcome: TurnResult) {
+        let Some(turn) = self.session().current_turn.as_ref().map(|turn| turn.id) else { return };
+        self.cancel_pending_where(reason, |other| other == Some(turn));
+        self.record_event(Event::TurnEnded { turn, outcome });
+    }
+
+    /// Ends everything that is owed and every timer. Says whether there was anything.
+    pub fn cancel_all_pending(&mut self, reason: &str) -> bool {
+        let before = self.session().last_seq;
+        self.cancel_pending_where(reason, |_| true);
+        let rounds: Vec<CallId> = self.session().tool_rounds.keys().copied().collect();
+        for call in rounds {
+            self.record_event(Event::ToolRoundDropped { call, reason: reason.to_owned() });
+        }
+        let timers: Vec<TimerId> = self.session().timers.keys().copied().collect();
+        for timer in timers {
+            self.record_event(Event::TimerStopped { timer });
+        }
+        self.session().last_seq != before
+    }
+
+    /// Ends the turn that runs as failed, and every round that nobody will go on with.
+    pub fn fail_turn_and_rounds(&mut self, reason: &str) {
+        self.stop_turn(reason, TurnResult::Failed { reason: reason.to_owned() });
+        let session = self.session();
+        let runs = |call: CallId| {
+            session.open_tool_runs.values().any(|tool| tool.requested_by.as_ref().is_some_and(|(of, _)| *of == call))
+        };
+        let left: Vec<CallId> = session.tool_rounds.keys().copied().filter(|call| !runs(*call)).collect();
+        for call in left {
+            self.record_event(Event::ToolRoundDropped { call, reason: reason.to_owned() });
+        }
+    }
+
+    fn cancel_pending_where(&mut self, reason: &str, wanted: impl Fn(Option<TurnId>) -> bool) {
+        let session = self.session();
+        let calls: Vec<CallId> =
+            session.open_calls.iter().filter(|(_, open)| wanted(open.opened.turn)).map(|(call, _)| *call).collect();
+        let tools: Vec<ToolRunId> =
+            session.open_tool_runs.values().filter(|tool| wanted(tool.turn)).map(|tool| tool.run).collect();
+        let deferred: Vec<u32> =
+            session.deferred_calls.values().filter(|wait| wanted(wait.turn)).map(|wait| wait.deferred_id).collect();
+        for call in calls {
+            self.cancel_call(call, reason.to_owned());
+        }
+        for run in tools {
+            self.close_tool_run(run, ToolOutcome::Cancelled, format!("cancelled: {reason}"));
+        }
+        for deferred in deferred {
+            self.record_event(Event::DeferredCallDropped { deferred_id: deferred, reason: reason.to_owned() });
+        }
+    }
+
+    /// Ends a call that nobody wants any more.
+    pub fn cancel_call(&mut self, call: CallId, reason: String) {
+        let is_due = self.session().open_calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
+        // What this very decision opens, tries again or takes up nobody has begun.
+        let in_flight = is_due && !self.recorded_events().any(|event| schedules_attempt_of(event, call));
+        self.record_event(Event::CallCancelled { call, reason, in_flight });
+    }
+
+    /// The session is a copy from here on. The turn it was copied in the middle of is over; what goes on beside turns goes on here
+    /// too, but for what somebody had made once more there.
+    pub fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
+        self.record_event(Event::SessionForked { session, from, at_seq: at });
+        self.stop_turn("the session was forked in the middle of a turn", TurnResult::Cancelled);
+        let calls = self.session().open_calls.iter();
+        let again: Vec<CallId> =
+            calls.filter(|(_, open)| open.opened.recomputation.is_some()).map(|(call, _)| *call).collect();
+        for call in again {
+            self.cancel_call(call, "the session was forked meanwhile".to_owned());
+        }
+        self.resume_copied_calls();
+    }
+
+    /// Makes the calls that a copy was left with, if anybody makes calls here.
+    fn resume_copied_calls(&mut self) {
+        if self.env.dispatch == Dispatch::Deferred {
+            return;
+        }
+        let calls = self.session().open_calls.iter();
+        let left: Vec<CallId> =
+            calls.filter(|(_, open)| matches!(open.status, CallStatus::Inherited(_))).map(|(call, _)| *call).collect();
+        for call in left {
+            self.record_event(Event::InheritedCallStarted { call });
+        }
+    }
+
+    /// What was in flight has an unknown end. A try that was still to come has not begun.
+    pub fn recover_from_crash(&mut self) {
+        let now = self.env.now;
+        let calls: Vec<(CallId, u32, UnknownOutcomePolicy)> = self
+            .session()
+            .open_calls
+            .iter()
+            .filter(|(_, open)| open.is_due(now))
+            .map(|(call, open)| (*call, open.attempt, self.unknown_outcome_policy(open)))
+            .collect();
+        for (call, attempt, policy) in calls {
+            let next = match policy {
+                UnknownOutcomePolicy::Retry if attempt < ATTEMPTS_PER_CALL_MAX => RetryDecision::Retry { at: now },
+                UnknownOutcomePolicy::AskOperator => RetryDecision::AwaitOperator,
+                UnknownOutcomePolicy::Retry | UnknownOutcomePolicy::Fail => RetryDecision::GiveUp,
+            };
+            self.record_event(Event::CallOutcomeUnknown { call, attempt, next });
+        }
+        self.resume_copied_calls();
+        let runs: Vec<(ToolRunId, UnknownOutcomePolicy)> = self
+            .session()
+            .open_tool_runs
+            .values()
+            .map(|tool| {
+                (
+                    tool.run,
+                    self.spec().tools.get(&tool.tool).map_or(UnknownOutcomePolicy::Fail, |def| def.unknown_outcome),
+                )
+            })
+            .collect();
+        for (run, policy) in runs {
+            if policy != UnknownOutcomePolicy::Retry {
+                let text = "the process died while this ran; it may or may not have had its effect".to_owned();
+                self.close_tool_run(run, ToolOutcome::Unknown, text);
+            }
+        }
+        self.fire_due_timers();
+    }
+
+    fn unknown_outcome_policy(&self, open: &OpenCall) -> UnknownOutcomePolicy {
+        self.spec().roles.get(&open.opened.role).map_or(UnknownOutcomePolicy::Fail, |role| role.unknown_outcome)
+    }
+}
+
+/// Whether the next try of a call is to begin only after this event.
+fn schedules_attempt_of(event: &Event, wanted: CallId) -> bool {
+    match event {
+        Event::CallOpened(opened) => opened.call == wanted,
+        Event::CallFailed { call, .. }
+        | Event::CallOutcomeUnknown { call, .. }
+        | Event::InheritedCallStarted { call }
+        | Event::CallResolved { call, .. } => *call == wanted,
+        _ => false,
+    }
+}

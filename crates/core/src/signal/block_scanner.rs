@@ -1,0 +1,348 @@
+//! Reads a text once, character by character, and parts it into visible text and blocks. It decides where blocks begin
+//! and end; of what is in them it only asks whether it was meant as a block at all. How the text is cut into chunks makes
+//! no difference to it.
+
+use super::markdown_lines::MarkdownTracker;
+use super::user_quotes::{QuoteMatch, UserQuotes};
+use super::visible_text::VisibleText;
+use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint};
+use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
+
+/// The name in every end marker.
+pub(super) const END_MARKER_NAME: &str = "END";
+
+/// A reading under way.
+#[derive(Debug)]
+pub(super) struct BlockScanner {
+    names: BlockSet,
+    quotable: UserQuotes,
+    lines: MarkdownTracker,
+    visible: VisibleText,
+    /// What may become a marker.
+    candidate: Option<MarkerCandidate>,
+    open: Option<OpenBlock>,
+    found: Vec<(String, String)>,
+    complaints: Vec<BlockComplaint>,
+}
+
+#[derive(Debug)]
+struct MarkerCandidate {
+    text: String,
+    /// Whether it begins its line.
+    begins_line: bool,
+    ignored_region: Option<IgnoredRegion>,
+}
+
+#[derive(Debug)]
+struct OpenBlock {
+    name: String,
+    /// The marker as it was written, to be shown should this be no block.
+    marker: String,
+    /// Whether the marker begins its line.
+    begins_line: bool,
+    content: String,
+    /// What ends it: models like to name what they close.
+    ends: [String; 4],
+    /// Where the user wrote the same.
+    quote_match: QuoteMatch,
+    /// Its content has grown too long to be kept and is hidden.
+    is_dropped: bool,
+}
+
+impl OpenBlock {
+    /// Whether its marker has a line to itself.
+    fn has_own_line(&self) -> bool {
+        self.begins_line && self.content.lines().next().unwrap_or_default().trim().is_empty()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum BlockMarker {
+    Start(String),
+    End,
+}
+
+enum MarkerMatch {
+    /// May still become a marker.
+    Partial,
+    /// Is this marker.
+    Complete(BlockMarker),
+    /// Is none and cannot become one.
+    NoMatch,
+}
+
+impl BlockScanner {
+    pub(super) fn new(names: BlockSet, quotable: UserQuotes) -> Self {
+        Self {
+            names,
+            quotable,
+            lines: MarkdownTracker::default(),
+            visible: VisibleText::default(),
+            candidate: None,
+            open: None,
+            found: Vec::new(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Takes the next chunk; returns the visible text that is certain now.
+    pub(super) fn push(&mut self, chunk: &str) -> String {
+        for c in chunk.chars() {
+            self.push_char(c);
+        }
+        self.visible.take_ready()
+    }
+
+    /// The text has ended; returns the rest of the visible text.
+    pub(super) fn finish(&mut self) -> String {
+        self.flush_candidate();
+        if let Some(open) = self.open.take() {
+            let block = open.name.clone();
+            // Of what is cut off nobody can tell whether it would have gone on like the user's.
+            if open.quote_match.is_matching() && !open.has_own_line() && !open.content.trim().is_empty() {
+                push_complaint(&mut self.complaints, BlockComplaint::QuotedFromUser { block });
+                self.show_as_text(&open);
+            } else if open.is_dropped {
+                self.visible.mark_block_removed();
+            } else if self.is_intended_block(&open) {
+                push_complaint(&mut self.complaints, BlockComplaint::UnclosedBlock { block });
+                self.visible.mark_block_removed();
+            } else {
+                push_complaint(&mut self.complaints, BlockComplaint::MarkerMentioned { marker: block });
+                self.show_as_text(&open);
+            }
+        }
+        self.visible.finish();
+        self.visible.take_ready()
+    }
+
+    /// Names and contents of the blocks found, and what was amiss.
+    pub(super) fn into_blocks_and_complaints(self) -> (Vec<(String, String)>, Vec<BlockComplaint>) {
+        (self.found, self.complaints)
+    }
+
+    /// Forgets the blocks found so far, for a reader who wants only the visible text.
+    pub(super) fn discard_blocks(&mut self) {
+        self.found.clear();
+        self.complaints.clear();
+    }
+
+    fn push_char(&mut self, c: char) {
+        if let Some(mut candidate) = self.candidate.take() {
+            candidate.text.push(c);
+            match self.match_marker(&candidate.text) {
+                MarkerMatch::Partial => {
+                    self.candidate = Some(candidate);
+                    return;
+                }
+                MarkerMatch::Complete(marker) => {
+                    self.handle_marker(marker, candidate);
+                    return;
+                }
+                MarkerMatch::NoMatch => {
+                    candidate.text.pop();
+                }
+            }
+            let in_run = c == '<' && candidate.text == "<<<";
+            let ordinary = if in_run { "<" } else { candidate.text.as_str() };
+            for c in ordinary.chars() {
+                self.push_text_char(c);
+            }
+            if in_run {
+                self.candidate = Some(MarkerCandidate { begins_line: false, ..candidate });
+                return;
+            }
+        }
+        if c == '<' {
+            self.candidate = Some(MarkerCandidate {
+                text: c.to_string(),
+                begins_line: self.lines.is_at_line_start(),
+                ignored_region: self.lines.ignored_region(),
+            });
+        } else {
+            self.push_text_char(c);
+        }
+    }
+
+    /// What `text`, which begins with `<`, is or may become. It is never longer than the longest marker.
+    fn match_marker(&self, text: &str) -> MarkerMatch {
+        let Some(inner) = text.strip_prefix("<<<") else {
+            return if text.len() < 3 && text.bytes().all(|byte| byte == b'<') {
+                MarkerMatch::Partial
+            } else {
+                MarkerMatch::NoMatch
+            };
+        };
+        let named = inner.trim_start_matches(is_blank);
+        let (label, closing) = named.split_at(named.find('>').unwrap_or(named.len()));
+        let label = collapse_blanks(label).filter(|_| inner.len() - named.len() <= MARKER_SPACES_MAX);
+        let Some(label) = label else { return MarkerMatch::NoMatch };
+        let name = label.trim_end_matches(is_blank);
+        if closing.is_empty() {
+            let begins =
+                |known: &str, start: &str| known.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
+            let may_be = |known: &str| begins(known, &label) || known.eq_ignore_ascii_case(name);
+            return if self.marker_labels().any(may_be) { MarkerMatch::Partial } else { MarkerMatch::NoMatch };
+        }
+        let place = self.marker_labels().position(|known| known.eq_ignore_ascii_case(name));
+        match (place, closing) {
+            (Some(_), ">" | ">>") => MarkerMatch::Partial,
+            (Some(place), ">>>") => match self.names.names().nth(place) {
+                Some(name) => MarkerMatch::Complete(BlockMarker::Start(name.to_owned())),
+                None => MarkerMatch::Complete(BlockMarker::End),
+            },
+            _ => MarkerMatch::NoMatch,
+        }
+    }
+
+    /// What can stand in a marker here: the names, and in a block what ends it.
+    fn marker_labels(&self) -> impl Iterator<Item = &str> {
+        let ends = self.open.iter().flat_map(|open| open.ends.iter().map(String::as_str));
+        self.names.names().chain(ends)
+    }
+
+    fn handle_marker(&mut self, marker: BlockMarker, candidate: MarkerCandidate) {
+        match (marker, &self.open, candidate.ignored_region) {
+            (BlockMarker::End, Some(_), None) => return self.close_block(&candidate.text),
+            (BlockMarker::End, Some(_), Some(_)) if candidate.begins_line => return self.close_block(&candidate.text),
+            (BlockMarker::Start(name), Some(open), None) if open.quote_match.is_matching() => {
+                // What the user left open is not closed by the model's own block.
+                self.show_quoted_block("");
+                return self.open_block(name, candidate);
+            }
+            (BlockMarker::Start(inner), Some(open), None) => {
+                let complaint = BlockComplaint::NestedStartMarker { block: open.name.clone(), inner };
+                push_complaint(&mut self.complaints, complaint);
+            }
+            // A block may well show in a fence what a block looks like.
+            (BlockMarker::Start(_), Some(_), Some(_)) => {}
+            (BlockMarker::Start(marker), None, Some(place)) => {
+                push_complaint(&mut self.complaints, BlockComplaint::IgnoredMarker { marker, region: place });
+            }
+            (BlockMarker::End, _, place) => {
+                let hidden = place
+                    .map(|place| BlockComplaint::IgnoredMarker { marker: END_MARKER_NAME.to_owned(), region: place });
+                hidden.into_iter().for_each(|complaint| push_complaint(&mut self.complaints, complaint));
+            }
+            (BlockMarker::Start(name), None, None) => return self.open_block(name, candidate),
+        }
+        for c in candidate.text.chars() {
+            self.push_text_char(c);
+        }
+    }
+
+    fn open_block(&mut self, name: String, candidate: MarkerCandidate) {
+        let ends = [
+            END_MARKER_NAME.to_owned(),
+            format!("{END_MARKER_NAME} {name}"),
+            format!("{END_MARKER_NAME}_{name}"),
+            format!("/{name}"),
+        ];
+        let echo = self.quotable.start_match(&name);
+        let MarkerCandidate { text: marker, begins_line, .. } = candidate;
+        let content = String::new();
+        self.open = Some(OpenBlock { name, marker, begins_line, content, ends, quote_match: echo, is_dropped: false });
+        self.lines = MarkdownTracker::mid_line();
+    }
+
+    fn close_block(&mut self, marker: &str) {
+        if self.open.as_ref().is_some_and(|open| self.quotable.is_complete_quote(&open.quote_match)) {
+            return self.show_quoted_block(marker);
+        }
+        let Some(open) = self.open.take() else { return };
+        if !open.is_dropped {
+            if self.found.len() < BLOCKS_PER_TEXT_MAX {
+                self.found.push((open.name, open.content));
+            } else {
+                push_complaint(&mut self.complaints, BlockComplaint::TooManyBlocks { block: open.name });
+            }
+        }
+        self.lines = MarkdownTracker::mid_line();
+        self.visible.mark_block_removed();
+    }
+
+    /// What the user wrote is shown as any text is.
+    fn show_quoted_block(&mut self, end: &str) {
+        let Some(open) = self.open.take() else { return };
+        push_complaint(&mut self.complaints, BlockComplaint::QuotedFromUser { block: open.name.clone() });
+        self.show_as_text(&open);
+        end.chars().for_each(|c| self.visible.push_char(c));
+        self.lines = MarkdownTracker::mid_line();
+    }
+
+    /// Whether what has no end was meant as a block and not only mentioned: it holds what such a block holds, its marker
+    /// has a line to itself, or nothing follows.
+    fn is_intended_block(&self, open: &OpenBlock) -> bool {
+        let shape = self.names.block_schema(&open.name);
+        open.has_own_line()
+            || open.content.trim().is_empty()
+            || shape.is_some_and(|shape| fields::has_known_key(&open.content, shape))
+    }
+
+    /// A character that is part of no marker.
+    fn push_text_char(&mut self, c: char) {
+        self.lines.push_char(c);
+        let Some(open) = &mut self.open else {
+            self.visible.push_char(c);
+            return;
+        };
+        if open.is_dropped {
+            return;
+        }
+        open.content.push(c);
+        self.quotable.advance_match(&mut open.quote_match, c);
+        if open.content.len() > BLOCK_BYTES_MAX
+            && let Some(mut open) = self.open.take()
+        {
+            push_complaint(&mut self.complaints, BlockComplaint::BlockTooLong { block: open.name.clone() });
+            if !open.quote_match.is_matching() && self.is_intended_block(&open) {
+                (open.content, open.is_dropped) = (String::new(), true);
+                self.open = Some(open);
+            } else {
+                self.show_as_text(&open);
+            }
+        }
+    }
+
+    /// Shows what turned out to be no block.
+    fn show_as_text(&mut self, open: &OpenBlock) {
+        for c in open.marker.chars().chain(open.content.chars()) {
+            self.visible.push_char(c);
+        }
+    }
+
+    fn flush_candidate(&mut self) {
+        if let Some(candidate) = self.candidate.take() {
+            // The text was cut off in the marker of a block.
+            let is_cut = candidate.text.chars().any(char::is_alphanumeric);
+            if is_cut && self.open.is_none() && candidate.begins_line && candidate.ignored_region.is_none() {
+                push_complaint(&mut self.complaints, BlockComplaint::TruncatedMarker { text: candidate.text });
+                self.visible.mark_block_removed();
+                return;
+            }
+            for c in candidate.text.chars() {
+                self.push_text_char(c);
+            }
+        }
+    }
+}
+
+/// What stands in a marker, with one blank for several; nothing if there are too many of them.
+fn collapse_blanks(label: &str) -> Option<String> {
+    let mut out = String::with_capacity(label.len());
+    let mut blanks = 0;
+    for c in label.chars() {
+        blanks = if is_blank(c) { blanks + 1 } else { 0 };
+        match blanks {
+            0 => out.push(c),
+            1 => out.push(' '),
+            _ if blanks <= MARKER_SPACES_MAX => {}
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+fn is_blank(c: char) -> bool {
+    c == ' ' || c == '\t'
+}

@@ -1,0 +1,417 @@
+//! Reads JSON as models write it. Valid JSON is read as it stands; of the rest, as much as can be understood without
+//! inventing anything: comments, missing or superfluous commas, quotes of the wrong kind or unescaped, keys without
+//! quotes, Python's words, line ends in strings, and an end that is missing because the reply was cut. What cannot be
+//! JSON is given up at once. It never looks at a byte more than a few times.
+
+use crate::limits::JSON_DEPTH_MAX;
+use crate::limits::UNQUOTED_KEY_BYTES_MAX;
+use serde_json::{Map, Number, Value};
+
+/// A value that was read, and how.
+#[derive(Debug)]
+pub(super) struct RepairedJson {
+    pub(super) value: Value,
+    /// Where in the text it ends.
+    pub(super) end: usize,
+    /// Whether it was not valid JSON.
+    pub(super) is_repaired: bool,
+    /// Whether the text ended before it did.
+    pub(super) is_truncated: bool,
+}
+
+/// Reads the object or array that begins at `start`; otherwise says where it became clear that there is none.
+pub(super) fn repair_json_at(text: &str, start: usize) -> Result<RepairedJson, usize> {
+    let mut mender = JsonRepairParser { text, at: start, is_repaired: false, is_truncated: false };
+    match mender.parse_value(1, JsonContainer::Array) {
+        Some(value) => {
+            let JsonRepairParser { at, is_repaired: is_amiss, is_truncated: is_cut_short, .. } = mender;
+            Ok(RepairedJson { value, end: at, is_repaired: is_amiss || is_cut_short, is_truncated: is_cut_short })
+        }
+        None => Err(mender.at),
+    }
+}
+
+struct JsonRepairParser<'a> {
+    text: &'a str,
+    at: usize,
+    is_repaired: bool,
+    is_truncated: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JsonContainer {
+    Object,
+    Array,
+}
+
+/// What stands where a member or an item may stand.
+enum NextToken {
+    Entry,
+    End,
+}
+
+impl JsonRepairParser<'_> {
+    /// `None` gives up.
+    fn parse_value(&mut self, depth: usize, inside: JsonContainer) -> Option<Value> {
+        match self.peek()? {
+            '{' | '[' if depth > JSON_DEPTH_MAX => None,
+            '{' => self.parse_object(depth),
+            '[' => self.parse_array(depth),
+            c if is_quote(c) => Some(Value::String(self.parse_string(Some(inside)))),
+            _ => self.parse_bare_word(inside),
+        }
+    }
+
+    fn parse_object(&mut self, depth: usize) -> Option<Value> {
+        self.at += 1;
+        let mut members = Map::new();
+        let mut comma = CommaState::NotYet;
+        while let NextToken::Entry = self.advance_to_entry(&mut comma, JsonContainer::Object) {
+            let is_quoted = self.peek().is_some_and(is_quote);
+            let key = if is_quoted { self.parse_string(None) } else { self.parse_bare_key()? };
+            self.skip_space_and_comments();
+            match self.peek() {
+                Some(':') => self.at += 1,
+                None => {
+                    self.is_truncated = true;
+                    break;
+                }
+                Some(c) if is_quoted && (is_quote(c) || matches!(c, '{' | '[' | '0'..='9')) => self.is_repaired = true,
+                Some(_) => return None,
+            }
+            self.skip_space_and_comments();
+            let value = match self.peek() {
+                None => {
+                    self.is_truncated = true;
+                    break;
+                }
+                Some(_) if self.skip_truncated_word() => break,
+                Some(',' | '}' | ']') => {
+                    self.is_repaired = true;
+                    Value::Null
+                }
+                Some(_) => self.parse_value(depth + 1, JsonContainer::Object)?,
+            };
+            members.insert(key, value);
+        }
+        Some(Value::Object(members))
+    }
+
+    fn parse_array(&mut self, depth: usize) -> Option<Value> {
+        self.at += 1;
+        let mut items = Vec::new();
+        let mut comma = CommaState::NotYet;
+        while let NextToken::Entry = self.advance_to_entry(&mut comma, JsonContainer::Array) {
+            if self.skip_truncated_word() {
+                break;
+            }
+            let item = self.parse_value(depth + 1, JsonContainer::Array)?;
+            // Of an item that was cut as soon as it began, nothing is known.
+            if !(self.is_truncated && is_empty_json(&item)) {
+                items.push(item);
+            }
+        }
+        Some(Value::Array(items))
+    }
+
+    /// Goes past commas to the next entry, or past the end of the container.
+    fn advance_to_entry(&mut self, comma: &mut CommaState, inside: JsonContainer) -> NextToken {
+        loop {
+            self.skip_space_and_comments();
+            match self.peek() {
+                None => {
+                    self.is_truncated = true;
+                    return NextToken::End;
+                }
+                Some(c @ ('}' | ']')) => {
+                    self.is_repaired |= *comma == CommaState::Read;
+                    if (c == '}') == (inside == JsonContainer::Object) {
+                        self.at += 1;
+                    } else {
+                        // It closes something further out; this container was never closed.
+                        self.is_repaired = true;
+                    }
+                    return NextToken::End;
+                }
+                Some(',') => {
+                    self.is_repaired |= *comma != CommaState::Due;
+                    *comma = CommaState::Read;
+                    self.at += 1;
+                }
+                Some(_) if self.text[self.at..].starts_with("...") => {
+                    self.is_repaired = true;
+                    self.at += 3;
+                }
+                Some(_) => {
+                    self.is_repaired |= *comma == CommaState::Due;
+                    *comma = CommaState::Due;
+                    return NextToken::Entry;
+                }
+            }
+        }
+    }
+
+    /// Letters, digits, `_`, `-`, `$` up to a colon.
+    fn parse_bare_key(&mut self) -> Option<String> {
+        let end = find_bare_key_end(&self.text[self.at..])?;
+        let key = self.text[self.at..self.at + end].to_owned();
+        self.at += end;
+        self.is_repaired = true;
+        Some(key)
+    }
+
+    /// A string within `inside`, or a key.
+    fn parse_string(&mut self, inside: Option<JsonContainer>) -> String {
+        let Some(opening) = self.next_char() else { return String::new() };
+        let closing = if opening == '“' { '”' } else { opening };
+        self.is_repaired |= opening != '"';
+        let mut out = String::new();
+        while let Some(c) = self.next_char() {
+            match c {
+                '\\' => self.parse_escape(&mut out),
+                c if c == closing => {
+                    if inside.is_none_or(|inside| self.quote_closes_string(inside)) {
+                        return out;
+                    }
+                    self.is_repaired = true;
+                    out.push(c);
+                }
+                c => {
+                    self.is_repaired |= c < ' ';
+                    out.push(c);
+                }
+            }
+        }
+        self.is_truncated = true;
+        out
+    }
+
+    /// Whether a quotation mark just read ends its string, judging by what follows it.
+    fn quote_closes_string(&self, inside: JsonContainer) -> bool {
+        let rest = &self.text[self.at..];
+        let next = rest.trim_start();
+        let Some(c) = next.chars().next() else { return true };
+        match c {
+            '}' | ']' | '#' => true,
+            '/' => next.starts_with("//") || next.starts_with("/*"),
+            ',' => {
+                let next = next[1..].trim_start();
+                next.is_empty()
+                    || next.starts_with(['"', '\'', '“', '}', ']', '#', '/', ',', '.'])
+                    || match inside {
+                        JsonContainer::Object => find_bare_key_end(next).is_some(),
+                        JsonContainer::Array => {
+                            next.starts_with(['{', '[']) || starts_with_number(next) || starts_with_literal(next)
+                        }
+                    }
+            }
+            c => is_quote(c) && rest[..rest.len() - next.len()].contains('\n'),
+        }
+    }
+
+    /// What follows a backslash.
+    fn parse_escape(&mut self, out: &mut String) {
+        match self.next_char() {
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some('b') => out.push('\u{8}'),
+            Some('f') => out.push('\u{c}'),
+            Some(c @ ('"' | '\\' | '/')) => out.push(c),
+            Some('u') => match self.parse_code_unit() {
+                Some(unit) => self.push_unicode(unit, out),
+                None => {
+                    self.is_repaired = true;
+                    out.push_str("\\u");
+                }
+            },
+            Some('\'') => {
+                self.is_repaired = true;
+                out.push('\'');
+            }
+            Some(c) => {
+                // A path or a formula: the backslash was meant.
+                self.is_repaired = true;
+                out.push('\\');
+                out.push(c);
+            }
+            None => {}
+        }
+    }
+
+    /// The character of `unit` and, if it takes two, of the one that follows.
+    fn push_unicode(&mut self, unit: u16, out: &mut String) {
+        let before = self.at;
+        let second = if self.text[self.at..].starts_with("\\u") {
+            self.at += 2;
+            self.parse_code_unit()
+        } else {
+            None
+        };
+        let mut decoded = char::decode_utf16([unit].into_iter().chain(second));
+        match (decoded.next(), decoded.next()) {
+            (Some(Ok(c)), None) if second.is_some() => out.push(c),
+            (first, _) => {
+                // The second, if any, is a character of its own.
+                self.at = before;
+                let c = first.and_then(Result::ok);
+                self.is_repaired |= c.is_none();
+                out.push(c.unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+        }
+    }
+
+    fn parse_code_unit(&mut self) -> Option<u16> {
+        let digits = self.text.get(self.at..self.at + 4)?;
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let unit = u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+        self.at += 4;
+        Some(unit)
+    }
+
+    /// Goes past a word that the end of the text cut in two, if there is one here.
+    fn skip_truncated_word(&mut self) -> bool {
+        let rest = &self.text[self.at..];
+        let is_half = find_token_end(rest) == rest.len()
+            && !rest.starts_with(is_quote)
+            && parse_literal(rest).is_none()
+            && parse_number(rest).is_none();
+        if is_half {
+            self.at = self.text.len();
+            self.is_truncated = true;
+        }
+        is_half
+    }
+
+    /// A number, a literal or, in an object, words without quotes.
+    fn parse_bare_word(&mut self, inside: JsonContainer) -> Option<Value> {
+        let rest = &self.text[self.at..];
+        let token_end = find_token_end(rest);
+        let token = &rest[..token_end];
+        if let Some((value, is_valid)) = parse_literal(token).or_else(|| parse_number(token)) {
+            self.at += token_end;
+            self.is_repaired |= !is_valid;
+            return Some(value);
+        }
+        if inside == JsonContainer::Array {
+            return None;
+        }
+        let end = rest.find([',', '}', ']', '\n', '{', '[', '"']).unwrap_or(rest.len());
+        let words = rest[..end].trim();
+        if words.is_empty() || rest[end..].starts_with(['{', '[', '"']) {
+            return None;
+        }
+        self.at += end;
+        self.is_repaired = true;
+        Some(Value::String(words.to_owned()))
+    }
+
+    /// Past white space and comments.
+    fn skip_space_and_comments(&mut self) {
+        loop {
+            let rest = self.text[self.at..].trim_start();
+            self.at = self.text.len() - rest.len();
+            // `[#1]` is no comment.
+            let is_apart = self.text[..self.at].ends_with(char::is_whitespace);
+            let comment = if rest.starts_with("//") || (rest.starts_with('#') && is_apart) {
+                rest.find('\n').unwrap_or(rest.len())
+            } else if rest.starts_with("/*") {
+                rest.find("*/").map_or(rest.len(), |end| end + 2)
+            } else {
+                return;
+            };
+            self.at += comment;
+            self.is_repaired = true;
+        }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn next_char(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+}
+
+/// How things stand between two entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CommaState {
+    /// There was no entry yet.
+    NotYet,
+    /// An entry was read, and no comma since.
+    Due,
+    /// A comma was read, and no entry since.
+    Read,
+}
+
+fn is_empty_json(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'' | '“')
+}
+
+/// Where the number or word ends with which `text` begins.
+fn find_token_end(text: &str) -> usize {
+    let is_delimiter = |c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']' | '{' | '[' | ':' | '"');
+    text.find(is_delimiter).unwrap_or(text.len())
+}
+
+/// Where the key without quotes ends that a colon follows.
+fn find_bare_key_end(text: &str) -> Option<usize> {
+    let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+    let end = text.bytes().take(UNQUOTED_KEY_BYTES_MAX).take_while(|byte| is_key(*byte)).count();
+    let rest = text[end..].trim_start_matches(' ');
+    (end > 0 && rest.starts_with(':')).then_some(end)
+}
+
+const LITERALS: [(&str, Option<bool>); 9] = [
+    ("true", Some(true)),
+    ("false", Some(false)),
+    ("null", None),
+    ("True", Some(true)),
+    ("False", Some(false)),
+    ("None", None),
+    ("undefined", None),
+    ("NaN", None),
+    ("nil", None),
+];
+const VALID_LITERALS: usize = 3;
+
+/// The literal and whether JSON has it.
+fn parse_literal(token: &str) -> Option<(Value, bool)> {
+    let place = LITERALS.iter().position(|(word, _)| *word == token)?;
+    Some((LITERALS[place].1.map_or(Value::Null, Value::Bool), place < VALID_LITERALS))
+}
+
+fn starts_with_literal(text: &str) -> bool {
+    LITERALS.iter().any(|(word, _)| text.starts_with(word))
+}
+
+fn starts_with_number(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
+}
+
+/// The number and whether JSON writes it so.
+fn parse_number(token: &str) -> Option<(Value, bool)> {
+    if !starts_with_number(token) {
+        return None;
+    }
+    if let Ok(number) = serde_json::from_str::<Number>(token) {
+        return Some((Value::Number(number), true));
+    }
+    let is_plain = token.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let number: f64 = token.parse().ok().filter(|_| is_plain)?;
+    // Whole numbers stay whole: `007` and `+7` are 7.
+    let whole = token.trim_start_matches('+').parse::<i64>().ok().map(Number::from);
+    whole.or_else(|| Number::from_f64(number)).map(|number| (Value::Number(number), false))
+}

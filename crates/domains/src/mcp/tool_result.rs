@@ -1,0 +1,142 @@
+//! What a server's tool returns, as records: found where the declaration says they are, with the fields it declares. However much
+//! a server says, what is passed on is bounded.
+
+use rmcp::model::{CallToolResult, ContentBlock, EmbeddedResource, ResourceContents};
+use segue_flows::assistant::domain::{DomainSchema, McpToolConfig};
+use segue_flows::assistant::tools::{DomainToolResult, RecordRow};
+use segue_flows::limits::RECORD_TEXT_CHARS_MAX;
+use serde_json::{Map, Value, json};
+
+use crate::limits::{MCP_ROWS_MAX, MCP_TEXT_BYTES_MAX, READ_BYTES_MAX};
+
+/// A result in the terms of the flow. Words are passed on where no records are declared or none are found.
+pub(super) fn convert_tool_result(
+    domain: &DomainSchema,
+    tool: Option<&McpToolConfig>,
+    result: &CallToolResult,
+) -> DomainToolResult {
+    let words = result_text(result);
+    if result.is_error == Some(true) {
+        let why = if words.is_empty() { "the server says that it failed".to_owned() } else { words };
+        return DomainToolResult { refusal: Some(truncate_server_text(why)), ..DomainToolResult::default() };
+    }
+    let value = result.structured_content.clone().or_else(|| serde_json::from_str(&words).ok());
+    match value.as_ref().and_then(|value| extract_rows(domain, tool?, value)) {
+        Some(rows) => {
+            let total = u64::try_from(rows.len()).ok();
+            let mut bytes = 0;
+            let fits = |row: &RecordRow| {
+                bytes += serde_json::to_string(row).map_or(0, |row| row.len());
+                bytes <= READ_BYTES_MAX
+            };
+            let rows = rows.into_iter().take(MCP_ROWS_MAX).take_while(fits).collect();
+            DomainToolResult { rows, total, ..DomainToolResult::default() }
+        }
+        None => {
+            let said = if words.is_empty() { value.map(|value| value.to_string()).unwrap_or_default() } else { words };
+            DomainToolResult { text: Some(truncate_server_text(said)), ..DomainToolResult::default() }
+        }
+    }
+}
+
+/// The words of a result; of what is not in words, what it is.
+fn result_text(result: &CallToolResult) -> String {
+    let told = |block: &ContentBlock| match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Resource(EmbeddedResource {
+            resource: ResourceContents::TextResourceContents { text, .. },
+            ..
+        }) => text.clone(),
+        other => {
+            let kind = serde_json::to_value(other).ok().and_then(|value| Some(value.get("type")?.as_str()?.to_owned()));
+            format!("[{}]", kind.as_deref().unwrap_or("something that is not text"))
+        }
+    };
+    result.content.iter().map(told).collect::<Vec<_>>().join("\n")
+}
+
+/// A text as long as it may be.
+fn truncate_server_text(mut text: String) -> String {
+    if text.len() > MCP_TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(MCP_TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<RecordRow>> {
+    let kind = domain.find_type(tool.returned_type.as_deref()?)?;
+    let items = match value.pointer(&tool.at)? {
+        Value::Array(items) => items.as_slice(),
+        one @ Value::Object(_) => std::slice::from_ref(one),
+        _ => return None,
+    };
+    let row = |item: &Value| {
+        let id = match item.get(&tool.id)? {
+            Value::Null => return None,
+            Value::String(id) => id.clone(),
+            other => other.to_string(),
+        };
+        let fields: Map<String, Value> = kind
+            .fields
+            .iter()
+            .filter_map(|field| {
+                Some((field.name.clone(), convert_field_value(field.kind.is_link(), item.get(&field.name)?)))
+            })
+            .collect();
+        let label = match item.get(&kind.label) {
+            Some(Value::String(label)) => label.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        };
+        Some(RecordRow { kind: kind.name.clone(), id, label, fields })
+    };
+    Some(items.iter().filter_map(row).collect())
+}
+
+/// A link is reported with what it leads to; a server gives the bare id.
+fn convert_field_value(is_link: bool, value: &Value) -> Value {
+    let one = |value: &Value| match value {
+        Value::Object(_) => value.clone(),
+        Value::String(id) => json!({"id": id, "label": ""}),
+        other => json!({"id": other.to_string(), "label": ""}),
+    };
+    match value {
+        Value::String(text) if !is_link => Value::String(text.chars().take(RECORD_TEXT_CHARS_MAX).collect()),
+        _ if !is_link => value.clone(),
+        Value::Null => Value::Null,
+        Value::Array(items) => Value::Array(items.iter().map(one).collect()),
+        value => one(value),
+    }
+}
+
+/// Gives ids the form the server wants: it may count its records, and everybody else has texts.
+pub(super) fn coerce_ids_to_schema<'n>(
+    arguments: &mut Map<String, Value>,
+    names: impl Iterator<Item = &'n String>,
+    schema: &Map<String, Value>,
+) {
+    let is_number = |schema: Option<&Value>| {
+        let kind = schema.and_then(|schema| schema.get("type"));
+        let is = |word: &str| {
+            kind.is_some_and(|kind| kind == word || kind.as_array().is_some_and(|kinds| kinds.contains(&json!(word))))
+        };
+        (is("integer") || is("number")) && !is("string")
+    };
+    let counted = |id: &mut Value| {
+        if let Some(number) = id.as_str().and_then(|id| id.parse::<i64>().ok()) {
+            *id = json!(number);
+        }
+    };
+    let declared = schema.get("properties");
+    for name in names {
+        let declared = declared.and_then(|declared| declared.get(name));
+        match arguments.get_mut(name) {
+            Some(Value::Array(ids)) if is_number(declared.and_then(|declared| declared.get("items"))) => {
+                ids.iter_mut().for_each(counted);
+            }
+            Some(id) if is_number(declared) => counted(id),
+            _ => {}
+        }
+    }
+}

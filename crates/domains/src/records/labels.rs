@@ -1,0 +1,85 @@
+//! What people call a record, and a record as it is reported: links with the names of what they lead to.
+
+use rusqlite::{Connection, OptionalExtension};
+use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
+use segue_flows::assistant::tools::RecordRow;
+use serde_json::{Map, Value, json};
+
+use super::record_store;
+use super::schema::{quote_identifier, table_name};
+use crate::limits::LABEL_DEPTH_MAX;
+
+/// What people call the record of an id; empty if it is not there or has no name.
+pub(super) fn load_label(
+    connection: &Connection,
+    domain: &DomainSchema,
+    kind: &RecordType,
+    id: &str,
+) -> rusqlite::Result<String> {
+    load_label_within(connection, domain, kind, id, LABEL_DEPTH_MAX)
+}
+
+fn load_label_within(
+    connection: &Connection,
+    domain: &DomainSchema,
+    kind: &RecordType,
+    id: &str,
+    depth: u32,
+) -> rusqlite::Result<String> {
+    let Some(field) = kind.field(&kind.label) else { return Ok(String::new()) };
+    let sql = format!(
+        "SELECT {} FROM {} WHERE id = ?",
+        quote_identifier(&field.name),
+        quote_identifier(&table_name(domain, kind))
+    );
+    let value =
+        connection.prepare_cached(&sql)?.query_row([id], |row| record_store::column_value(row, 0, field)).optional()?;
+    match (value, field.to.as_deref().and_then(|to| domain.find_type(to))) {
+        (Some(Value::String(to)), Some(kind)) if depth > 0 => {
+            load_label_within(connection, domain, kind, &to, depth - 1)
+        }
+        (Some(Value::String(text)), None) => Ok(text),
+        (Some(value), None) if !value.is_null() => Ok(value.to_string()),
+        _ => Ok(String::new()),
+    }
+}
+
+/// A stored record as it is reported, with these of its fields.
+pub(super) fn build_record_row(
+    connection: &Connection,
+    domain: &DomainSchema,
+    kind: &RecordType,
+    id: &str,
+    values: &Map<String, Value>,
+    fields: &[&RecordField],
+) -> rusqlite::Result<RecordRow> {
+    let mut shown = Map::new();
+    for field in fields {
+        let value = values.get(&field.name).cloned().unwrap_or(Value::Null);
+        let to = field.to.as_deref().and_then(|to| domain.find_type(to));
+        let value = match (field.kind, to, &value) {
+            (FieldKind::Link, Some(to), Value::String(id)) => link_with_label(connection, domain, to, id)?,
+            (FieldKind::Links, Some(to), Value::Array(ids)) => {
+                let ids = ids.iter().filter_map(Value::as_str);
+                Value::Array(ids.map(|id| link_with_label(connection, domain, to, id)).collect::<Result<_, _>>()?)
+            }
+            _ => value,
+        };
+        shown.insert(field.name.clone(), value);
+    }
+    Ok(RecordRow {
+        kind: kind.name.clone(),
+        id: id.to_owned(),
+        label: load_label(connection, domain, kind, id)?,
+        fields: shown,
+    })
+}
+
+fn link_with_label(
+    connection: &Connection,
+    domain: &DomainSchema,
+    to: &RecordType,
+    id: &str,
+) -> rusqlite::Result<Value> {
+    Ok(json!({"id": id, "label": load_label(connection, domain, to, id)?}))
+}

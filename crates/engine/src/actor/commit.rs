@@ -1,0 +1,328 @@
+//! From an input to a durable, published decision. A commit of which nobody knows whether it took effect is cleared up
+//! before anything else is decided.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use segue_core::body::BodyId;
+use segue_core::codec;
+use segue_core::decide::{DecideError, Decision, DecisionEnv, InputRefusal, SessionInput, decide, decide_without_flow};
+use segue_core::event::{Event, RecordedEvent};
+use segue_core::flow::BodyTextLookup;
+use segue_core::ids::MessageId;
+use segue_core::session::SessionState;
+use segue_store::{Commit, PendingWork, SessionSummary, Snapshot};
+
+use super::{SessionActor, SessionLost, find_pending_work, summarize_session};
+use crate::error::Error;
+use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
+use crate::load::{CommitOutcome, body_ids_in_record, encode_events, find_commit_outcome};
+use crate::registry::ActorMessage;
+use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
+
+/// A commit of which nobody knows whether it took effect.
+pub(super) struct UncertainCommit {
+    decision: Decision,
+    waiter: Option<TurnReportSender>,
+    error: Error,
+}
+
+impl SessionActor {
+    /// Commits an input that must not be lost: what the store does not take now, it is offered again.
+    pub(super) async fn commit_until_written(
+        &mut self,
+        input: SessionInput,
+    ) -> Result<Result<Option<MessageId>, Error>, SessionLost> {
+        self.resolve_commit_with_retry().await?;
+        let mut wait_ms = WRITE_RETRY_MS_MIN;
+        loop {
+            match self.commit_input(input.clone(), None).await {
+                Err(error) if error.is_transient() => {
+                    if self.resolve_commit_with_retry().await? == Some(CommitOutcome::Written) {
+                        return Ok(Ok(None));
+                    }
+                    self.wait_for_store(wait_ms, &error).await;
+                    wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
+                }
+                Err(error) if error.is_fatal_to_session() => return Err(SessionLost(error)),
+                result => return Ok(result),
+            }
+        }
+    }
+
+    /// Decide, append, apply, publish.
+    pub(super) async fn commit_input(
+        &mut self,
+        input: SessionInput,
+        waiter: Option<TurnReportSender>,
+    ) -> Result<Option<MessageId>, Error> {
+        let decision = match self.decide_input(input).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                send_error(waiter, &error);
+                return Err(error);
+            }
+        };
+        let message = decision.message;
+        match self.append_decision(&decision).await {
+            Ok(()) => {
+                self.apply_decision(decision, waiter).await;
+                Ok(message)
+            }
+            Err(error) if is_outcome_unknown(&error) => {
+                let error = Error::from_store_error(&self.session, error);
+                self.uncertain_commit = Some(UncertainCommit { decision, waiter, error: error.clone() });
+                match self.resolve_uncertain_commit().await {
+                    Ok(Some(CommitOutcome::Written)) => Ok(message),
+                    Ok(Some(CommitOutcome::NotWritten) | None) => Err(error),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => {
+                let error = Error::from_store_error(&self.session, error);
+                send_error(waiter, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds out about a commit in doubt, if there is one, and takes it for what it is.
+    async fn resolve_uncertain_commit(&mut self) -> Result<Option<CommitOutcome>, Error> {
+        let Some(doubt) = self.uncertain_commit.take() else { return Ok(None) };
+        match find_commit_outcome(&*self.shared.store, &self.session, &doubt.decision.events).await {
+            Ok((trace, epoch)) => {
+                self.epoch = epoch;
+                match trace {
+                    CommitOutcome::Written => self.apply_decision(doubt.decision, doubt.waiter).await,
+                    CommitOutcome::NotWritten => send_error(doubt.waiter, &doubt.error),
+                }
+                Ok(Some(trace))
+            }
+            Err(error) => {
+                self.uncertain_commit = Some(doubt);
+                Err(error)
+            }
+        }
+    }
+
+    async fn resolve_commit_with_retry(&mut self) -> Result<Option<CommitOutcome>, SessionLost> {
+        let mut wait_ms = WRITE_RETRY_MS_MIN;
+        loop {
+            match self.resolve_uncertain_commit().await {
+                Ok(trace) => return Ok(trace),
+                Err(error) if error.is_transient() => {
+                    self.wait_for_store(wait_ms, &error).await;
+                    wait_ms = (wait_ms * 2).min(WRITE_RETRY_MS_MAX);
+                }
+                Err(error) => return Err(SessionLost(error)),
+            }
+        }
+    }
+
+    async fn decide_input(&mut self, input: SessionInput) -> Result<Decision, Error> {
+        self.resolve_uncertain_commit().await?;
+        loop {
+            let fault = match self.decide_catching_panics(input.clone()) {
+                Ok(Ok(decision)) => return Ok(decision),
+                Ok(Err(DecideError::MissingTexts(ids))) => {
+                    self.fetch_texts(ids).await?;
+                    continue;
+                }
+                Ok(Err(DecideError::Refused(fault @ InputRefusal::TooManySteps { .. }))) => Error::Refused(fault),
+                Ok(Err(DecideError::Refused(refusal))) => return Err(refusal.into()),
+                Err(_) => Error::FlowPanicked(self.flow.spec().name.clone()),
+            };
+            return self.decide_without_flow(input, fault);
+        }
+    }
+
+    fn decide_catching_panics(&self, input: SessionInput) -> std::thread::Result<Result<Decision, DecideError>> {
+        let (rules, state, env) = (&*self.flow, &self.cached.state, self.decision_env());
+        catch_unwind(AssertUnwindSafe(|| decide(rules, state, input, env)))
+    }
+
+    /// Decides about an input over which the flow loops or breaks down. A new message is refused; what must be taken is
+    /// taken without the flow, which fails the turn and nothing more.
+    fn decide_without_flow(&mut self, input: SessionInput, fault: Error) -> Result<Decision, Error> {
+        if matches!(input, SessionInput::Message { .. } | SessionInput::Open(_)) {
+            return Err(fault);
+        }
+        if !matches!(input, SessionInput::Tick) {
+            // What waits behind the turn goes on.
+            self.backlog.push_back(ActorMessage::without_reply(SessionInput::Tick));
+        }
+        match decide_without_flow(&*self.flow, &self.cached.state, input, self.decision_env(), &fault.to_string()) {
+            Ok(decision) => Ok(decision),
+            Err(DecideError::Refused(refusal)) => Err(refusal.into()),
+            Err(DecideError::MissingTexts(_)) => Err(fault),
+        }
+    }
+
+    fn decision_env(&self) -> DecisionEnv<'_> {
+        DecisionEnv {
+            now: self.shared.clock.now(),
+            random: self.shared.random.next_u64(),
+            token_counter: &*self.shared.token_counter,
+            texts: &self.cached.texts,
+            model_selector: &self.shared.model_assignment,
+            dispatch: self.shared.dispatch_mode(),
+        }
+    }
+
+    pub(super) async fn fetch_texts(&mut self, ids: Vec<BodyId>) -> Result<(), Error> {
+        let texts = self.shared.store.read_bodies(&self.session, &ids).await;
+        let texts = texts.map_err(|error| Error::from_store_error(&self.session, error))?;
+        for (id, text) in ids.into_iter().zip(texts) {
+            self.cached.texts.insert(id, text);
+        }
+        Ok(())
+    }
+
+    async fn append_decision(&mut self, decision: &Decision) -> Result<(), segue_store::Error> {
+        if decision.events.is_empty() {
+            return Ok(());
+        }
+        self.commit_gate.set_clear(false);
+        let owes = find_pending_work(&decision.state.session, self.flow.spec());
+        let commit = Commit {
+            session: self.session.clone(),
+            epoch: self.epoch,
+            expected_head: self.session().last_seq,
+            records: encode_events(&decision.events),
+            bodies: decision.bodies.clone(),
+            extract_body_ids: body_ids_in_record,
+            summary: self.changed_summary(decision, owes),
+        };
+        self.shared.store.append_commit(commit).await.map(|_| ())
+    }
+
+    /// The session's row in lists, if it says anything new.
+    fn changed_summary(&self, decision: &Decision, owes: PendingWork) -> Option<SessionSummary> {
+        let notable = decision.events.iter().any(|event| {
+            matches!(
+                event.event,
+                Event::SessionOpened(_)
+                    | Event::SessionForked { .. }
+                    | Event::SessionRenamed { .. }
+                    | Event::SessionClosed { .. }
+                    | Event::TurnEnded { .. }
+                    | Event::CallAnsweredLate { .. }
+                    | Event::UserMessageReceived(_)
+                    | Event::PhaseEntered(_)
+            )
+        });
+        (notable || self.stored_pending_work != Some(owes)).then(|| summarize_session(&decision.state.session, owes))
+    }
+
+    /// Takes a decision for the truth: it is recorded.
+    async fn apply_decision(&mut self, decision: Decision, waiter: Option<TurnReportSender>) {
+        if !decision.events.is_empty() {
+            self.stored_pending_work = Some(find_pending_work(&decision.state.session, self.flow.spec()));
+        }
+        let mut late = None;
+        if let Some((message, waiter)) = decision.message.zip(waiter) {
+            if contains_received_message(&decision.events, message) {
+                self.turn_waiters.add(message, waiter);
+            } else {
+                late = Some((message, waiter));
+            }
+        }
+        self.cached.texts.insert_bodies(&decision.bodies);
+        let before = std::mem::replace(&mut self.cached.state, decision.state);
+        self.shared.subscriptions.publish_events(&self.session, &decision.events);
+        for ended in self.turn_waiters.apply_events(&decision.events) {
+            let report = self.build_turn_report(&before, &decision.events, &ended).await;
+            ended.notify_waiters(&report);
+        }
+        if let Some((message, waiter)) = late {
+            self.add_turn_waiter(message, waiter).await;
+        }
+        self.cached.texts.evict_unneeded(&self.cached.state.session);
+        self.save_snapshot_if_due(SNAPSHOT_EVENTS_MIN);
+    }
+
+    /// What a turn came to that ended among `events`.
+    async fn build_turn_report(
+        &self,
+        before: &SessionState,
+        events: &[RecordedEvent],
+        ended: &EndedTurn,
+    ) -> Result<TurnReport, Error> {
+        let words =
+            |text: &segue_core::body::TextRef| self.cached.texts.find_text(text.body).map(|text| text.to_string());
+        let said: Option<Vec<String>> = ended.replies.as_ref().and_then(|said| said.iter().map(words).collect());
+        let Some(said) = said else {
+            return self.shared.rebuild_turn_report(&self.session, ended.message).await;
+        };
+        // The next turn may have begun since, with an account of its own.
+        let mut earlier = None;
+        if events.last().is_some_and(|event| event.seq > ended.last_seq) {
+            let state = earlier.insert(before.clone());
+            events
+                .iter()
+                .take_while(|event| event.seq <= ended.last_seq)
+                .for_each(|event| state.apply(&*self.flow, event));
+        }
+        let session = &earlier.as_ref().unwrap_or(&self.cached.state).session;
+        Ok(TurnReport {
+            message: ended.message,
+            last_seq: ended.last_seq,
+            turn: ended.turn,
+            outcome: ended.outcome.clone(),
+            replies: said,
+            phase: session.phases_label(),
+            spent: session.ledger.current_turn,
+        })
+    }
+
+    /// Somebody waits for the turn of a message that was known: one that is under way, or one that was answered before.
+    async fn add_turn_waiter(&mut self, message: MessageId, waiter: TurnReportSender) {
+        let session = self.session();
+        let queued = session.queued_messages.iter().any(|waiting| waiting.message == message);
+        let runs =
+            session.current_turn.as_ref().is_some_and(|turn| turn.messages.iter().any(|of| of.message == message));
+        match &session.closed_reason {
+            Some(reason) if queued => {
+                let refusal = InputRefusal::Closed { reason: reason.clone() };
+                send_error(Some(waiter), &refusal.into());
+            }
+            _ if queued || runs => self.turn_waiters.add(message, waiter),
+            _ => {
+                let report = self.shared.rebuild_turn_report(&self.session, message).await;
+                // Whoever asked may have gone away.
+                let _ = waiter.send(report);
+            }
+        }
+    }
+
+    fn save_snapshot_if_due(&mut self, events_min: u64) {
+        let seq = self.session().last_seq;
+        if seq.0.saturating_sub(self.cached.snapshot_seq.0) < events_min || self.session().current_turn.is_some() {
+            return;
+        }
+        self.cached.snapshot_seq = seq;
+        let Some(bytes) = codec::encode_snapshot(&*self.flow, &self.cached.state) else { return };
+        let (store, session) = (self.shared.store.clone(), self.session.clone());
+        let snapshot = Snapshot { seq, format: codec::SNAPSHOT_FORMAT, bytes };
+        tokio::spawn(async move {
+            // A cache: if it is not kept, opening takes longer, and nothing else.
+            let _ = store.save_snapshot(&session, snapshot).await;
+        });
+    }
+}
+
+fn contains_received_message(events: &[RecordedEvent], message: MessageId) -> bool {
+    events
+        .iter()
+        .any(|event| matches!(&event.event, Event::UserMessageReceived(received) if received.message == message))
+}
+
+fn is_outcome_unknown(error: &segue_store::Error) -> bool {
+    matches!(error, segue_store::Error::Io { .. } | segue_store::Error::StoreLocked { .. })
+}
+
+fn send_error(waiter: Option<TurnReportSender>, error: &Error) {
+    if let Some(waiter) = waiter {
+        // Whoever asked may have gone away.
+        let _ = waiter.send(Err(error.clone()));
+    }
+}

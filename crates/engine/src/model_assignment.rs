@@ -1,0 +1,94 @@
+//! Who is played by which model, and how wide each model's window is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use segue_core::decide::ModelSelector;
+use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
+use segue_models::ModelRegistry;
+use segue_models::limits::FALLBACK_WINDOW_TOKENS;
+
+/// Which model serves whom. The most particular entry wins: flow, role and phase; then flow and role; then role; then the
+/// default.
+#[derive(Debug, Clone)]
+pub struct ModelAssignment {
+    models: Arc<ModelRegistry>,
+    default_model: ModelName,
+    entries: BTreeMap<(Option<FlowName>, RoleName, Option<PhaseName>), ModelName>,
+    /// Who steps in for everybody, and for a role, in one flow or in all.
+    fallback: Option<ModelName>,
+    role_fallbacks: BTreeMap<(Option<FlowName>, RoleName), ModelName>,
+}
+
+impl ModelAssignment {
+    /// Everybody is played by `otherwise`.
+    #[must_use]
+    pub fn new(models: Arc<ModelRegistry>, otherwise: ModelName) -> Self {
+        Self {
+            models,
+            default_model: otherwise,
+            entries: BTreeMap::new(),
+            fallback: None,
+            role_fallbacks: BTreeMap::new(),
+        }
+    }
+
+    /// The same with a model that steps in for everybody whose own cannot answer.
+    #[must_use]
+    pub fn with_fallback(mut self, model: ModelName) -> Self {
+        self.fallback = Some(model);
+        self
+    }
+
+    /// The same with a model that steps in for a role, in one flow only if it is given.
+    #[must_use]
+    pub fn with_role_fallback(mut self, flow: Option<FlowName>, role: RoleName, model: ModelName) -> Self {
+        self.role_fallbacks.insert((flow, role), model);
+        self
+    }
+
+    /// The same with a role played by `model`, in one flow or phase only if they are given.
+    #[must_use]
+    pub fn with_role_model(
+        mut self,
+        flow: Option<FlowName>,
+        role: RoleName,
+        phase: Option<PhaseName>,
+        model: ModelName,
+    ) -> Self {
+        self.entries.insert((flow, role, phase), model);
+        self
+    }
+
+    /// The model for everybody else.
+    #[must_use]
+    pub fn default_model(&self) -> &ModelName {
+        &self.default_model
+    }
+}
+
+impl ModelSelector for ModelAssignment {
+    fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName {
+        if self.entries.is_empty() {
+            return self.default_model.clone();
+        }
+        let find = |flow: Option<&FlowName>, phase: Option<&PhaseName>| {
+            self.entries.get(&(flow.cloned(), role.clone(), phase.cloned()))
+        };
+        find(Some(flow), phase)
+            .or_else(|| find(Some(flow), None))
+            .or_else(|| find(None, phase))
+            .or_else(|| find(None, None))
+            .unwrap_or(&self.default_model)
+            .clone()
+    }
+
+    fn fallback_model(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
+        let find = |flow: Option<&FlowName>| self.role_fallbacks.get(&(flow.cloned(), role.clone()));
+        find(Some(flow)).or_else(|| find(None)).or(self.fallback.as_ref()).cloned()
+    }
+
+    fn context_window_tokens(&self, model: &ModelName) -> u32 {
+        self.models.card(model).map_or(FALLBACK_WINDOW_TOKENS, |card| card.window_tokens)
+    }
+}

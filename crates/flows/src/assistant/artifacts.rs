@@ -1,0 +1,133 @@
+//! What the flow puts on show: what exists and how near it is, what was decided and why, what waits for an answer, what was
+//! written. What would be empty is left out.
+
+use segue_core::flow::artifact::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow, SuggestedCommand};
+use segue_core::ids::TurnId;
+use serde_json::json;
+
+use super::assistant_context::AssistantContext;
+use super::facts::{PendingInputKind, StepEndStatus};
+use super::reasoning::TurnSummary;
+use super::registry::RelevanceTier;
+use super::spec::UNDO_COMMAND;
+use super::state::CompletedWrite;
+use crate::limits::ARTIFACT_ROWS_MAX;
+
+/// Everything there is to see.
+pub(super) fn build_artifacts(context: &AssistantContext<'_>) -> Vec<Artifact> {
+    [entities_artifact(context), reasoning_artifact(context), conversation_artifact(context), writes_artifact(context)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn table_cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+/// References by how near they are, each with the reason why it is kept or set aside.
+fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+    let memory = context.state();
+    let mut shown: Vec<_> = memory.entities.entities_by_recency(memory.current_turn_number());
+    shown.retain(|(_, _, tier)| !matches!(tier, RelevanceTier::Known | RelevanceTier::Dropped));
+    shown.sort_by_key(|(_, _, tier)| *tier);
+    let rows = shown.iter().take(ARTIFACT_ROWS_MAX).map(|(reference, entity, tier)| {
+        let saved = if entity.is_saved() { "yes" } else { "no" };
+        let turn = entity.referenced_turn.to_string();
+        ArtifactTableRow {
+            id: (*reference).to_owned(),
+            group: tier.as_str().to_owned(),
+            cells: table_cells([
+                reference,
+                &entity.label,
+                saved,
+                entity.detail.as_str(),
+                entity.last_action.as_str(),
+                &turn,
+            ]),
+            why: entity.demoted_reason.as_ref().or(entity.retained_reason.as_ref()).cloned().unwrap_or_default(),
+            commands: Vec::new(),
+        }
+    });
+    let (columns, rows) =
+        (table_cells(["reference", "label", "saved", "at hand", "last", "turn"]), rows.collect::<Vec<_>>());
+    (!rows.is_empty()).then(|| Artifact::new("entities", "Entities", ArtifactContent::Table { columns, rows }))
+}
+
+/// The reasoning trace: what is folded, then turn by turn.
+fn reasoning_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+    let past = &context.state().reasoning;
+    let folded = past.compacted.map(|folded| ArtifactNote {
+        title: format!("Up to turn {}, in short", folded.through_turn),
+        text: context.view.read_text(folded.text).trim().to_owned(),
+        turn: None,
+    });
+    let items: Vec<ArtifactNote> =
+        folded.into_iter().chain(past.uncompacted.iter().chain(&past.recent).map(turn_summary_note)).collect();
+    (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", ArtifactContent::Notes { items }))
+}
+
+fn turn_summary_note(summary: &TurnSummary) -> ArtifactNote {
+    let decided = summary.decision.map_or("nothing", |decision| decision.as_str());
+    let goal = if summary.goal.is_empty() { String::new() } else { format!(", to {}", summary.goal) };
+    let mut lines = vec![format!("decided {decided}{goal}")];
+    for step in &summary.steps {
+        let end = match step.status {
+            Some(StepEndStatus::Done) => String::new(),
+            other => format!(", {}", StepEndStatus::describe(other)),
+        };
+        let outcome = if step.outcome.is_empty() { String::new() } else { format!(": {}", step.outcome) };
+        lines.push(format!("step {} ({} {}){end}{outcome}", step.step, step.kind.as_str(), step.subdomain));
+    }
+    lines.extend(summary.curation.reasons.iter().map(|reason| format!("curated {reason}")));
+    lines.extend(summary.blocked_reason.iter().map(|why| format!("not everything was done: {why}")));
+    ArtifactNote {
+        title: format!("Turn {} ({}): {}", summary.turn, summary.phase.as_str(), summary.intent),
+        text: lines.join("\n"),
+        turn: Some(TurnId(summary.turn)),
+    }
+}
+
+/// What was said long ago, and what waits for an answer.
+fn conversation_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+    let conversation = &context.state().conversation;
+    let folded = conversation.compacted.map(|folded| ArtifactNote {
+        title: format!("Said up to turn {}, in short", folded.through_turn),
+        text: context.view.read_text(folded.text).trim().to_owned(),
+        turn: None,
+    });
+    let pending = conversation.pending.as_ref().map(|pending| ArtifactNote {
+        title: match pending.kind {
+            PendingInputKind::Proposal => "Proposed, and not answered yet".to_owned(),
+            PendingInputKind::Question => "Asked, and not answered yet".to_owned(),
+        },
+        text: context.state().entities.replace_references_with_labels(&pending.text),
+        turn: Some(TurnId(pending.turn)),
+    });
+    let items: Vec<ArtifactNote> = folded.into_iter().chain(pending).collect();
+    (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", ArtifactContent::Notes { items }))
+}
+
+fn writes_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
+    let rows = context.state().writes.iter().map(|write| ArtifactTableRow {
+        id: write.run.to_string(),
+        group: if write.undone { "taken back" } else { "stands" }.to_owned(),
+        cells: table_cells([&write.run.to_string(), &write.turn.to_string(), &write.summaries.join("; ")]),
+        why: String::new(),
+        commands: undo_offers(write),
+    });
+    let mut rows: Vec<ArtifactTableRow> = rows.collect();
+    rows.sort_by(|one, other| one.group.cmp(&other.group));
+    let columns = table_cells(["run", "turn", "what"]);
+    (!rows.is_empty()).then(|| Artifact::new("writes", "Written", ArtifactContent::Table { columns, rows }))
+}
+
+/// What stands can be taken back.
+fn undo_offers(write: &CompletedWrite) -> Vec<SuggestedCommand> {
+    let offer = || SuggestedCommand {
+        label: "Undo".to_owned(),
+        command: UNDO_COMMAND.to_owned(),
+        arguments: json!({"run": write.run.0}),
+    };
+    if write.undone { Vec::new() } else { vec![offer()] }
+}

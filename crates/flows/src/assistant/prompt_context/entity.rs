@@ -1,0 +1,184 @@
+//! The entity slice: references with what models may know of them, and records as lines of JSON.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use segue_core::body::{BodyId, TextRef};
+use segue_core::signal::json::canonical_json;
+use segue_core::signal::wrap_in_code_fence;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::AssistantView;
+use crate::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
+use crate::assistant::registry::{DetailLevel, Entity, RecordSource, RelevanceTier};
+use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
+use crate::limits::STEP_RECORDS_CHARS_MAX;
+
+/// A reference as models are told of it. There is no id in it.
+#[derive(Debug, Clone, Serialize)]
+pub struct PromptEntity {
+    /// The reference.
+    pub reference: String,
+    /// Its type.
+    pub kind: String,
+    /// What people call it.
+    pub label: String,
+    /// How near it is.
+    pub tier: &'static str,
+    /// What last happened to it.
+    pub last_action: &'static str,
+    /// The turn it became known in.
+    pub created_turn: u32,
+    /// The turn it was last referred to in.
+    pub referenced_turn: u32,
+    /// Why it is kept, or set aside.
+    pub reason: String,
+    /// What of it is at hand.
+    pub detail: &'static str,
+    /// Whether it is stored.
+    pub saved: bool,
+}
+
+impl PromptEntity {
+    /// The row of an entity.
+    #[must_use]
+    pub fn from_entity(row: &(&str, &Entity, RelevanceTier)) -> Self {
+        let (reference, entity, tier) = row;
+        let reason = entity.demoted_reason.as_deref().or(entity.retained_reason.as_deref()).unwrap_or_default();
+        Self {
+            reference: (*reference).to_owned(),
+            kind: entity.kind.clone(),
+            label: entity.label.clone(),
+            tier: tier.as_str(),
+            last_action: entity.last_action.as_str(),
+            created_turn: entity.created_turn,
+            referenced_turn: entity.referenced_turn,
+            reason: reason.replace(['|', '\n'], " "),
+            detail: entity.detail.as_str(),
+            saved: entity.is_saved(),
+        }
+    }
+
+    /// Whether something of the record is at hand.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.detail != DetailLevel::None.as_str()
+    }
+}
+
+/// Records as lines of JSON.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RecordLines {
+    /// The lines, fenced; empty if there are none.
+    pub rows: String,
+    /// How many did not fit.
+    pub hidden_count: usize,
+    /// References of which nothing but the name is at hand.
+    pub label_only: Vec<String>,
+}
+
+/// Reads records where they are held, each text once.
+#[derive(Debug)]
+pub struct RecordRenderer<'a> {
+    view: &'a AssistantView<'a>,
+    domain: &'a DomainSchema,
+    parsed_results: RefCell<BTreeMap<BodyId, Option<DomainToolResult>>>,
+}
+
+impl<'a> RecordRenderer<'a> {
+    /// A reader over what a view can see.
+    #[must_use]
+    pub fn new(view: &'a AssistantView<'a>, domain: &'a DomainSchema) -> Self {
+        Self { view, domain, parsed_results: RefCell::default() }
+    }
+
+    /// The records of references, as models are shown them.
+    #[must_use]
+    pub fn render_references<'r>(&self, references: impl IntoIterator<Item = &'r str>) -> RecordLines {
+        let mut lines = Vec::new();
+        let mut bare = Vec::new();
+        for reference in references {
+            match self.render_reference(reference) {
+                Some(line) => lines.push(line),
+                None => bare.push(reference.to_owned()),
+            }
+        }
+        RecordLines { label_only: bare, ..fit_record_lines(lines) }
+    }
+
+    /// The rows of a result, as models are shown them.
+    #[must_use]
+    pub fn render_result_rows(&self, result: &DomainToolResult) -> RecordLines {
+        let entities = &self.view.state.entities;
+        let line = |row: &RecordRow| {
+            let reference = entities.find_reference(&row.kind, &row.id)?;
+            Some(self.render_row(reference, row))
+        };
+        fit_record_lines(result.rows.iter().filter_map(line).collect())
+    }
+
+    fn render_reference(&self, reference: &str) -> Option<String> {
+        let entities = &self.view.state.entities;
+        match entities.get(reference)?.source.as_ref()? {
+            RecordSource::Draft(content) => Some(render_record_line(reference, content.clone())),
+            RecordSource::ToolResultRow { text, row_index: place } => {
+                let row = self.load_result_row(*text, *place)?;
+                Some(self.render_row(reference, &row))
+            }
+        }
+    }
+
+    /// A record as models are shown it; a server may have put ids anywhere.
+    fn render_row(&self, reference: &str, row: &RecordRow) -> String {
+        let entities = &self.view.state.entities;
+        let line = render_record_row(self.domain, entities, reference, row);
+        if self.domain.server.is_some() { entities.replace_ids_with_references(&line) } else { line }
+    }
+
+    /// A draft with names in place of references.
+    #[must_use]
+    pub fn render_draft_with_labels(&self, reference: &str) -> Option<String> {
+        let entities = &self.view.state.entities;
+        let RecordSource::Draft(content) = entities.get(reference)?.source.as_ref()? else { return None };
+        Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))
+    }
+
+    fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<RecordRow> {
+        let mut read = self.parsed_results.borrow_mut();
+        let reported = read.entry(text.body).or_insert_with(|| DomainToolResult::parse(&self.view.read_text(text)));
+        reported.as_ref()?.rows.get(row_index).cloned()
+    }
+}
+
+fn fit_record_lines(lines: Vec<String>) -> RecordLines {
+    let count = lines.len();
+    let mut chars = 0;
+    let fits = |line: &String| {
+        chars += line.chars().count() + 1;
+        chars <= STEP_RECORDS_CHARS_MAX
+    };
+    let kept: Vec<String> = lines.into_iter().take_while(fits).collect();
+    let rows = if kept.is_empty() { String::new() } else { wrap_in_code_fence(&kept.join("\n")) };
+    RecordLines { rows, hidden_count: count - kept.len(), label_only: Vec::new() }
+}
+
+/// A record of a type as it might look, and a change to one, for samples in prompts.
+#[must_use]
+pub fn sample_record_and_change(kind: &RecordType) -> (Value, Value) {
+    let value = |field: &RecordField| match field.kind {
+        FieldKind::Text => json!(field.one_of.first().map_or("…", String::as_str)),
+        FieldKind::Integer => json!(field.min.map_or(1, |min| min.max(1.0) as i64)),
+        FieldKind::Number => json!(field.min.unwrap_or(1.0)),
+        FieldKind::YesNo => json!(true),
+        FieldKind::Date => json!("2026-01-31"),
+        FieldKind::List => json!([field.one_of.first().map_or("…", String::as_str)]),
+        FieldKind::Link => json!(format!("{}_1", field.to.as_deref().unwrap_or_default())),
+        FieldKind::Links => json!([format!("{}_1", field.to.as_deref().unwrap_or_default())]),
+    };
+    let required = kind.fields.iter().filter(|field| field.required || field.name == kind.label);
+    let record: Map<String, Value> = required.map(|field| (field.name.clone(), value(field))).collect();
+    let changed = kind.fields.iter().find(|field| !field.required).or_else(|| kind.fields.first());
+    let change: Map<String, Value> = changed.map(|field| (field.name.clone(), value(field))).into_iter().collect();
+    (Value::Object(record), Value::Object(change))
+}

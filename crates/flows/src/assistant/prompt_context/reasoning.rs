@@ -1,0 +1,106 @@
+//! The reasoning slice: two turns in full, the rest folded.
+
+use serde::Serialize;
+
+use super::{AssistantView, truncate_chars};
+use crate::assistant::facts::StepEndStatus;
+use crate::assistant::reasoning::{StepSummary, TurnSummary};
+use crate::limits::FOLDED_CHARS_MAX;
+
+/// What was decided before.
+#[derive(Debug, Clone, Serialize)]
+pub struct PromptReasoning {
+    /// Long ago, in short.
+    pub compacted: Option<String>,
+    /// Lately, in full; the oldest first.
+    pub turns: Vec<PromptTurnSummary>,
+}
+
+/// A turn's summary as it is shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct PromptTurnSummary {
+    turn: u32,
+    phase: &'static str,
+    intent: String,
+    decision: &'static str,
+    goal: String,
+    steps: Vec<PromptStepSummary>,
+    retained: Vec<String>,
+    demoted: Vec<String>,
+    blocked: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct PromptStepSummary {
+    step: u32,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    subdomain: String,
+    status: &'static str,
+    outcome: String,
+    refs: Vec<String>,
+    note: Option<String>,
+}
+
+impl PromptReasoning {
+    /// The newest turns.
+    #[must_use]
+    pub fn recent(view: &AssistantView<'_>) -> Self {
+        Self {
+            compacted: render_compacted_reasoning(view),
+            turns: view.state.reasoning.recent.iter().map(PromptTurnSummary::from_summary).collect(),
+        }
+    }
+
+    /// The turns that are to be folded, after what is folded already.
+    #[must_use]
+    pub fn uncompacted(view: &AssistantView<'_>) -> Self {
+        Self {
+            compacted: render_compacted_reasoning(view),
+            turns: view.state.reasoning.uncompacted.iter().map(PromptTurnSummary::from_summary).collect(),
+        }
+    }
+
+    /// Whether nothing was decided yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.compacted.is_none() && self.turns.is_empty()
+    }
+}
+
+fn render_compacted_reasoning(view: &AssistantView<'_>) -> Option<String> {
+    let folded = view.state.reasoning.compacted?;
+    Some(truncate_chars(view.read_text(folded.text).trim(), FOLDED_CHARS_MAX))
+}
+
+impl PromptTurnSummary {
+    /// A summary in words.
+    #[must_use]
+    pub fn from_summary(summary: &TurnSummary) -> Self {
+        Self {
+            turn: summary.turn,
+            phase: summary.phase.as_str(),
+            intent: summary.intent.clone(),
+            decision: summary.decision.map_or("nothing", |decision| decision.as_str()),
+            goal: summary.goal.clone(),
+            steps: summary.steps.iter().map(PromptStepSummary::from_summary).collect(),
+            retained: summary.curation.retained.clone(),
+            demoted: summary.curation.demoted.clone(),
+            blocked: summary.blocked_reason.clone(),
+        }
+    }
+}
+
+impl PromptStepSummary {
+    fn from_summary(step: &StepSummary) -> Self {
+        Self {
+            step: step.step,
+            kind: step.kind.as_str(),
+            subdomain: step.subdomain.clone(),
+            status: StepEndStatus::describe(step.status),
+            outcome: step.outcome.clone(),
+            refs: step.refs.clone(),
+            note: step.note.clone(),
+        }
+    }
+}

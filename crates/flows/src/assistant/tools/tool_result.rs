@@ -1,0 +1,342 @@
+//! What a host returns, in references: the rows and what was written, with every id turned into the reference that stands
+//! for it, minted where there was none.
+
+use segue_core::body::TextRef;
+use segue_core::ids::ToolRunId;
+use segue_core::signal::json::canonical_json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{DEFAULT_RECORD_TYPE, DomainOperation, DomainToolRequest};
+use crate::assistant::domain::{DomainSchema, RecordQuery, RecordType};
+use crate::assistant::facts::ToolRunRecords;
+use crate::assistant::registry::{DetailLevel, EntityAction, EntityRegistry, ReferencedRecord, shorten_label};
+use crate::limits::MENTIONED_IDS_MAX;
+
+/// What a host returns.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainToolResult {
+    /// Records, whole or in part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<RecordRow>,
+    /// How many there are that fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Records that are not there, or not any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_found: Vec<RecordKey>,
+    /// What was written, so that it can be taken back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<RecordChange>,
+    /// Why nothing was done, if the request could not be followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// Of a run that was asked about: that it never had its effect and never will.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub never_executed: bool,
+    /// What a server's tool said in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The tools a server has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Value>,
+}
+
+/// A record as the host has it. A link is `{"id", "label"}`, several are a list of these.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordRow {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    #[serde(default)]
+    pub label: String,
+    /// Its fields.
+    #[serde(default)]
+    pub fields: Map<String, Value>,
+}
+
+/// A record by type and id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordKey {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+}
+
+/// A record before and after.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordChange {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+    /// What it is called.
+    #[serde(default)]
+    pub label: String,
+    /// What was stored; nothing if it was not there. A link is an id.
+    #[serde(default)]
+    pub before: Option<Map<String, Value>>,
+    /// What is stored; nothing if it is not there any more.
+    #[serde(default)]
+    pub after: Option<Map<String, Value>>,
+}
+
+impl DomainToolResult {
+    /// Reads what a host returned.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// What a run brought, in references.
+#[must_use]
+pub fn translate_tool_result(
+    domain: &DomainSchema,
+    entities: &EntityRegistry,
+    run: ToolRunId,
+    request: &DomainToolRequest,
+    result: &DomainToolResult,
+    text: TextRef,
+) -> ToolRunRecords {
+    let mut rows: Vec<ReferencedRecord> = Vec::new();
+    let saved = request.parameters.get("drafts").and_then(Value::as_array);
+    for (place, row) in result.rows.iter().enumerate() {
+        let draft = saved
+            .and_then(|drafts| drafts.get(place)?.as_str())
+            .filter(|_| request.operation == DomainOperation::Create);
+        let reference = match draft {
+            Some(draft) => draft.to_owned(),
+            None => entities.find_or_next_reference(&row.kind, &row.id, &rows),
+        };
+        let detail = requested_detail_level(domain.find_type(&row.kind), request);
+        rows.push(ReferencedRecord {
+            reference,
+            kind: row.kind.clone(),
+            id: row.id.clone(),
+            label: shorten_label(&row.label),
+            detail,
+            row_index: Some(place),
+        });
+    }
+    for row in &result.rows {
+        let Some(kind) = domain.find_type(&row.kind) else { continue };
+        for field in kind.fields.iter().filter(|field| field.kind.is_link()) {
+            let to = field.to.clone().unwrap_or_default();
+            let value = row.fields.get(&field.name).unwrap_or(&Value::Null);
+            for (id, label) in linked_ids_and_labels(value) {
+                if !rows.iter().any(|known| known.kind == to && known.id == id) {
+                    let reference = entities.find_or_next_reference(&to, id, &rows);
+                    let (kind, id, label) = (to.clone(), id.to_owned(), shorten_label(label));
+                    rows.push(ReferencedRecord {
+                        reference,
+                        kind,
+                        id,
+                        label,
+                        detail: DetailLevel::None,
+                        row_index: None,
+                    });
+                }
+            }
+        }
+    }
+    if request.operation == DomainOperation::CallTool {
+        add_mentioned_ids(entities, request, result, &mut rows);
+    }
+    let deleted = deleted_record_keys(result);
+    let gone = result.not_found.iter().chain(&deleted);
+    let gone = gone.filter_map(|item| entities.find_reference(&item.kind, &item.id).map(str::to_owned));
+    ToolRunRecords {
+        run,
+        turn: request.turn,
+        step: request.step,
+        action: entity_action(request.operation),
+        tool: request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str()).to_owned(),
+        removed: gone.collect(),
+        total: result.total,
+        fully_loaded_type: find_fully_loaded_type(request, result),
+        empty_read_digest: digest_empty_read(request, result),
+        write_summaries: result.changes.iter().map(|change| describe_change(domain, change)).collect(),
+        rows,
+        text,
+    }
+}
+
+/// Ids that a server names beside its records get references too: whoever is shown those may have to give them back.
+fn add_mentioned_ids(
+    entities: &EntityRegistry,
+    request: &DomainToolRequest,
+    result: &DomainToolResult,
+    rows: &mut Vec<ReferencedRecord>,
+) {
+    let fields = result.rows.iter().flat_map(|row| row.fields.values().map(canonical_json));
+    let text: Vec<String> = result.text.iter().cloned().chain(fields).collect();
+    let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
+    for id in entities.find_unknown_ids(&text.join("\n")).into_iter().take(MENTIONED_IDS_MAX) {
+        if rows.iter().any(|known| known.id == id) {
+            continue;
+        }
+        let reference = entities.find_or_next_reference(DEFAULT_RECORD_TYPE, &id, rows);
+        let label = shorten_label(&format!("named by {tool}"));
+        rows.push(ReferencedRecord {
+            reference,
+            kind: DEFAULT_RECORD_TYPE.to_owned(),
+            id,
+            label,
+            detail: DetailLevel::None,
+            row_index: None,
+        });
+    }
+}
+
+/// A record as a model is shown it: one line of JSON, with references where the host has ids.
+#[must_use]
+pub fn render_record_row(domain: &DomainSchema, entities: &EntityRegistry, reference: &str, row: &RecordRow) -> String {
+    let mut shown = Map::new();
+    let fields = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
+    for (name, value) in &row.fields {
+        let field = fields.iter().find(|field| field.name == *name);
+        let value = match field.filter(|field| field.kind.is_link()).and_then(|field| field.to.as_deref()) {
+            Some(to) => link_value_to_references(entities, to, value),
+            None => value.clone(),
+        };
+        if !value.is_null() {
+            shown.insert(name.clone(), value);
+        }
+    }
+    render_record_line(reference, shown)
+}
+
+/// A record's line: its reference, then its fields in a fixed order.
+#[must_use]
+pub fn render_record_line(reference: &str, fields: Map<String, Value>) -> String {
+    let fields = canonical_json(&Value::Object(fields));
+    let rest = fields.strip_prefix('{').unwrap_or(&fields);
+    let comma = if rest == "}" { "" } else { "," };
+    format!("{{\"ref\":{}{comma}{rest}", Value::from(reference))
+}
+
+fn link_value_to_references(entities: &EntityRegistry, to: &str, value: &Value) -> Value {
+    let one = |id: &str| entities.find_reference(to, id).map_or(Value::Null, |reference| json!(reference));
+    let found: Vec<Value> = linked_ids_and_labels(value).map(|(id, _)| one(id)).collect();
+    match value {
+        Value::Array(_) => Value::Array(found),
+        _ => found.into_iter().next().unwrap_or(Value::Null),
+    }
+}
+
+/// The ids and labels that a link's value holds.
+fn linked_ids_and_labels(value: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let items = match value {
+        Value::Array(items) => items.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    items.iter().filter_map(|item| {
+        let label = item.get("label").and_then(Value::as_str).unwrap_or_default();
+        Some((item.get("id")?.as_str()?, label))
+    })
+}
+
+fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> DetailLevel {
+    let is_part = request.operation == DomainOperation::Read
+        && kind.is_some_and(|kind| !kind.summary.is_empty())
+        && !request.parameters.get("full").and_then(Value::as_bool).unwrap_or(false);
+    if is_part { DetailLevel::Summary } else { DetailLevel::Full }
+}
+
+fn entity_action(op: DomainOperation) -> EntityAction {
+    match op {
+        DomainOperation::Create => EntityAction::Created,
+        DomainOperation::Update | DomainOperation::Undo => EntityAction::Updated,
+        DomainOperation::Delete => EntityAction::Deleted,
+        DomainOperation::Link | DomainOperation::Unlink => EntityAction::Linked,
+        DomainOperation::Read
+        | DomainOperation::Get
+        | DomainOperation::CallTool
+        | DomainOperation::ResolveRun
+        | DomainOperation::ListTools => EntityAction::Read,
+    }
+}
+
+fn deleted_record_keys(result: &DomainToolResult) -> Vec<RecordKey> {
+    let gone = result.changes.iter().filter(|change| change.after.is_none());
+    gone.map(|change| RecordKey { kind: change.kind.clone(), id: change.id.clone() }).collect()
+}
+
+/// The type of which everything is at hand after a read without conditions that was not cut off.
+fn find_fully_loaded_type(request: &DomainToolRequest, result: &DomainToolResult) -> Option<String> {
+    let query: RecordQuery = serde_json::from_value(Value::Object(request.parameters.clone())).ok()?;
+    let is_all = request.operation == DomainOperation::Read
+        && query.filters.is_empty()
+        && result.total == u64::try_from(result.rows.len()).ok();
+    is_all.then_some(query.kind)
+}
+
+/// What tells an empty read from others.
+fn digest_empty_read(request: &DomainToolRequest, result: &DomainToolResult) -> Option<String> {
+    let is_empty = request.operation == DomainOperation::Read && result.rows.is_empty() && result.refusal.is_none();
+    is_empty.then(|| {
+        let digest = segue_core::body::BodyId::hash_text(&canonical_json(&Value::Object(request.parameters.clone())));
+        digest.to_string().chars().take(16).collect()
+    })
+}
+
+/// What was written, for those who must say what was done: labels and values, no ids.
+fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
+    let label = shorten_label(&change.label);
+    match (&change.before, &change.after) {
+        (None, Some(after)) => {
+            let fields = describe_fields(domain, &change.kind, after, EmptyFieldPolicy::Omit);
+            format!("created {} “{label}”{fields}", change.kind)
+        }
+        (Some(_), None) => format!("deleted {} “{label}”", change.kind),
+        (Some(before), Some(after)) => {
+            let changed: Map<String, Value> = after
+                .iter()
+                .filter(|(name, value)| before.get(*name) != Some(value))
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            format!(
+                "changed {} “{label}”{}",
+                change.kind,
+                describe_fields(domain, &change.kind, &changed, EmptyFieldPolicy::Mention)
+            )
+        }
+        (None, None) => format!("left {} “{label}” as it was", change.kind),
+    }
+}
+
+/// Whether it is told that a field is empty.
+#[derive(Clone, Copy, PartialEq)]
+enum EmptyFieldPolicy {
+    Mention,
+    Omit,
+}
+
+/// The fields that can be told without an id.
+fn describe_fields(domain: &DomainSchema, kind: &str, values: &Map<String, Value>, blank: EmptyFieldPolicy) -> String {
+    let Some(kind) = domain.find_type(kind) else { return String::new() };
+    let told = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
+        let value = values.get(&field.name)?;
+        let words = match value {
+            Value::Null => return (blank == EmptyFieldPolicy::Mention).then(|| format!("{} emptied", field.name)),
+            Value::Array(items) if items.is_empty() => {
+                return (blank == EmptyFieldPolicy::Mention).then(|| format!("{} emptied", field.name));
+            }
+            _ if field.kind.is_link() => return Some(format!("{} linked", field.name)),
+            Value::String(text) => text.clone(),
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            other => other.to_string(),
+        };
+        Some(format!("{}: {}", field.name, shorten_label(&words)))
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+}

@@ -1,0 +1,91 @@
+//! What the flow puts on show: the plan that is carried out, and the maps of what was answered.
+
+use segue_core::flow::FlowContext;
+use segue_core::flow::artifact::{
+    Artifact, ArtifactContent, ArtifactEdge, ArtifactMetric, ArtifactNode, ChecklistItem, ChecklistItemStatus,
+};
+use serde_json::Value;
+
+use super::analysis::{MapAnalysis, analyse_claim_map};
+use super::claim_map::{self, ClaimMap, ClaimNode};
+use super::facts::BatchResult;
+use super::plan::{ConciergePlan, PlanStepStatus};
+use super::state::ConciergeState;
+
+/// Everything there is to see.
+pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
+    let memory = view.state;
+    let workflow = memory.active_plan.as_ref().map(plan_artifact);
+    let maps = [
+        ("map", "What the answers say", memory.opening_result.as_ref()),
+        ("plan_map", "What the answers say about the plan", memory.plan_research.as_ref().map(|plan| &plan.result)),
+        ("findings_map", "What was found last", memory.pending_findings.as_ref().map(|findings| &findings.result)),
+    ];
+    let maps = maps.into_iter().filter_map(|(name, title, known)| {
+        let BatchResult::Mapped { text, answers, .. } = known? else { return None };
+        let reading = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
+        Some(Artifact::new(name, title, claim_map_artifact(&reading.map, *answers)))
+    });
+    workflow.into_iter().chain(maps).collect()
+}
+
+fn plan_artifact(plan: &ConciergePlan) -> Artifact {
+    let items = plan.steps.iter().enumerate().map(|(place, step)| ChecklistItem {
+        title: step.title.clone(),
+        detail: step.description.clone(),
+        done_when: step.done_when.clone(),
+        status: match plan.step_status(place) {
+            PlanStepStatus::Complete => ChecklistItemStatus::Complete,
+            PlanStepStatus::Active => ChecklistItemStatus::Active,
+            PlanStepStatus::Pending => ChecklistItemStatus::Pending,
+        },
+    });
+    let form = ArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
+    Artifact::new("workflow", "Workflow", form)
+}
+
+fn claim_map_artifact(map: &ClaimMap, answers: u32) -> ArtifactContent {
+    let analysis = analyse_claim_map(map, answers);
+    let nodes = map.claims.iter().map(|claim| claim_artifact_node(claim, answers)).collect();
+    let edges = map.edges.iter().map(|edge| ArtifactEdge {
+        from: edge.from.to_string(),
+        to: edge.to.to_string(),
+        kind: serialized_name(serde_json::to_value(edge.kind)),
+    });
+    ArtifactContent::Graph {
+        nodes,
+        edges: edges.collect(),
+        notes: map.gaps.clone(),
+        metrics: analysis_metrics(&analysis),
+    }
+}
+
+fn claim_artifact_node(claim: &ClaimNode, answers: u32) -> ArtifactNode {
+    let supporters = u32::try_from(claim.supporters.len()).unwrap_or(answers);
+    ArtifactNode {
+        id: claim.id.to_string(),
+        label: claim.label.clone(),
+        text: claim.text.clone(),
+        kind: serialized_name(serde_json::to_value(claim.kind)),
+        role: serialized_name(serde_json::to_value(claim.role)),
+        weight: f64::from(supporters) / f64::from(answers.max(1)),
+        sources: claim.supporters.iter().map(|answer| format!("answer {answer}")).collect(),
+    }
+}
+
+fn analysis_metrics(analysis: &MapAnalysis) -> Vec<ArtifactMetric> {
+    let mut measures = vec![
+        ArtifactMetric { name: "shape".to_owned(), value: analysis.shape.name().into() },
+        ArtifactMetric { name: "confidence".to_owned(), value: analysis.confidence.into() },
+        ArtifactMetric { name: "answers".to_owned(), value: analysis.answers.into() },
+    ];
+    if let Ok(Value::Object(ratios)) = serde_json::to_value(analysis.ratios) {
+        measures.extend(ratios.into_iter().map(|(name, value)| ArtifactMetric { name, value }));
+    }
+    measures
+}
+
+/// What a closed set of words says, as it is written down.
+fn serialized_name(value: Result<Value, serde_json::Error>) -> String {
+    value.ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,187 @@
+//! Finds the map in a reply. It knows tags and that a map is an object with claims; what claims are it does not know.
+
+use segue_core::signal::json;
+use serde_json::Value;
+
+use super::{ClaimMapError, MapComplaint, TagDefect};
+
+/// A map as it was written.
+pub(super) struct MapJson {
+    pub(super) value: Value,
+    /// What stands beside it.
+    pub(super) narrative: String,
+    pub(super) complaints: Vec<MapComplaint>,
+}
+
+/// The map of a reply.
+pub(super) fn extract_map_json(reply: &str) -> Result<MapJson, ClaimMapError> {
+    let tags = find_map_tags(reply);
+    let spans = tag_spans(&tags);
+    let valid = spans.iter().rev().find_map(|span| {
+        let value: Value = serde_json::from_str(reply[span.start..span.end].trim()).ok()?;
+        has_claims_list(&value).then(|| MapJson {
+            value,
+            narrative: narrative_around_span(reply, span),
+            complaints: Vec::new(),
+        })
+    });
+    let mended = || spans.iter().rev().find_map(|span| extract_tagged_map(reply, span));
+    let tagged = valid.or_else(mended).or_else(|| extract_unclosed_map(reply, &tags));
+    tagged.or_else(|| extract_fenced_map(reply)).or_else(|| extract_untagged_map(reply, &tags)).ok_or_else(|| {
+        let has_empty = json::find_json_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
+        if has_empty.value.is_some() { ClaimMapError::NoClaims } else { ClaimMapError::NoMapFound }
+    })
+}
+
+fn has_claims_list(value: &Value) -> bool {
+    value.get("claims").and_then(Value::as_array).is_some_and(|claims| !claims.is_empty())
+}
+
+fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
+    let found = json::find_json_where(&reply[span.start..span.end], has_claims_list);
+    Some(MapJson {
+        value: found.value?,
+        narrative: narrative_around_span(reply, span),
+        complaints: convert_json_complaints(&found.complaints),
+    })
+}
+
+/// What follows the last opening tag that nothing closes.
+fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
+    let last = tags.last().filter(|tag| tag.kind == TagKind::Opening)?;
+    let found = json::find_json_where(&reply[last.end..], has_claims_list);
+    let mut complaints = vec![MapComplaint::BadTags(TagDefect::UnclosedTag)];
+    complaints.extend(convert_json_complaints(&found.complaints));
+    Some(MapJson { value: found.value?, narrative: narrative_around_braces(&reply[last.end..]), complaints })
+}
+
+/// The last code fence that holds claims. What follows the word for its language counts.
+fn extract_fenced_map(reply: &str) -> Option<MapJson> {
+    let mut fences: Vec<&str> = Vec::new();
+    let mut open: Option<(usize, &str)> = None;
+    let mut offset = 0;
+    for line in reply.split_inclusive('\n') {
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
+        match (open, mark) {
+            (None, Some(mark)) => open = Some((offset + line.len(), mark)),
+            (Some((start, opening)), Some(mark)) if mark == opening => {
+                fences.push(&reply[start..offset]);
+                open = None;
+            }
+            _ => {}
+        }
+        offset += line.len();
+    }
+    fences.extend(open.map(|(start, _)| &reply[start..]));
+    fences.into_iter().rev().find_map(|text| {
+        let found = json::find_json_where(text, has_claims_list);
+        let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
+        complaints.extend(convert_json_complaints(&found.complaints));
+        Some(MapJson { value: found.value?, narrative: narrative_around_braces(reply), complaints })
+    })
+}
+
+/// Any map in the reply; if an open quote before the last tag hides it, any that follows that tag.
+fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
+    let rest = tags.last().map(|tag| &reply[tag.end..]);
+    [Some(reply), rest].into_iter().flatten().find_map(|text| {
+        let found = json::find_json_where(text, |value| has_claims_list(value) && value.get("edges").is_some());
+        let mut complaints = vec![MapComplaint::BadTags(TagDefect::Untagged)];
+        complaints.extend(convert_json_complaints(&found.complaints));
+        Some(MapJson { value: found.value?, narrative: narrative_around_braces(text), complaints })
+    })
+}
+
+fn convert_json_complaints(complaints: &[json::JsonComplaint]) -> Vec<MapComplaint> {
+    let state = |complaint: &json::JsonComplaint| match complaint {
+        json::JsonComplaint::Repaired => Some(MapComplaint::JsonRepaired),
+        json::JsonComplaint::Truncated => Some(MapComplaint::JsonTruncated),
+        json::JsonComplaint::Missing | json::JsonComplaint::NoneAccepted => None,
+    };
+    complaints.iter().filter_map(state).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TagKind {
+    Opening,
+    Closing,
+}
+
+#[derive(Clone, Copy)]
+struct MapTag {
+    kind: TagKind,
+    start: usize,
+    end: usize,
+}
+
+const OPENING_TAG: &str = "<map>";
+const CLOSING_TAG: &str = "</map>";
+
+fn find_map_tags(reply: &str) -> Vec<MapTag> {
+    let begins = |at: usize, tag: &str| reply[at..].get(..tag.len()).is_some_and(|it| it.eq_ignore_ascii_case(tag));
+    let mut tags = Vec::new();
+    for (start, _) in reply.match_indices('<') {
+        if begins(start, OPENING_TAG) {
+            tags.push(MapTag { kind: TagKind::Opening, start, end: start + OPENING_TAG.len() });
+        } else if begins(start, CLOSING_TAG) {
+            tags.push(MapTag { kind: TagKind::Closing, start, end: start + CLOSING_TAG.len() });
+        }
+    }
+    tags
+}
+
+/// What stands between two tags, and where the tags begin and end.
+struct TagSpan {
+    start: usize,
+    end: usize,
+    outer_start: usize,
+    outer_end: usize,
+}
+
+/// What may stand between tags, in order: up to each closing tag, from the first and from the last opening one since
+/// the closing tag before. An opening tag within a text of the map is why there are two.
+fn tag_spans(tags: &[MapTag]) -> Vec<TagSpan> {
+    let mut spans = Vec::new();
+    let (mut first, mut last): (Option<MapTag>, Option<MapTag>) = (None, None);
+    for tag in tags {
+        match tag.kind {
+            TagKind::Opening => {
+                first = first.or(Some(*tag));
+                last = Some(*tag);
+            }
+            TagKind::Closing => {
+                let span = |open: MapTag| TagSpan {
+                    start: open.end,
+                    end: tag.start,
+                    outer_start: open.start,
+                    outer_end: tag.end,
+                };
+                let is_other = first.map(|tag| tag.start) != last.map(|tag| tag.start);
+                spans.extend(first.filter(|_| is_other).map(span));
+                spans.extend(last.map(span));
+                (first, last) = (None, None);
+            }
+        }
+    }
+    spans
+}
+
+/// What follows the map; if nothing does, what goes before. Either ends where another tag stands.
+fn narrative_around_span(reply: &str, span: &TagSpan) -> String {
+    let (before, after) = (&reply[..span.outer_start], &reply[span.outer_end..]);
+    let after = find_map_tags(after).first().map_or(after, |tag| &after[..tag.start]).trim();
+    let before = find_map_tags(before).last().map_or(before, |tag| &before[tag.end..]).trim();
+    if after.is_empty() { before.to_owned() } else { after.to_owned() }
+}
+
+/// As [`beside`], for a map of which only the braces are known.
+fn narrative_around_braces(text: &str) -> String {
+    let after = text.rfind('}').map_or("", |end| &text[end + 1..]);
+    let before = text.find('{').map_or("", |start| &text[..start]);
+    let clean = |text: &str| {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with(['`', '~', ']', '<']));
+        lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+    };
+    let after = clean(after);
+    if after.is_empty() { clean(before) } else { after }
+}

@@ -1,0 +1,277 @@
+//! Reads the steps of a plan from what a model wrote: from its STEPS block, or from the plan's own headings and lists.
+
+use segue_core::signal::json;
+use serde_json::Value;
+
+use super::PlanStep;
+use crate::limits::{PLAN_STEPS_MAX, STEP_TEXT_CHARS_MAX, STEP_TITLE_CHARS_MAX};
+
+/// Why no steps could be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StepsParseError {
+    /// The block holds nothing.
+    #[error("the block is empty")]
+    EmptyBlock,
+    /// No entry has a title.
+    #[error("no entry has a title")]
+    NoTitle,
+}
+
+/// The steps of a STEPS block.
+///
+/// # Errors
+/// If no entry has a title.
+pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
+    if raw.trim().is_empty() {
+        return Err(StepsParseError::EmptyBlock);
+    }
+    let steps = truncate_steps(parse_json_steps(raw).unwrap_or_else(|| parse_step_entries(raw)));
+    if steps.is_empty() { Err(StepsParseError::NoTitle) } else { Ok(steps) }
+}
+
+/// The steps that a plan's own numbered items or headings name; none if there are none.
+#[must_use]
+pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
+    let mut numbered: Vec<PlanStep> = Vec::new();
+    let mut headings: Vec<PlanStep> = Vec::new();
+    let mut last = LastLine::Nothing;
+    let mut fence: Option<&str> = None;
+    for line in text.lines() {
+        let content = line.trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| content.starts_with(mark));
+        if mark.is_some() && (fence.is_none() || fence == mark) {
+            fence = if fence.is_none() { mark } else { None };
+            continue;
+        }
+        if fence.is_some() {
+            continue;
+        }
+        if let Some(title) = strip_heading_marks(content) {
+            headings.push(parse_step_title(title));
+            last = LastLine::Heading;
+        } else if let Some(item) = strip_item_number(line) {
+            numbered.push(parse_step_title(item));
+            last = LastLine::Numbered;
+        } else {
+            match last {
+                LastLine::Heading => headings.last_mut().into_iter().for_each(|step| append_step_line(step, content)),
+                LastLine::Numbered => numbered.last_mut().into_iter().for_each(|step| append_step_line(step, content)),
+                LastLine::Nothing => {}
+            }
+        }
+    }
+    let steps = if numbered.is_empty() && headings.len() >= 2 { headings } else { numbered };
+    truncate_steps(steps)
+}
+
+enum LastLine {
+    Nothing,
+    Heading,
+    Numbered,
+}
+
+#[derive(Clone, Copy)]
+enum StepField {
+    Title,
+    Description,
+    DoneWhen,
+}
+
+fn parse_step_field(name: &str) -> Option<StepField> {
+    let name: String = name.trim().trim_matches('*').to_lowercase().replace([' ', '-'], "_");
+    match name.as_str() {
+        "title" | "step" | "name" => Some(StepField::Title),
+        "description" | "what" | "do" | "details" => Some(StepField::Description),
+        "done_when" | "donewhen" | "done" => Some(StepField::DoneWhen),
+        _ => None,
+    }
+}
+
+fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
+    // Elsewhere a bracket is part of a sentence.
+    raw.trim_start().starts_with(['[', '{', '`']).then_some(())?;
+    let found = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| json::find_json(raw).value)?;
+    let entries = match &found {
+        Value::Array(entries) => entries,
+        Value::Object(object) => object.get("steps")?.as_array()?,
+        _ => return None,
+    };
+    let steps = entries.iter().filter_map(|entry| {
+        if let Value::String(title) = entry {
+            return Some(parse_step_title(title));
+        }
+        let mut step = PlanStep::default();
+        for (name, value) in entry.as_object()? {
+            let text = value.as_str().unwrap_or_default();
+            parse_step_field(name).into_iter().for_each(|key| *step_field_mut(&mut step, key) = text.to_owned());
+        }
+        Some(step)
+    });
+    Some(steps.collect())
+}
+
+/// Entries begun by a dash, a number or a further title. A line without a key goes on with the value above it.
+fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
+    let mut steps: Vec<PlanStep> = Vec::new();
+    let mut open = StepField::Title;
+    for line in raw.lines().filter(|line| !line.trim().is_empty()) {
+        let (begins, content) = strip_list_marker(line);
+        let keyed = content.split_once(':').and_then(|(name, value)| Some((parse_step_field(name)?, value.trim())));
+        let has_title = steps.last().is_some_and(|step| !step.title.is_empty());
+        let is_next = matches!(keyed, Some((StepField::Title, _))) && has_title;
+        // A dash before another key than a title belongs to the step above: models like dashes.
+        let opens = steps.is_empty() || is_next || begins && (keyed.is_none() || !has_title);
+        if opens {
+            steps.push(PlanStep::default());
+            open = StepField::Title;
+        }
+        let Some(step) = steps.last_mut() else { continue };
+        let (at, value) = keyed.unwrap_or((open, content));
+        open = at;
+        let text = step_field_mut(step, at);
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(value);
+    }
+    steps
+}
+
+fn step_field_mut(step: &mut PlanStep, field: StepField) -> &mut String {
+    match field {
+        StepField::Title => &mut step.title,
+        StepField::Description => &mut step.description,
+        StepField::DoneWhen => &mut step.done_when,
+    }
+}
+
+/// Whether a line begins an entry, and what it says.
+fn strip_list_marker(line: &str) -> (bool, &str) {
+    let content = line.trim();
+    if let Some(rest) = content.strip_prefix("- ").or_else(|| content.strip_prefix("* ")) {
+        return (true, rest.trim());
+    }
+    match strip_item_number(line) {
+        Some(rest) => (true, rest),
+        None => (false, content),
+    }
+}
+
+/// What stands behind the number of an item that is not indented much.
+fn strip_item_number(line: &str) -> Option<&str> {
+    let content = line.trim_start();
+    if line.len() - content.len() > 1 {
+        return None;
+    }
+    let content = content.trim_start_matches('*');
+    let digits = content.bytes().take_while(u8::is_ascii_digit).count();
+    if !(1..=3).contains(&digits) {
+        return None;
+    }
+    let rest = content[digits..].strip_prefix(['.', ')'])?;
+    let rest = rest.strip_prefix(' ').or_else(|| rest.strip_prefix("** "))?.trim();
+    (!rest.is_empty()).then_some(rest)
+}
+
+fn strip_heading_marks(content: &str) -> Option<&str> {
+    let marks = content.bytes().take_while(|byte| *byte == b'#').count();
+    let title = content[marks..].strip_prefix(' ')?.trim().trim_end_matches('#').trim();
+    ((1..=6).contains(&marks) && !title.is_empty()).then_some(title)
+}
+
+/// A step of this title; what stands behind a bold title, a colon or a dash describes it.
+fn parse_step_title(text: &str) -> PlanStep {
+    let text = text.trim();
+    if let Some((title, rest)) = text.strip_prefix("**").and_then(|text| text.split_once("**")) {
+        let description = rest.trim_start_matches([':', '.', '-', '–', '—', ' ']).to_owned();
+        return PlanStep {
+            title: title.trim_end_matches([':', '.']).to_owned(),
+            description,
+            done_when: String::new(),
+        };
+    }
+    let parted = [": ", " – ", " — "].into_iter().find_map(|mark| text.split_once(mark));
+    let (title, description) = parted.unwrap_or((text, ""));
+    let title = title.replace("**", "").replace('`', "");
+    PlanStep { title, description: description.trim().to_owned(), done_when: String::new() }
+}
+
+/// Adds a line of the plan to the step it belongs to.
+fn append_step_line(step: &mut PlanStep, content: &str) {
+    let content = content.trim_start_matches(['-', '*', ' ']).trim();
+    let lower = content.to_lowercase();
+    if let Some(at) = lower.starts_with("done when").then_some("done when".len()) {
+        let told = content.get(at..).unwrap_or_default();
+        step.done_when = told.trim_start_matches([':', '*', ' ']).trim().to_owned();
+        return;
+    }
+    if !content.is_empty() && step.description.len() < STEP_TEXT_CHARS_MAX {
+        if !step.description.is_empty() {
+            step.description.push(' ');
+        }
+        step.description.push_str(content);
+    }
+}
+
+fn truncate_steps(steps: Vec<PlanStep>) -> Vec<PlanStep> {
+    let cut = |text: &str, most: usize| text.trim().chars().take(most).collect::<String>();
+    let fit = |step: PlanStep| PlanStep {
+        title: cut(&step.title, STEP_TITLE_CHARS_MAX),
+        description: cut(&step.description, STEP_TEXT_CHARS_MAX),
+        done_when: cut(&step.done_when, STEP_TEXT_CHARS_MAX),
+    };
+    steps.into_iter().map(fit).filter(|step| !step.title.is_empty()).take(PLAN_STEPS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn step(title: &str, description: &str, done_when: &str) -> PlanStep {
+        PlanStep { title: title.into(), description: description.into(), done_when: done_when.into() }
+    }
+
+    #[test]
+    fn entries_are_read_with_dashes_numbers_or_further_titles() {
+        let wanted = vec![step("Measure", "take the tape twice", "two numbers"), step("Buy", "", "it is here")];
+        for raw in [
+            "- title: Measure\n  description: take the tape\n    twice\n  done_when: two numbers\n- title: Buy\n  done_when: it is here",
+            "title: Measure\ndescription: take the tape twice\ndone when: two numbers\n\ntitle: Buy\nDone-When: it is here\n",
+            "1. **Title**: Measure\n   Description: take the tape twice\n   done_when: two numbers\n2. title: Buy\n   done_when: it is here",
+            "- title: Measure\n- description: take the tape twice\n- done_when: two numbers\n- title: Buy\n- done_when: it is here",
+            r#"[{"title": "Measure", "description": "take the tape twice", "done_when": "two numbers"}, {"title": "Buy", "done_when": "it is here"}]"#,
+        ] {
+            assert_eq!(parse_steps_block(raw), Ok(wanted.clone()), "{raw}");
+        }
+        assert_eq!(parse_steps_block("- Measure\n- Buy"), Ok(vec![step("Measure", "", ""), step("Buy", "", "")]));
+        assert_eq!(parse_steps_block(" \n"), Err(StepsParseError::EmptyBlock));
+        assert_eq!(parse_steps_block("done_when: never"), Err(StepsParseError::NoTitle));
+    }
+
+    #[test]
+    fn a_plan_without_block_is_read_from_its_numbers_or_headings() {
+        let numbered = "# Plan\nFirst some words.\n\n1. **Measure**: twice.\n   Done when: two numbers\n2) Buy paint – the good one\n```\n3. no step\n```\nThen start.";
+        assert_eq!(
+            parse_steps_from_prose(numbered),
+            [step("Measure", "twice.", "two numbers"), step("Buy paint", "the good one Then start.", "")]
+        );
+        let headings = "Here it is.\n## Measure\nTwice.\n- **Done when:** two numbers\n## Buy\n";
+        assert_eq!(parse_steps_from_prose(headings), [step("Measure", "Twice.", "two numbers"), step("Buy", "", "")]);
+        assert_eq!(parse_steps_from_prose("# Only one heading\nand prose"), []);
+        assert_eq!(parse_steps_from_prose("Which wall do you mean? It was 1.5 m."), []);
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read_within_the_limits(text in "([-*#0-9. a-zA-Z:*\n`\"{}\\[\\],é]|title: |done when: ){0,200}") {
+            for steps in [parse_steps_from_prose(&text), parse_steps_block(&text).unwrap_or_default()] {
+                prop_assert!(steps.len() <= PLAN_STEPS_MAX);
+                for step in steps {
+                    prop_assert!(!step.title.is_empty() && step.title.chars().count() <= STEP_TITLE_CHARS_MAX);
+                    prop_assert!(step.description.chars().count() <= STEP_TEXT_CHARS_MAX);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Finds models that nobody configured: by the keys in the environment, and by asking a local server whether it is there. Also asks a
+//! server what it serves and how much fits into it. Decides nothing about which of them is used.
+
+use futures_util::future;
+use segue_core::prompt::{CallFailure, FailureKind};
+use serde_json::{Value, json};
+
+use crate::catalog::{ModelCatalog, VendorModelSpec};
+use crate::http::{HttpRequest, HttpTransport, read_body_prefix, read_whole_body};
+use crate::limits::{ERROR_BODY_BYTES_MAX, MODEL_LISTING_BYTES_MAX, MODELS_LISTED_MAX};
+use crate::vendor::{FeatureSupport, ModelCapabilities, ModelEndpoint, ThinkingSupport, WireFormat, ollama_server_url};
+
+/// The provider that is looked for on this machine.
+pub const OLLAMA_PROVIDER: &str = "ollama";
+/// The variable that says where Ollama is.
+const OLLAMA_HOST_ENV: &str = "OLLAMA_HOST";
+/// The variable that says how much fits into a model of Ollama's.
+const OLLAMA_CONTEXT_LENGTH_ENV: &str = "OLLAMA_CONTEXT_LENGTH";
+const OLLAMA_DEFAULT_PORT: u16 = 11_434;
+
+/// The usual model of every provider whose key is in the environment, those that come first first.
+#[must_use]
+pub fn discover_by_api_keys(catalog: &ModelCatalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<VendorModelSpec> {
+    let is_set = |name: &String| env(name).is_some_and(|value| !value.trim().is_empty());
+    let keyed =
+        catalog.providers_by_rank().into_iter().filter(|(_, provider)| provider.key_env_vars.iter().any(is_set));
+    let wanted = keyed.filter_map(|(name, provider)| {
+        let model = provider.default_model.clone()?;
+        Some(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() })
+    });
+    wanted.collect()
+}
+
+/// The models of the Ollama on this machine, or wherever the environment says it is; none if it is not there. The transport should
+/// have little patience.
+pub async fn discover_ollama_models(
+    transport: &dyn HttpTransport,
+    catalog: &ModelCatalog,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Vec<VendorModelSpec> {
+    let wanted = ollama_spec_from_env(env);
+    let connection = catalog.resolve_model(&VendorModelSpec { model: "any".to_owned(), ..wanted.clone() }, env);
+    let Ok(connection) = connection.map(|found| found.endpoint) else { return Vec::new() };
+    let Ok(listing) = fetch_json(transport, build_listing_request(&connection)).await else { return Vec::new() };
+    let models = listing["models"].as_array().into_iter().flatten().filter(|model| is_chat_model(model));
+    let names = models.filter_map(|model| model["name"].as_str()).take(MODELS_LISTED_MAX);
+    names.map(|name| VendorModelSpec { model: name.to_owned(), ..wanted.clone() }).collect()
+}
+
+/// Whatever the Ollama on this machine serves, or the one wherever the environment says it is.
+#[must_use]
+fn ollama_spec_from_env(env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
+    let host = env(OLLAMA_HOST_ENV);
+    let base_url = Some(ollama_base_url(host.as_deref()));
+    let login_env = host.filter(|host| host.contains('@')).map(|_| OLLAMA_HOST_ENV.to_owned());
+    let mut wanted =
+        VendorModelSpec { provider: OLLAMA_PROVIDER.to_owned(), base_url, login_env, ..VendorModelSpec::default() };
+    let tokens = env(OLLAMA_CONTEXT_LENGTH_ENV).and_then(|tokens| tokens.trim().parse().ok());
+    wanted.overrides.window_tokens = tokens.filter(|tokens| *tokens > 0);
+    wanted
+}
+
+/// A wanted model at the place that the environment names, where nobody named another.
+#[must_use]
+pub fn apply_ollama_env(spec: VendorModelSpec, env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
+    if spec.provider != OLLAMA_PROVIDER || spec.base_url.is_some() {
+        return spec;
+    }
+    let here = ollama_spec_from_env(env);
+    let mut placed = spec;
+    placed.overrides.window_tokens = placed.overrides.window_tokens.or(here.overrides.window_tokens);
+    if env(OLLAMA_HOST_ENV).is_some_and(|host| !host.trim().is_empty()) {
+        (placed.base_url, placed.login_env) = (here.base_url, here.login_env);
+    }
+    placed
+}
+
+/// Whether a model in Ollama's list talks; many only turn texts into numbers.
+fn is_chat_model(model: &Value) -> bool {
+    let named = |key: &str| model.pointer(key).and_then(Value::as_str).unwrap_or_default();
+    let can = model["capabilities"].as_array();
+    can.is_none_or(|can| can.iter().any(|can| can == "completion"))
+        && !named("/name").contains("embed")
+        && !named("/details/family").contains("bert")
+}
+
+/// An address from what `OLLAMA_HOST` may hold: a host, a host and a port, or a whole address. A server told to listen everywhere is
+/// found here.
+fn ollama_base_url(host: Option<&str>) -> String {
+    let given = host.map(str::trim).filter(|host| !host.is_empty()).unwrap_or("localhost");
+    let (scheme, rest) = given.split_once("://").unwrap_or(("http", given));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A name and a password go into a header.
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    // More than one colon is an address of the sixth version, which has a port only behind its bracket.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, Some(port))
+        }
+        _ => (authority, None),
+    };
+    let host = match host {
+        "" | "0.0.0.0" | "[::]" | "::" => "localhost".to_owned(),
+        host if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+        host => host.to_owned(),
+    };
+    let port = match port {
+        Some(port) => format!(":{port}"),
+        // A scheme that was written down says the port too, as it does for Ollama itself.
+        None if given.contains("://") => String::new(),
+        None => format!(":{OLLAMA_DEFAULT_PORT}"),
+    };
+    let path = path.trim_matches('/');
+    let slash = if path.is_empty() { "" } else { "/" };
+    format!("{scheme}://{host}{port}{slash}{path}")
+}
+
+/// What a server tells about a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProbedCapabilities {
+    /// How much fits into it.
+    pub window_tokens: Option<u32>,
+    /// How it thinks.
+    pub thinking: Option<ThinkingSupport>,
+    /// Whether it can look at images.
+    pub images: Option<bool>,
+    /// Whether it can call tools.
+    pub tools: Option<bool>,
+}
+
+impl ProbedCapabilities {
+    /// What is known of a model with this.
+    pub fn apply_to(&self, capabilities: &mut ModelCapabilities) {
+        let ability = |can: bool| if can { FeatureSupport::Yes } else { FeatureSupport::No };
+        capabilities.window_tokens = self.window_tokens.unwrap_or(capabilities.window_tokens);
+        capabilities.thinking = self
+            .thinking
+            .filter(|_| capabilities.thinking == ThinkingSupport::Unknown)
+            .unwrap_or(capabilities.thinking);
+        capabilities.images = self
+            .images
+            .map(ability)
+            .filter(|_| capabilities.images == FeatureSupport::Unknown)
+            .unwrap_or(capabilities.images);
+        capabilities.tools = self
+            .tools
+            .map(ability)
+            .filter(|_| capabilities.tools == FeatureSupport::Unknown)
+            .unwrap_or(capabilities.tools);
+    }
+}
+
+/// Asks a server about a model: llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini tell how much fits into it, Ollama tells all.
+pub async fn probe_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
+    match endpoint.wire {
+        WireFormat::Ollama => probe_ollama_capabilities(transport, endpoint).await,
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Anthropic | WireFormat::Gemini => ProbedCapabilities {
+            window_tokens: probe_window_tokens(transport, endpoint).await,
+            ..ProbedCapabilities::default()
+        },
+    }
+}
+
+/// Where a model is loaded, its window is taken as it is, since another would have it loaded anew. Else it is asked for with each call, and
+/// is what we assume, unless the model itself has less.
+async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
+    let (ps, show) = future::join(
+        fetch_json(
+            transport,
+            with_auth_headers(endpoint, HttpRequest::get(format!("{}/api/ps", ollama_server_url(&endpoint.base_url)))),
+        ),
+        fetch_json(transport, {
+            let body = json!({ "model": endpoint.model });
+            with_auth_headers(
+                endpoint,
+                HttpRequest::post(format!("{}/api/show", ollama_server_url(&endpoint.base_url)), &body),
+            )
+        }),
+    )
+    .await;
+    let (ps, show) = (ps.unwrap_or_default(), show.unwrap_or_default());
+    let is_it = |row: &&Value| ["name", "model"].iter().any(|key| row[*key] == endpoint.model);
+    let loaded = ps["models"].as_array().and_then(|rows| rows.iter().find(is_it));
+    let loaded = loaded.and_then(|row| positive_u32(row.get("context_length")?));
+    let own = show["model_info"].as_object().into_iter().flatten().find(|(key, _)| key.ends_with(".context_length"));
+    let own =
+        own.and_then(|(_, tokens)| positive_u32(tokens)).map(|tokens| tokens.min(endpoint.capabilities.window_tokens));
+    let can = show["capabilities"].as_array();
+    let can = |word: &str| can.map(|can| can.iter().any(|known| known == word));
+    let is_open_weights = show.pointer("/details/family").is_some_and(|family| family == "gptoss");
+    let thinking = can("thinking").map(|thinks| match (thinks, is_open_weights) {
+        (false, _) => ThinkingSupport::None,
+        (true, false) => ThinkingSupport::Budget,
+        (true, true) => ThinkingSupport::Levels,
+    });
+    ProbedCapabilities { window_tokens: loaded.or(own), thinking, images: can("vision"), tools: can("tools") }
+}
+
+async fn probe_window_tokens(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> Option<u32> {
+    let root = endpoint.base_url.strip_suffix("/v1").unwrap_or(&endpoint.base_url);
+    if endpoint.wire == WireFormat::Chat
+        && let Ok(props) =
+            fetch_json(transport, with_auth_headers(endpoint, HttpRequest::get(format!("{root}/props")))).await
+        && let Some(tokens) = props.pointer("/default_generation_settings/n_ctx").and_then(positive_u32)
+    {
+        return Some(tokens);
+    }
+    let listing = fetch_json(transport, build_listing_request(endpoint)).await.ok()?;
+    let names = ["max_model_len", "loaded_context_length", "context_window", "context_length", "inputTokenLimit"];
+    let model = listed_models(&listing).find(|row| listed_model_name(row) == Some(endpoint.model.as_str()))?;
+    names.iter().find_map(|name| positive_u32(model.get(name)?))
+}
+
+fn positive_u32(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0)
+}
+
+/// What a provider serves.
+///
+/// # Errors
+/// As a call would fail there.
+pub async fn list_provider_models(
+    transport: &dyn HttpTransport,
+    endpoint: &ModelEndpoint,
+) -> Result<Vec<String>, CallFailure> {
+    let listing = fetch_json(transport, build_listing_request(endpoint))
+        .await
+        .map_err(|failure| endpoint.redact_failure(failure))?;
+    let mut names: Vec<String> =
+        listed_models(&listing).filter_map(listed_model_name).take(MODELS_LISTED_MAX).map(str::to_owned).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn build_listing_request(endpoint: &ModelEndpoint) -> HttpRequest {
+    let url = match endpoint.wire {
+        WireFormat::Ollama => format!("{}/api/tags", ollama_server_url(&endpoint.base_url)),
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Anthropic | WireFormat::Gemini => {
+            format!("{}/models", endpoint.base_url)
+        }
+    };
+    with_auth_headers(endpoint, HttpRequest::get(url))
+}
+
+fn with_auth_headers(endpoint: &ModelEndpoint, mut request: HttpRequest) -> HttpRequest {
+    let (headers, key) = endpoint.request_headers();
+    request.headers.extend(headers);
+    request.auth = key;
+    request
+}
+
+fn listed_models(listing: &Value) -> impl Iterator<Item = &Value> {
+    ["data", "models"].iter().filter_map(|key| listing.get(key)?.as_array()).flatten()
+}
+
+fn listed_model_name(row: &Value) -> Option<&str> {
+    let name = row.get("id").or_else(|| row.get("name"))?.as_str()?;
+    Some(name.strip_prefix("models/").unwrap_or(name))
+}
+
+async fn fetch_json(transport: &dyn HttpTransport, request: HttpRequest) -> Result<Value, CallFailure> {
+    let key = request.auth.clone();
+    let response = transport.send(request).await?;
+    if !response.is_success() {
+        let status = response.status;
+        let body = read_body_prefix(response.body, ERROR_BODY_BYTES_MAX).await;
+        let body = key.map_or_else(|| body.clone(), |header| header.secret.redact(&body));
+        let kind = if matches!(status, 401 | 403) { FailureKind::InvalidApiKey } else { FailureKind::Overload };
+        let body: String = body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+        return Err(CallFailure::new(kind, format!("{body} ({status})")));
+    }
+    let body = read_whole_body(response.body, MODEL_LISTING_BYTES_MAX).await?;
+    serde_json::from_str(&body).map_err(|_| CallFailure::new(FailureKind::MalformedReply, "the answer is no JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ollama_is_where_its_variable_says_in_any_form() {
+        for (host, expected) in [
+            (None, "http://localhost:11434"),
+            (Some(""), "http://localhost:11434"),
+            (Some("0.0.0.0"), "http://localhost:11434"),
+            (Some("0.0.0.0:8000"), "http://localhost:8000"),
+            (Some("box"), "http://box:11434"),
+            (Some("http://box:8000/"), "http://box:8000"),
+            (Some("https://models.example.com"), "https://models.example.com"),
+            (Some("http://me:p@ss@box:8000/"), "http://box:8000"),
+            (Some("me:secret@box"), "http://box:11434"),
+            (Some("http://127.0.0.1:18081/ollama"), "http://127.0.0.1:18081/ollama"),
+            (Some("http://box/ollama/"), "http://box/ollama"),
+            (Some("http://box"), "http://box"),
+            (Some(":18081"), "http://localhost:18081"),
+            (Some("::1"), "http://[::1]:11434"),
+            (Some("[::1]:8000"), "http://[::1]:8000"),
+            (Some("[::]:8000"), "http://localhost:8000"),
+        ] {
+            assert_eq!(ollama_base_url(host), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn keys_in_the_environment_find_their_providers_in_order() {
+        let catalog = ModelCatalog::built_in();
+        let env = |set: &'static [&'static str]| move |name: &str| set.contains(&name).then(|| "key".to_owned());
+        let found = |set| {
+            discover_by_api_keys(&catalog, &env(set)).into_iter().map(|wanted| wanted.provider).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[]), [""; 0]);
+        assert_eq!(found(&["GROQ_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"]), ["openai", "gemini", "groq"]);
+        assert!(discover_by_api_keys(&catalog, &|_| Some(" ".to_owned())).is_empty(), "an empty key is none");
+    }
+}

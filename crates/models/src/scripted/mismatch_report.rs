@@ -1,0 +1,70 @@
+//! Says, when no entry is for a call, what the call was and why the nearest entries were not for it.
+
+use std::fmt::Write as _;
+
+use segue_core::prompt::{CallFailure, FailureKind};
+
+use super::matching::MatchableCall;
+use super::scripted_reply::ScriptedReply;
+use crate::limits::{QUOTED_CHARS_MAX, UNMATCHED_REPLIES_SHOWN_MAX};
+use crate::text::shorten_to_line;
+
+/// The failure of a call no entry is for; `uses` tells how often each entry was used.
+pub(super) fn no_matching_reply_failure(
+    call: &MatchableCall<'_>,
+    entries: &[ScriptedReply],
+    uses: &[u32],
+) -> CallFailure {
+    let mut message = format!("no scripted reply for this call: {}", describe_call(call));
+    let mut reasons: Vec<_> = entries
+        .iter()
+        .zip(uses)
+        .enumerate()
+        .map(|(index, (entry, used))| (reply_label(index, entry), mismatch_reasons(call, entry, *used)))
+        .collect();
+    // Stable: among equally near entries the first in the file comes first.
+    reasons.sort_by_key(|(_, reasons)| reasons.len());
+    if !reasons.is_empty() {
+        message.push_str("\nnearest entries:");
+    }
+    for (place, why) in reasons.iter().take(UNMATCHED_REPLIES_SHOWN_MAX) {
+        let _ = write!(message, "\n  {place}: {}", why.join("; "));
+    }
+    if reasons.len() > UNMATCHED_REPLIES_SHOWN_MAX {
+        let _ = write!(message, "\n  ({} more)", reasons.len() - UNMATCHED_REPLIES_SHOWN_MAX);
+    }
+    CallFailure::new(FailureKind::BadRequest, message)
+}
+
+/// How an entry is called in messages.
+pub(super) fn reply_label(index: usize, entry: &ScriptedReply) -> String {
+    match entry.line {
+        Some(line) => format!("[[reply]] {} (line {line})", index + 1),
+        None => format!("[[reply]] {}", index + 1),
+    }
+}
+
+fn describe_call(call: &MatchableCall<'_>) -> String {
+    let facts = call.metadata;
+    let mut parts = vec![format!("role `{}`", facts.role), format!("ask `{}`", facts.ask)];
+    parts.extend(facts.phase.as_ref().map(|phase| format!("phase `{phase}`")));
+    parts.extend(facts.agent.as_ref().map(|agent| format!("agent `{agent}`")));
+    parts.extend(facts.peer.as_ref().map(|peer| format!("peer `{peer}`")));
+    parts.extend(facts.turn.map(|turn| format!("turn {}", turn.0)));
+    parts.push(format!("call {}", facts.call.0));
+    parts.push(format!("attempt {}", facts.attempt));
+    parts.push(format!("model `{}`", call.prompt.model));
+    parts.push(match call.last_user_text() {
+        "" => "no user message".to_owned(),
+        last => format!("last user message “{}”", shorten_to_line(last, QUOTED_CHARS_MAX)),
+    });
+    parts.join(", ")
+}
+
+fn mismatch_reasons(call: &MatchableCall<'_>, entry: &ScriptedReply, used: u32) -> Vec<String> {
+    let mut why: Vec<_> = entry.when.mismatches(call).map(|mismatch| mismatch.to_string()).collect();
+    if let Some(times) = entry.times.filter(|times| used >= *times) {
+        why.push(format!("used up (times = {times})"));
+    }
+    why
+}

@@ -1,0 +1,84 @@
+//! Turns an entry into an answer to play: placeholders filled, pieces cut, failures worded.
+
+use std::time::Duration;
+
+use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
+
+use super::matching::MatchableCall;
+use super::scripted_reply::{ReplyBehavior, ReplyBody};
+use crate::model::ReplyFinish;
+use crate::playback::{PlaybackStep, ReplyPlayback};
+use crate::template;
+use crate::text::{TextChunks, first_user_text};
+
+/// The answer for the `n`-th use of the entry called `entry`.
+pub(super) fn build_playback(
+    behavior: &ReplyBehavior,
+    call: &MatchableCall<'_>,
+    entry: &str,
+    use_number: u32,
+) -> ReplyPlayback {
+    let fill = |name: &str| resolve_scripted_placeholder(call, use_number, name);
+    let render = |text: &String| if behavior.raw { text.clone() } else { template::render_template(text, &fill) };
+    let render_json =
+        |json| if behavior.raw { Clone::clone(json) } else { template::render_json_template(json, &fill) };
+
+    let mut beats = vec![PlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
+    beats.extend(behavior.reasoning.as_ref().map(|text| PlaybackStep::Reasoning(render(text))));
+    let kind = behavior.fail.unwrap_or(FailureKind::Network);
+    let failure = CallFailure {
+        kind,
+        message: behavior.message.as_ref().map_or_else(|| "scripted failure".to_owned(), render),
+        retry_after_ms: behavior.retry_after_ms,
+        cost: None,
+    };
+    if behavior.fail.is_some() && behavior.fail_after_chunks.is_none() {
+        beats.push(PlaybackStep::Fail(failure));
+        return ReplyPlayback::new(beats);
+    }
+    let cut = |text| match behavior.chunk_chars {
+        Some(chars) => TextChunks::split_every(text, chars),
+        None => TextChunks::single_chunk(text),
+    };
+    beats.push(PlaybackStep::Text(match &behavior.body {
+        ReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
+        ReplyBody::Text(text) => cut(render(text)),
+        ReplyBody::Json(json) => cut(render_json(json).to_string()),
+        ReplyBody::Chunks(chunks) => TextChunks::from_chunks(chunks.iter().map(render).collect()),
+    }));
+    beats.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
+        let id = tool.id.clone().unwrap_or_else(|| format!("call_{entry}_{use_number}_{}", index + 1));
+        PlaybackStep::ToolCall(ToolCall { id, name: tool.name.clone(), arguments: render_json(&tool.arguments) })
+    }));
+    if behavior.hang {
+        beats.push(PlaybackStep::Hang);
+    }
+    let stop =
+        behavior.stop.unwrap_or(if behavior.tool_calls.is_empty() { StopReason::Done } else { StopReason::ToolCalls });
+    beats.push(PlaybackStep::Finish(ReplyFinish { stop, usage: behavior.usage, ..ReplyFinish::default() }));
+    let playback = ReplyPlayback::new(beats).with_chunk_delay(Duration::from_millis(behavior.chunk_delay_ms));
+    match behavior.fail_after_chunks {
+        Some(chunks) => playback.failing_after_chunks(chunks, failure),
+        None => playback,
+    }
+}
+
+fn resolve_scripted_placeholder(call: &MatchableCall<'_>, use_number: u32, name: &str) -> Option<String> {
+    let facts = call.metadata;
+    let or_none = |name: Option<String>| Some(name.unwrap_or_default());
+    match name {
+        "last" => Some(call.last_user_text().to_owned()),
+        "first" => Some(first_user_text(call.prompt)),
+        "n" => Some(use_number.to_string()),
+        "turn" => or_none(facts.turn.map(|turn| turn.0.to_string())),
+        "role" => Some(facts.role.to_string()),
+        "ask" => Some(facts.ask.to_string()),
+        "phase" => or_none(facts.phase.as_ref().map(ToString::to_string)),
+        "agent" => or_none(facts.agent.as_ref().map(ToString::to_string)),
+        "peer" => or_none(facts.peer.as_ref().map(ToString::to_string)),
+        "model" => Some(call.prompt.model.to_string()),
+        "attempt" => Some(facts.attempt.to_string()),
+        "call" => Some(facts.call.0.to_string()),
+        _ => None,
+    }
+}

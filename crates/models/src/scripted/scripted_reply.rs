@@ -1,0 +1,346 @@
+//! One entry of a scenario: when it applies, and what the model then does. The order of entries and how often each was
+//! used are kept elsewhere.
+
+use std::ops::RangeInclusive;
+
+use segue_core::ids::ToolName;
+use segue_core::prompt::{FailureKind, StopReason, TokenUsage};
+use serde_json::Value;
+
+use super::glob::Glob;
+use super::number_range::NumberRange;
+use crate::template;
+
+/// What a placeholder may name.
+pub(super) const REPLY_PLACEHOLDERS: [&str; 12] =
+    ["last", "first", "n", "turn", "role", "ask", "phase", "agent", "peer", "model", "attempt", "call"];
+
+/// A scripted answer and the calls it is for. Without conditions it is for every call, without a limit.
+///
+/// Names in conditions may hold `*` and `?`; an empty name means that the call has none. Text may hold placeholders such as
+/// `{{last}}`; unknown ones stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScriptedReply {
+    pub(super) line: Option<usize>,
+    pub(super) when: ReplyConditions,
+    pub(super) times: Option<u32>,
+    pub(super) then: ReplyBehavior,
+}
+
+/// The conditions; all must hold.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct ReplyConditions {
+    pub(super) role: Vec<Glob>,
+    pub(super) ask: Vec<Glob>,
+    pub(super) phase: Vec<Glob>,
+    pub(super) agent: Vec<Glob>,
+    pub(super) peer: Vec<Glob>,
+    pub(super) model: Vec<Glob>,
+    pub(super) turn: Option<NumberRange>,
+    pub(super) attempt: Option<NumberRange>,
+    pub(super) call: Option<NumberRange>,
+    pub(super) contains: Vec<String>,
+    pub(super) pattern: Option<Glob>,
+    pub(super) system_contains: Vec<String>,
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct ReplyBehavior {
+    pub(super) body: ReplyBody,
+    pub(super) raw: bool,
+    pub(super) chunk_chars: Option<usize>,
+    pub(super) delay_ms: u64,
+    pub(super) chunk_delay_ms: u64,
+    pub(super) reasoning: Option<String>,
+    pub(super) tool_calls: Vec<ScriptedToolCall>,
+    pub(super) fail: Option<FailureKind>,
+    pub(super) fail_after_chunks: Option<usize>,
+    pub(super) message: Option<String>,
+    pub(super) retry_after_ms: Option<u64>,
+    pub(super) hang: bool,
+    pub(super) usage: Option<TokenUsage>,
+    pub(super) stop: Option<StopReason>,
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) enum ReplyBody {
+    #[default]
+    Empty,
+    Text(String),
+    Json(Value),
+    Chunks(Vec<String>),
+}
+
+/// A tool call to make.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ScriptedToolCall {
+    pub(super) id: Option<String>,
+    pub(super) name: ToolName,
+    pub(super) arguments: Value,
+}
+
+/// What an entry does.
+impl ScriptedReply {
+    /// Says this.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::from_behavior(ReplyBehavior { body: ReplyBody::Text(text.into()), ..ReplyBehavior::default() })
+    }
+
+    /// Says this as JSON; placeholders are filled within its strings.
+    #[must_use]
+    pub fn json(value: Value) -> Self {
+        Self::from_behavior(ReplyBehavior { body: ReplyBody::Json(value), ..ReplyBehavior::default() })
+    }
+
+    /// Says this in exactly these chunks.
+    #[must_use]
+    pub fn chunks<S: Into<String>>(chunks: impl IntoIterator<Item = S>) -> Self {
+        Self::from_behavior(ReplyBehavior {
+            body: ReplyBody::Chunks(chunks.into_iter().map(Into::into).collect()),
+            ..ReplyBehavior::default()
+        })
+    }
+
+    /// Calls a tool and says nothing.
+    #[must_use]
+    pub fn tool_call(name: impl Into<ToolName>, arguments: Value) -> Self {
+        Self::from_behavior(ReplyBehavior::default()).and_tool_call(name, arguments)
+    }
+
+    /// Fails.
+    #[must_use]
+    pub fn fail(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self::from_behavior(ReplyBehavior {
+            fail: Some(kind),
+            message: Some(message.into()),
+            ..ReplyBehavior::default()
+        })
+    }
+
+    /// Never answers.
+    #[must_use]
+    pub fn hang() -> Self {
+        Self::from_behavior(ReplyBehavior { hang: true, ..ReplyBehavior::default() })
+    }
+
+    /// Calls a tool too, after the text.
+    #[must_use]
+    pub fn and_tool_call(mut self, name: impl Into<ToolName>, arguments: Value) -> Self {
+        self.then.tool_calls.push(ScriptedToolCall { id: None, name: name.into(), arguments });
+        self
+    }
+
+    /// Breaks off after so many chunks of text; a network failure unless another was given.
+    #[must_use]
+    pub fn and_fail_after_chunks(mut self, chunks: usize) -> Self {
+        self.then.fail_after_chunks = Some(chunks);
+        self
+    }
+
+    /// Hangs after the text, without an end.
+    #[must_use]
+    pub fn and_hang(mut self) -> Self {
+        self.then.hang = true;
+        self
+    }
+
+    /// Thinks this aloud first.
+    #[must_use]
+    pub fn reasoning(mut self, text: impl Into<String>) -> Self {
+        self.then.reasoning = Some(text.into());
+        self
+    }
+
+    /// Cuts the text every so many characters.
+    #[must_use]
+    pub fn chunk_chars(mut self, chars: usize) -> Self {
+        self.then.chunk_chars = Some(chars);
+        self
+    }
+
+    /// Waits before the first chunk.
+    #[must_use]
+    pub fn delay_ms(mut self, ms: u64) -> Self {
+        self.then.delay_ms = ms;
+        self
+    }
+
+    /// Waits between chunks.
+    #[must_use]
+    pub fn chunk_delay_ms(mut self, ms: u64) -> Self {
+        self.then.chunk_delay_ms = ms;
+        self
+    }
+
+    /// Says when another try is welcome; only for failures.
+    #[must_use]
+    pub fn retry_after_ms(mut self, ms: u64) -> Self {
+        self.then.retry_after_ms = Some(ms);
+        self
+    }
+
+    /// Reports these figures.
+    #[must_use]
+    pub fn usage(mut self, usage: TokenUsage) -> Self {
+        self.then.usage = Some(usage);
+        self
+    }
+
+    /// Ends for this reason.
+    #[must_use]
+    pub fn stop(mut self, stop: StopReason) -> Self {
+        self.then.stop = Some(stop);
+        self
+    }
+
+    /// Leaves braces in the text alone.
+    #[must_use]
+    pub fn raw(mut self) -> Self {
+        self.then.raw = true;
+        self
+    }
+
+    fn from_behavior(then: ReplyBehavior) -> Self {
+        Self { line: None, when: ReplyConditions::default(), times: None, then }
+    }
+}
+
+macro_rules! for_name {
+    ($($(#[$doc:meta])* $key:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $key(mut self, name: &str) -> Self {
+            self.when.$key.push(Glob::new(name));
+            self
+        }
+    )*};
+}
+
+/// Which calls an entry is for. Giving a name twice means either.
+impl ScriptedReply {
+    for_name! {
+        /// Only calls of this role.
+        role,
+        /// Only this ask.
+        ask,
+        /// Only in this phase.
+        phase,
+        /// Only this agent.
+        agent,
+        /// Only towards this peer.
+        peer,
+        /// Only when this model is asked for.
+        model,
+    }
+
+    /// Only in this turn; the first is 1.
+    #[must_use]
+    pub fn turn(mut self, turn: u32) -> Self {
+        self.when.turn = Some(turn.into());
+        self
+    }
+
+    /// Only in these turns.
+    #[must_use]
+    pub fn turns(mut self, turns: RangeInclusive<u32>) -> Self {
+        self.when.turn = Some(turns.into());
+        self
+    }
+
+    /// Only on this attempt; the first is 1.
+    #[must_use]
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.when.attempt = Some(attempt.into());
+        self
+    }
+
+    /// Only this call of the session.
+    #[must_use]
+    pub fn call(mut self, call: u32) -> Self {
+        self.when.call = Some(call.into());
+        self
+    }
+
+    /// Only if the last user message holds this.
+    #[must_use]
+    pub fn contains(mut self, text: impl Into<String>) -> Self {
+        self.when.contains.push(text.into());
+        self
+    }
+
+    /// Only if the whole last user message fits this pattern of `*` and `?`.
+    #[must_use]
+    pub fn pattern(mut self, pattern: &str) -> Self {
+        self.when.pattern = Some(Glob::new(pattern));
+        self
+    }
+
+    /// Only if the standing instructions hold this.
+    #[must_use]
+    pub fn system_contains(mut self, text: impl Into<String>) -> Self {
+        self.when.system_contains.push(text.into());
+        self
+    }
+
+    /// At most so often.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+}
+
+impl ReplyBehavior {
+    /// Complains about what does not go together.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let fails = self.fail.is_some() || self.fail_after_chunks.is_some();
+        let says = self.body != ReplyBody::Empty;
+        let whole = matches!(self.body, ReplyBody::Text(_) | ReplyBody::Json(_));
+        let wrong = [
+            (
+                !says && self.tool_calls.is_empty() && !fails && !self.hang,
+                "it does nothing; give one of `text`, `json`, `chunks`, `tool_calls`, `fail`, `hang`",
+            ),
+            (self.message.is_some() && !fails, "`message` belongs to `fail`"),
+            (self.retry_after_ms.is_some() && !fails, "`retry_after_ms` belongs to `fail`"),
+            (
+                self.fail_after_chunks.is_some() && !says,
+                "`fail_after_chunks` needs `text`, `json` or `chunks` to break off",
+            ),
+            (
+                self.fail.is_some() && self.fail_after_chunks.is_none() && says,
+                "with `fail`, text is said only if `fail_after_chunks` says how much",
+            ),
+            (fails && self.hang, "`fail` and `hang` exclude each other"),
+            (
+                (fails || self.hang) && (self.usage.is_some() || self.stop.is_some()),
+                "an answer that never ends has no `usage` and no `stop`",
+            ),
+            (fails && !self.tool_calls.is_empty(), "`fail` and `tool_calls` exclude each other"),
+            (self.chunk_chars.is_some() && !whole, "`chunk_chars` cuts `text` or `json`"),
+            (self.chunk_chars == Some(0), "`chunk_chars` must be at least 1"),
+        ];
+        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, complaint)) => Err(complaint.to_owned()),
+            None => self.check_placeholders(),
+        }
+    }
+
+    fn check_placeholders(&self) -> Result<(), String> {
+        if self.raw {
+            return Ok(());
+        }
+        let check = |text: &String| template::check_template(text, &REPLY_PLACEHOLDERS);
+        match &self.body {
+            ReplyBody::Empty => {}
+            ReplyBody::Text(text) => check(text)?,
+            ReplyBody::Json(value) => template::check_json_template(value, &REPLY_PLACEHOLDERS)?,
+            ReplyBody::Chunks(chunks) => chunks.iter().try_for_each(check)?,
+        }
+        self.reasoning.iter().chain(&self.message).try_for_each(check)?;
+        self.tool_calls.iter().try_for_each(|tool| template::check_json_template(&tool.arguments, &REPLY_PLACEHOLDERS))
+    }
+}

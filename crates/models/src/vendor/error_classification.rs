@@ -1,0 +1,417 @@
+//! What a vendor's refusal means: one of our kinds of failure, in words a user can read. Vendors agree on little beyond the
+//! status code, so the code of the error comes first, then its words, then the status.
+
+use segue_core::limits::RETRY_AFTER_MS_MAX;
+use segue_core::prompt::{CallFailure, FailureKind};
+use serde_json::Value;
+
+use super::retry_after::parse_retry_after_ms;
+use crate::http::SecretString;
+use crate::limits::FAILURE_MESSAGE_CHARS_MAX;
+
+/// What is known of whoever refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VendorErrorContext<'r> {
+    /// For people.
+    pub provider: &'r str,
+    /// The model that was asked.
+    pub model: &'r str,
+    /// Where the key is taken from.
+    pub key_env: Option<&'r str>,
+    /// The key, which is not to be quoted.
+    pub key: Option<&'r SecretString>,
+}
+
+/// Words in the code or type of an error, and what they mean. The first that is found counts.
+const ERROR_CODE_KINDS: [(&str, FailureKind); 27] = [
+    ("context_length", FailureKind::ContextTooLong),
+    ("exceed_context", FailureKind::ContextTooLong),
+    ("request_too_large", FailureKind::ContextTooLong),
+    ("insufficient_quota", FailureKind::InvalidApiKey),
+    ("billing", FailureKind::InvalidApiKey),
+    ("invalid_api_key", FailureKind::InvalidApiKey),
+    ("api_key_invalid", FailureKind::InvalidApiKey),
+    ("authentication", FailureKind::InvalidApiKey),
+    ("unauthenticated", FailureKind::InvalidApiKey),
+    ("permission_denied", FailureKind::InvalidApiKey),
+    ("permission_error", FailureKind::InvalidApiKey),
+    ("model_not_found", FailureKind::ModelNotFound),
+    ("invalid_model", FailureKind::ModelNotFound),
+    ("content_filter", FailureKind::Refused),
+    ("content_policy", FailureKind::Refused),
+    ("moderation", FailureKind::Refused),
+    ("rate_limit", FailureKind::RateLimit),
+    ("resource_exhausted", FailureKind::RateLimit),
+    ("too_many_requests", FailureKind::RateLimit),
+    ("overloaded", FailureKind::Overload),
+    ("unavailable", FailureKind::Overload),
+    ("server_error", FailureKind::Overload),
+    ("api_error", FailureKind::Overload),
+    ("internal", FailureKind::Overload),
+    ("deadline_exceeded", FailureKind::Timeout),
+    ("timeout", FailureKind::Timeout),
+    ("not_found_error", FailureKind::ModelNotFound),
+];
+
+/// Words in the message of an error that the request is to blame for.
+const ERROR_MESSAGE_KINDS: [(&str, FailureKind); 23] = [
+    ("maximum prompt length", FailureKind::ContextTooLong),
+    ("exceeds the context", FailureKind::ContextTooLong),
+    ("request too large", FailureKind::ContextTooLong),
+    ("maximum context length", FailureKind::ContextTooLong),
+    ("context length", FailureKind::ContextTooLong),
+    ("context window", FailureKind::ContextTooLong),
+    ("context size", FailureKind::ContextTooLong),
+    ("context limit", FailureKind::ContextTooLong),
+    ("prompt is too long", FailureKind::ContextTooLong),
+    ("input is too long", FailureKind::ContextTooLong),
+    ("input token count", FailureKind::ContextTooLong),
+    ("too many tokens", FailureKind::ContextTooLong),
+    ("api key not valid", FailureKind::InvalidApiKey),
+    ("invalid api key", FailureKind::InvalidApiKey),
+    ("model not found", FailureKind::ModelNotFound),
+    ("no such model", FailureKind::ModelNotFound),
+    ("not a valid model", FailureKind::ModelNotFound),
+    ("invalid model", FailureKind::ModelNotFound),
+    ("model not exist", FailureKind::ModelNotFound),
+    ("no endpoints found", FailureKind::ModelNotFound),
+    ("content management policy", FailureKind::Refused),
+    ("flagged", FailureKind::Refused),
+    ("credit balance", FailureKind::InvalidApiKey),
+];
+
+/// What an answer with a status that is no success means.
+pub(crate) fn classify_http_error(
+    context: VendorErrorContext<'_>,
+    status: u16,
+    headers: &[(String, String)],
+    body: &str,
+) -> CallFailure {
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
+    let mut failure = classify_error_body(context, Some(status), &body);
+    failure.retry_after_ms = parse_retry_after_ms(headers, &body);
+    if let Some(ms) = failure.retry_after_ms.filter(|ms| *ms > RETRY_AFTER_MS_MAX) {
+        // Nobody waits that long, so it is said.
+        failure.message.push_str(&format!("; it asks to wait {} minutes", ms.div_ceil(60_000)));
+    }
+    failure
+}
+
+/// What an error in the middle of a stream, or in a body that came with a success, means.
+pub(crate) fn classify_stream_error(context: VendorErrorContext<'_>, body: &Value) -> CallFailure {
+    let mut failure = classify_error_body(context, None, body);
+    failure.retry_after_ms = parse_retry_after_ms(&[], body);
+    failure
+}
+
+fn classify_error_body(context: VendorErrorContext<'_>, status: Option<u16>, body: &Value) -> CallFailure {
+    // Gemini puts the error of a stream into a list.
+    let body = body.get(0).unwrap_or(body);
+    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+    let code_status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let status = status.or(code_status.filter(|code| *code >= 400));
+    let codes = collect_error_codes(error);
+    let message = extract_error_message(error);
+    let kind = classify_failure_kind(status, &codes, &message.to_lowercase());
+    CallFailure::new(kind, format_failure_message(context, status, kind, &message))
+}
+
+/// Everything in an error that names it for machines, in lower case.
+fn collect_error_codes(error: &Value) -> String {
+    let own = ["code", "type", "status", "reason"].iter().filter_map(|key| error.get(key)?.as_str());
+    let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+    let details = details.filter_map(|detail| detail.get("reason")?.as_str());
+    own.chain(details).collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// What the error says for people; the whole of it if it says nothing.
+fn extract_error_message(error: &Value) -> String {
+    let words = ["message", "detail", "error", "msg"].iter().find_map(|key| error.get(key)?.as_str());
+    match (words, error) {
+        (Some(words), _) => words.to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, Value::Null) => String::new(),
+        (None, other) => other.to_string(),
+    }
+}
+
+fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
+    let by_code = || ERROR_CODE_KINDS.iter().find(|(word, _)| codes.contains(word)).map(|(_, kind)| *kind);
+    // Many numbers must not be greater than others; only that of tokens is about the prompt.
+    let is_bound = message.contains("must be <=") && message.contains("tokens");
+    let by_message = || {
+        let found = ERROR_MESSAGE_KINDS.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
+        found.or(is_bound.then_some(FailureKind::ContextTooLong))
+    };
+    let names_model = message.contains("model");
+    match status {
+        // These two speak for themselves, whatever else the body calls itself.
+        Some(429) => {
+            // One request that is longer than what may be sent in a minute will not be taken a minute later either.
+            let is_too_long = message.contains("request too large").then_some(FailureKind::ContextTooLong);
+            by_code()
+                .filter(|kind| *kind == FailureKind::InvalidApiKey)
+                .or(is_too_long)
+                .unwrap_or(FailureKind::RateLimit)
+        }
+        // A server in between that takes no more bytes knows nothing of tokens, and a shorter past would not help an image.
+        Some(413) => {
+            by_code().or_else(by_message).filter(|kind| !kind.is_transient()).unwrap_or(FailureKind::BadRequest)
+        }
+        Some(401 | 402) => FailureKind::InvalidApiKey,
+        Some(403) => {
+            let speaks = |kind: &FailureKind| matches!(kind, FailureKind::Refused | FailureKind::ModelNotFound);
+            by_code().filter(speaks).or_else(by_message).unwrap_or(FailureKind::InvalidApiKey)
+        }
+        Some(404) if names_model => FailureKind::ModelNotFound,
+        Some(404 | 405) => FailureKind::BadRequest,
+        Some(408) => FailureKind::Timeout,
+        Some(400..500) => by_message().or_else(by_code).filter(|kind| !kind.is_transient()).unwrap_or(
+            if names_model && message.contains("not found") {
+                FailureKind::ModelNotFound
+            } else {
+                FailureKind::BadRequest
+            },
+        ),
+        // A server that breaks down over a prompt it cannot hold says so in words only.
+        Some(500..) => {
+            by_message().filter(|kind| *kind == FailureKind::ContextTooLong).unwrap_or(FailureKind::Overload)
+        }
+        Some(_) => FailureKind::BadRequest,
+        // In a stream: what is wrong with the request stays wrong, anything else may pass.
+        None => by_code().or_else(by_message).unwrap_or(if codes.contains("invalid_") {
+            FailureKind::BadRequest
+        } else {
+            FailureKind::Overload
+        }),
+    }
+}
+
+fn format_failure_message(
+    context: VendorErrorContext<'_>,
+    status: Option<u16>,
+    kind: FailureKind,
+    message: &str,
+) -> String {
+    let VendorErrorContext { provider, model, key_env, key } = context;
+    // Before it is cut, which could leave most of the key behind.
+    let message = key.map_or_else(|| message.to_owned(), |key| key.redact(message));
+    let said: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: String = said.chars().filter(|c| !c.is_control()).take(FAILURE_MESSAGE_CHARS_MAX).collect();
+    let code = status.map(|status| format!(" ({status})")).unwrap_or_default();
+    let mut words = match said.is_empty() {
+        true => format!("{provider} refused without a word{code}"),
+        false => format!("{provider}: {said}{code}"),
+    };
+    match (kind, status) {
+        (FailureKind::InvalidApiKey, _) => {
+            if let Some(env) = key_env {
+                words.push_str(&format!("; the key is taken from {env}"));
+            }
+        }
+        (FailureKind::ModelNotFound, _) if !words.contains(model) => words.push_str(&format!("; asked for `{model}`")),
+        (FailureKind::BadRequest, Some(413)) => words.push_str("; the request is too large to send"),
+        (FailureKind::BadRequest, Some(404 | 405)) => words.push_str("; is the `base_url` right?"),
+        (FailureKind::BadRequest, Some(300..400)) => words.push_str("; it points elsewhere, so set `base_url` to that"),
+        _ => {}
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSER: VendorErrorContext<'_> =
+        VendorErrorContext { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY"), key: None };
+
+    fn kind_of(status: u16, body: &str) -> FailureKind {
+        classify_http_error(REFUSER, status, &[], body).kind
+    }
+
+    #[test]
+    fn refusals_of_every_vendor_are_sorted() {
+        use FailureKind::*;
+        let cases = [
+            (
+                401,
+                r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#,
+                InvalidApiKey,
+            ),
+            (
+                404,
+                r#"{"error":{"message":"The model `m-1` does not exist","type":"invalid_request_error","code":"model_not_found"}}"#,
+                ModelNotFound,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 8192 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}"#,
+                ContextTooLong,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#,
+                RateLimit,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+                InvalidApiKey,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"flagged as potentially violating our usage policy","code":"content_policy_violation"}}"#,
+                Refused,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Invalid value: 'x'.","type":"invalid_request_error","param":"messages"}}"#,
+                BadRequest,
+            ),
+            (500, r#"{"error":{"message":"The server had an error","type":"server_error"}}"#, Overload),
+            (503, "upstream connect error", Overload),
+            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, Overload),
+            (
+                401,
+                r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
+                InvalidApiKey,
+            ),
+            (404, r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-x"}}"#, ModelNotFound),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 215000 tokens > 200000 maximum"}}"#,
+                ContextTooLong,
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#,
+                InvalidApiKey,
+            ),
+            (
+                413,
+                r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                ContextTooLong,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
+                InvalidApiKey,
+            ),
+            (
+                404,
+                r#"{"error":{"code":404,"message":"models/m-1 is not found for API version v1beta","status":"NOT_FOUND"}}"#,
+                ModelNotFound,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum","status":"INVALID_ARGUMENT"}}"#,
+                ContextTooLong,
+            ),
+            (429, r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}]"#, RateLimit),
+            (503, r#"{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}"#, Overload),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error","n_ctx":2048}}"#,
+                ContextTooLong,
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"message":"the request exceeds the available context size","type":"server_error"}}"#,
+                ContextTooLong,
+            ),
+            (503, r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#, Overload),
+            (
+                400,
+                r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}"#,
+                ContextTooLong,
+            ),
+            (404, r#"{"error":"model 'm-1' not found"}"#, ModelNotFound),
+            (402, r#"{"error":{"message":"Insufficient credits","code":402}}"#, InvalidApiKey),
+            (403, r#"{"error":{"message":"Your input was flagged","code":403,"metadata":{}}}"#, Refused),
+            (
+                400,
+                r#"{"code":"Client specified an invalid argument","error":"This model's maximum prompt length is 131072 but the request contains 200000 tokens."}"#,
+                ContextTooLong,
+            ),
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens","error_type":"validation"}"#,
+                ContextTooLong,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Request too large for gpt-5 on tokens per min (TPM): Limit 30000, Requested 40000.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+                ContextTooLong,
+            ),
+            (400, r#"{"error":"the input length exceeds the context length"}"#, ContextTooLong),
+            (400, r#"{"error":{"message":"foo/bar is not a valid model ID","code":400}}"#, ModelNotFound),
+            (
+                400,
+                r#"{"object":"error","message":"Invalid model: m","type":"invalid_model","code":"1500"}"#,
+                ModelNotFound,
+            ),
+            (400, r#"{"error":{"message":"Model Not Exist","type":"invalid_request_error"}}"#, ModelNotFound),
+            (403, r#"{"error":{"message":"Project does not have access","code":"model_not_found"}}"#, ModelNotFound),
+            (413, "<html><h1>413 Request Entity Too Large</h1></html>", BadRequest),
+            (400, r#"{"error":{"message":"`top_logprobs` must be <= 20","type":"invalid_request_error"}}"#, BadRequest),
+            (404, "<html>404</html>", BadRequest),
+            (302, "", BadRequest),
+            (408, "", Timeout),
+        ];
+        for (status, body, expected) in cases {
+            assert_eq!(kind_of(status, body), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn errors_within_a_stream_are_sorted_by_what_they_call_themselves() {
+        let kind = |body: &str| classify_stream_error(REFUSER, &serde_json::from_str(body).expect("JSON")).kind;
+        assert_eq!(
+            kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
+            FailureKind::Overload
+        );
+        assert_eq!(kind(r#"{"error":{"message":"slow down","code":429}}"#), FailureKind::RateLimit);
+        assert_eq!(
+            kind(r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#),
+            FailureKind::ContextTooLong
+        );
+        assert_eq!(kind(r#"{"error":{"message":"something"}}"#), FailureKind::Overload);
+        assert_eq!(
+            kind(r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: too odd"}}"#),
+            FailureKind::BadRequest
+        );
+    }
+
+    #[test]
+    fn the_words_say_what_to_do() {
+        let words = |status, body: &str| classify_http_error(REFUSER, status, &[], body).message;
+        assert_eq!(words(401, r#"{"error":"nope"}"#), "acme: nope (401); the key is taken from ACME_API_KEY");
+        assert_eq!(
+            words(404, r#"{"error":"no model of that name"}"#),
+            "acme: no model of that name (404); asked for `m-1`"
+        );
+        assert_eq!(words(404, ""), "acme refused without a word (404); is the `base_url` right?");
+        let long = words(500, &"very long\u{1b} ".repeat(10_000));
+        assert!(long.chars().count() < FAILURE_MESSAGE_CHARS_MAX + 40 && !long.contains('\u{1b}'), "{long}");
+    }
+
+    #[test]
+    fn a_key_is_taken_out_before_the_words_are_cut() {
+        let key = SecretString::new(&"k".repeat(2 * FAILURE_MESSAGE_CHARS_MAX));
+        let refuser = VendorErrorContext { key: Some(&key), ..REFUSER };
+        let body = format!(r#"{{"error":{{"message":"no such key: {}"}}}}"#, key.expose_secret());
+        assert_eq!(
+            classify_http_error(refuser, 401, &[], &body).message,
+            "acme: no such key: [key] (401); the key is taken from ACME_API_KEY"
+        );
+    }
+
+    #[test]
+    fn a_wish_for_patience_is_kept() {
+        let headers = [("retry-after".to_owned(), "3".to_owned())];
+        assert_eq!(classify_http_error(REFUSER, 429, &headers, "{}").retry_after_ms, Some(3_000));
+        let headers = [("retry-after".to_owned(), "86400".to_owned())];
+        let refused = classify_http_error(REFUSER, 429, &headers, r#"{"error":"quota"}"#);
+        assert_eq!(refused.message, "acme: quota (429); it asks to wait 1440 minutes");
+    }
+}

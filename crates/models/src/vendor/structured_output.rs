@@ -1,0 +1,194 @@
+//! Answers that must be JSON of a certain shape. Whatever a vendor promises, the answer is checked here; one that is wrong is
+//! sent back once, with what is wrong about it. If the second is wrong as well, the better of the two is passed on as long as it is JSON at
+//! all: it was paid for, and whoever asked reads it with care. An answer that was cut off counts only if the JSON in it is whole: what
+//! its missing end would have said, nobody knows.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
+use segue_core::signal::json;
+use serde_json::Value;
+
+use super::VendorModel;
+use super::call_driver::CallDriver;
+use super::wire_format::is_truncated;
+use crate::limits::{REPLY_BYTES_MAX, SCHEMA_ERROR_CHARS_MAX, SCHEMA_ERRORS_MAX};
+use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish};
+
+pub(super) fn stream_validated_json(vendor: VendorModel, schema: Value, request: ModelRequest) -> ReplyChunkStream {
+    let first = CallDriver::start(vendor.clone(), request.clone());
+    let check = ValidatedReply {
+        vendor,
+        // A schema that is none cannot be held against anybody.
+        validator: jsonschema::validator_for(&schema).ok(),
+        request,
+        reply_stream: Some(first),
+        text: String::new(),
+        has_tool_calls: false,
+        rejected: None,
+        pending_chunks: Vec::new(),
+    };
+    stream::unfold(check, |mut check| async move {
+        let item = check.next_item().await?;
+        Some((item, check))
+    })
+    .boxed()
+}
+
+struct ValidatedReply {
+    vendor: VendorModel,
+    validator: Option<jsonschema::Validator>,
+    request: ModelRequest,
+    reply_stream: Option<ReplyChunkStream>,
+    text: String,
+    has_tool_calls: bool,
+    /// The answer that was sent back, and what it took.
+    rejected: Option<(Option<Value>, Option<TokenUsage>)>,
+    /// What is ready, last first.
+    pending_chunks: Vec<ReplyChunk>,
+}
+
+impl ValidatedReply {
+    async fn next_item(&mut self) -> Option<Result<ReplyChunk, CallFailure>> {
+        if let Some(chunk) = self.pending_chunks.pop() {
+            return Some(Ok(chunk));
+        }
+        let item = self.reply_stream.as_mut()?.next().await;
+        Some(match item {
+            Some(Ok(ReplyChunk::Text(text))) => {
+                self.text.push_str(&text);
+                // What is withheld is no longer counted by whoever listens.
+                match self.text.len() > REPLY_BYTES_MAX {
+                    true => {
+                        let message = format!("the answer is longer than {REPLY_BYTES_MAX} bytes");
+                        self.fail_with_rejected_usage(
+                            CallFailure::new(FailureKind::UnusableReply, message).with_usage(None),
+                        )
+                    }
+                    false => Ok(ReplyChunk::KeepAlive),
+                }
+            }
+            Some(Ok(ReplyChunk::ToolCall(call))) => {
+                self.has_tool_calls = true;
+                Ok(ReplyChunk::ToolCall(call))
+            }
+            Some(Ok(ReplyChunk::Finish(finish))) => match self.validate_reply(finish) {
+                Ok(chunk) => Ok(chunk),
+                Err(failure) => self.fail_with_rejected_usage(failure),
+            },
+            Some(Ok(other)) => Ok(other),
+            Some(Err(failure)) => self.fail_with_rejected_usage(failure),
+            None => {
+                self.reply_stream = None;
+                return None;
+            }
+        })
+    }
+
+    /// What was sent back was paid for, too.
+    fn fail_with_rejected_usage(&mut self, failure: CallFailure) -> Result<ReplyChunk, CallFailure> {
+        self.reply_stream = None;
+        match self.rejected.take() {
+            Some((_, used)) => Err(failure.with_usage(used)),
+            None => Err(failure),
+        }
+    }
+
+    /// The answer is whole: it is passed on, or sent back.
+    fn validate_reply(&mut self, finish: ReplyFinish) -> Result<ReplyChunk, CallFailure> {
+        let text = std::mem::take(&mut self.text);
+        self.reply_stream = None;
+        if self.has_tool_calls {
+            return Ok(self.emit_reply(text, finish));
+        }
+        let is_cut = is_truncated(finish.stop);
+        let found = json::find_json_where(&text, |value| self.describe_schema_errors(value).is_none());
+        if let Some(value) = found.value.filter(|_| !is_cut || found.complaints.is_empty()) {
+            return Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish));
+        }
+        let value = if is_cut { None } else { json::find_json(&text).value };
+        let earlier = match &mut self.rejected {
+            None => {
+                self.retry_with_errors(text, value, &finish);
+                return Ok(ReplyChunk::KeepAlive);
+            }
+            Some((earlier, _)) => earlier.take(),
+        };
+        match (value, earlier) {
+            (Some(value), _) => Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish)),
+            // It is the first that is passed on, and that one was not cut off.
+            (None, Some(value)) => {
+                Ok(self.emit_reply(value.to_string(), ReplyFinish { stop: StopReason::Done, ..finish }))
+            }
+            (None, None) => {
+                // The same model would hardly do it the third time.
+                let message = match is_cut {
+                    true => "the model was asked for JSON twice, and it was cut off before its end",
+                    false => "the model was asked for JSON twice and gave none",
+                };
+                Err(CallFailure::new(FailureKind::UnusableReply, message).with_usage(finish.usage))
+            }
+        }
+    }
+
+    fn emit_reply(&mut self, text: String, finish: ReplyFinish) -> ReplyChunk {
+        let finish = match self.rejected.take() {
+            Some((_, used)) => ReplyFinish { usage: sum_usage(used, finish.usage), rejected_usage: used, ..finish },
+            None => finish,
+        };
+        self.pending_chunks.push(ReplyChunk::Finish(finish));
+        ReplyChunk::Text(text)
+    }
+
+    fn retry_with_errors(&mut self, text: String, value: Option<Value>, finish: &ReplyFinish) {
+        let wrong = match (finish.stop, &value) {
+            (StopReason::Length, _) => "it was too long and was cut off before its end; it must be shorter".to_owned(),
+            (StopReason::ContentFilter, _) => {
+                "it was broken off before its end; it must be shorter, and say less".to_owned()
+            }
+            (StopReason::Done | StopReason::ToolCalls, Some(value)) => {
+                self.describe_schema_errors(value).unwrap_or_default()
+            }
+            (StopReason::Done | StopReason::ToolCalls, None) => "there is no JSON in it".to_owned(),
+        };
+        let mut prompt = (*self.request.prompt).clone();
+        // Nobody counts here; a token has three bytes and more.
+        let more = (text.len() + SCHEMA_ERROR_CHARS_MAX * SCHEMA_ERRORS_MAX) / 3;
+        let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        prompt.messages_mut().push(PromptMessage::from_text(ChatRole::Assistant, text));
+        let complaint = format!(
+            "That is not the JSON that was asked for: {wrong}. Send the whole of it once more, corrected, and nothing else."
+        );
+        prompt.messages_mut().push(PromptMessage::from_text(ChatRole::User, complaint));
+        let request = ModelRequest { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
+        self.reply_stream = Some(CallDriver::start(self.vendor.clone(), request));
+        self.rejected = Some((value, finish.usage));
+    }
+
+    /// What is wrong with a value, if anything.
+    fn describe_schema_errors(&self, value: &Value) -> Option<String> {
+        let errors = self.validator.as_ref()?.iter_errors(value).take(SCHEMA_ERRORS_MAX);
+        let told = errors.map(|error| {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() { "at the top".to_owned() } else { format!("at {place}") };
+            let words: String = error.to_string().chars().take(SCHEMA_ERROR_CHARS_MAX).collect();
+            format!("{place}: {words}")
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+}
+
+/// The answer as it came if it is the value and nothing else, else the value.
+fn preserve_or_serialize(text: &str, value: &Value) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(read) if read == *value => text.to_owned(),
+        _ => value.to_string(),
+    }
+}
+
+/// What both took; nothing if that is not known of one of them.
+fn sum_usage(one: Option<TokenUsage>, other: Option<TokenUsage>) -> Option<TokenUsage> {
+    Some(one?.plus(other?))
+}

@@ -1,0 +1,133 @@
+//! Finds a call in its journal, with what happened to it and what its thread began with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::bail;
+use segue_core::context::{FragmentReceipt, ThreadUse};
+use segue_core::event::{CallAnswered, CallOpened, Event};
+use segue_core::ids::{CallId, RoleName, Seq, SessionId, ThreadId, UnixMillis};
+use segue_engine::Engine;
+
+use super::tool_results::ToolResultLog;
+use crate::journal_reader::JournalReader;
+use crate::name_lookup;
+use crate::print::number_format::format_timestamps_in_line;
+
+/// When and where something was recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct EventPosition {
+    pub seq: Seq,
+    pub at: UnixMillis,
+}
+
+/// A call, and all that is known of it.
+#[derive(Debug)]
+pub struct CallHistory {
+    pub opened: (EventPosition, Arc<CallOpened>),
+    /// The call that opened its thread, and what it was opened with; nothing if that was this very call.
+    pub thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
+    /// Messages of its thread that were folded before it.
+    pub folded_messages: u32,
+    /// The same role's call before it.
+    pub previous_call: Option<CallId>,
+    /// What came of the tools whose results it brings, in words.
+    pub tool_results: Vec<String>,
+    /// Tries that brought no answer, in words.
+    pub failed_attempts: Vec<String>,
+    pub answered: Option<Box<CallAnswered>>,
+    /// Whether nothing is owed for it any more.
+    is_closed: bool,
+}
+
+/// Reads the journal for a call.
+pub async fn load_call_history(engine: &Engine, session: &SessionId, wanted: CallId) -> anyhow::Result<CallHistory> {
+    let mut found: Option<CallHistory> = None;
+    let mut calls = Vec::new();
+    let mut latest: BTreeMap<RoleName, CallId> = BTreeMap::new();
+    let mut openings: BTreeMap<ThreadId, (CallId, Vec<FragmentReceipt>)> = BTreeMap::new();
+    let mut folded: BTreeMap<ThreadId, u32> = BTreeMap::new();
+    let mut results = ToolResultLog::default();
+    let mut journal = JournalReader::from_start(engine, session);
+    loop {
+        let events = journal.next_page().await?;
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            results.apply_event(&event.event);
+            if let Some(found) = found.as_mut().filter(|_| event.event.ends_call(wanted)) {
+                found.is_closed = true;
+            }
+            match &event.event {
+                Event::CallOpened(opened) => {
+                    calls.push(opened.call.0);
+                    // What was made once more stands beside the conversation, and nothing follows on it.
+                    let previous = match opened.recomputation {
+                        Some(_) => latest.get(&opened.role).copied(),
+                        None => latest.insert(opened.role.clone(), opened.call),
+                    };
+                    let thread = opened.receipt.thread.thread_id();
+                    if opened.call == wanted {
+                        found = Some(CallHistory {
+                            opened: (EventPosition { seq: event.seq, at: event.at }, opened.clone()),
+                            thread_opening: openings.get(&thread).cloned(),
+                            folded_messages: folded.get(&thread).copied().unwrap_or(0),
+                            previous_call: previous,
+                            tool_results: opened
+                                .continues
+                                .map(|call| results.results_for_call(call))
+                                .unwrap_or_default(),
+                            failed_attempts: Vec::new(),
+                            answered: None,
+                            is_closed: false,
+                        });
+                    }
+                    if let ThreadUse::Opened { thread, .. } = opened.receipt.thread {
+                        openings.insert(thread, (opened.call, opened.receipt.opening.clone()));
+                    }
+                }
+                Event::ThreadCompacted(compacted) => {
+                    let is_its =
+                        |found: &&mut CallHistory| found.opened.1.receipt.thread.thread_id() == compacted.thread;
+                    if let Some(found) = found.as_mut().filter(is_its).filter(|found| !found.is_closed) {
+                        found
+                            .failed_attempts
+                            .push(format_timestamps_in_line(&event.event.summary_line(&|_| String::new())));
+                    }
+                    *folded.entry(compacted.thread).or_default() += compacted.folded_entries;
+                }
+                Event::CallAnswered(answered) if answered.call == wanted => {
+                    if let Some(found) = &mut found {
+                        found.answered = Some(answered.clone());
+                    }
+                }
+                Event::CallFailed { call, .. }
+                | Event::CallFailedOver { call, .. }
+                | Event::CallOutcomeUnknown { call, .. }
+                | Event::InheritedCallStarted { call }
+                | Event::CallResolved { call, .. }
+                | Event::CallCancelled { call, .. }
+                | Event::CallAnsweredLate { call, .. }
+                    if *call == wanted =>
+                {
+                    if let Some(found) = &mut found {
+                        found
+                            .failed_attempts
+                            .push(format_timestamps_in_line(&event.event.summary_line(&|_| String::new())));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    if calls.is_empty() {
+        bail!("the session `{session}` has made no call yet");
+    }
+    let near: Vec<String> =
+        name_lookup::nearest_numbers(wanted.0, calls).iter().map(|call| CallId(*call).to_string()).collect();
+    bail!("the session `{session}` has no call {wanted}; near it are {}", near.join(", "))
+}

@@ -1,0 +1,155 @@
+//! What a person at the controls may want of a session.
+
+use anyhow::bail;
+use segue_core::decide;
+use segue_core::ids::{CallId, Seq, SessionId};
+use segue_engine::{Engine, RecoveryPolicy};
+use segue_flows::assistant::spec::UNDO_COMMAND;
+use serde_json::{Value, json};
+
+use super::send::{EXIT_CODE_INTERRUPTED, awaiting_operator_error, check_turn_outcome, turn_json};
+use crate::SilentExit;
+use crate::cli::{
+    CallResolutionArg, CancelArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunCommandArgs, UndoArgs,
+};
+use crate::follow::{FinishedTurn, FollowOutcome, LiveOutput, SessionFollower};
+use crate::print::{self, RenderOptions};
+use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
+use crate::{name_lookup, setup};
+
+/// An engine that records what it is told and does nothing else, on a store that is there.
+async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
+    Ok(start_on_existing_store(
+        global,
+        EngineStartOptions { recovery: RecoveryPolicy::Never, ..EngineStartOptions::default() },
+    )
+    .await?
+    .engine)
+}
+
+pub async fn start_on_existing_store(
+    global: &GlobalArgs,
+    start: EngineStartOptions<'_>,
+) -> anyhow::Result<RunningEngine> {
+    // A store is not made for the sake of a session that cannot be in it.
+    setup::require_read_only_engine(global).await?.shutdown().await;
+    start_engine(global, start).await
+}
+
+pub async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -> anyhow::Result<()> {
+    let engine = start_passive_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
+    engine.apply_command(&session, decide::OperatorCommand::Rename { title: arguments.title }).await?;
+    let (_, state) = engine.load_session(&session).await?;
+    engine.shutdown().await;
+    let title = &state.session.title;
+    if global.json {
+        return print::print_json(&json!({ "session": session, "title": title }));
+    }
+    print::write_stdout(&format!("{session} is called “{title}”\n"))
+}
+
+pub async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> anyhow::Result<()> {
+    let engine = start_passive_engine(global).await?;
+    let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
+    let (_, state) = engine.load_session(&session).await?;
+    engine.apply_command(&session, decide::OperatorCommand::Cancel).await?;
+    engine.shutdown().await;
+    let turn = state.session.current_turn.map(|turn| turn.id.to_string()).unwrap_or_default();
+    if global.json {
+        return print::print_json(&json!({ "session": session, "cancelled": turn }));
+    }
+    print::write_stdout(&format!("{turn} of {session} is cancelled\n"))
+}
+
+pub async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
+    let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
+    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry).await
+}
+
+pub async fn resolve_call(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
+    let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
+    let call: CallId = name_lookup::parse_id(&arguments.call)?;
+    let how = match arguments.resolution {
+        CallResolutionArg::Retry => decide::UnknownCallResolution::Retry,
+        CallResolutionArg::Fail => decide::UnknownCallResolution::Fail,
+    };
+    send_command_and_follow(global, &running, &session, decide::OperatorCommand::Resolve { call, resolution: how })
+        .await
+}
+
+pub async fn run_flow_command(global: &GlobalArgs, arguments: RunCommandArgs) -> anyhow::Result<()> {
+    let running = start_on_existing_store(
+        global,
+        EngineStartOptions { recovery: RecoveryPolicy::OnUse, ..EngineStartOptions::default() },
+    )
+    .await?;
+    let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
+    let command = parse_flow_command(&arguments.command, &arguments.arguments)?;
+    send_command_and_follow(global, &running, &session, command).await
+}
+
+pub async fn undo_last_write(global: &GlobalArgs, arguments: UndoArgs) -> anyhow::Result<()> {
+    let UndoArgs { session, run } = arguments;
+    let arguments = run.map(|run| format!("run={run}")).into_iter().collect();
+    run_flow_command(global, RunCommandArgs { session, command: UNDO_COMMAND.to_owned(), arguments }).await
+}
+
+/// What a flow offers, as it is typed: the name, then `name=value` as often as wanted.
+pub fn parse_flow_command(command: &str, words: &[String]) -> anyhow::Result<decide::OperatorCommand> {
+    let mut arguments = serde_json::Map::new();
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else { bail!("`{word}` has no value; write NAME=VALUE") };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        arguments.insert(name.to_owned(), value);
+    }
+    let arguments = if arguments.is_empty() { Value::Null } else { Value::Object(arguments) };
+    Ok(decide::OperatorCommand::Flow { command: command.to_owned(), arguments })
+}
+
+/// Gives a command, and follows what it sets going until nothing is owed.
+async fn send_command_and_follow(
+    global: &GlobalArgs,
+    running: &RunningEngine,
+    session: &SessionId,
+    command: decide::OperatorCommand,
+) -> anyhow::Result<()> {
+    let engine = &running.engine;
+    let (_, before) = engine.load_session(session).await?;
+    engine.apply_command(session, command).await?;
+    let live = live_output_for(global);
+    let turned = follow_until_idle(engine, session, before.session.last_seq, live).await?;
+    let (_, state) = engine.load_session(session).await?;
+    engine.shutdown().await;
+    if global.json {
+        print::print_json(&turn_json(session, &turned, &state.session.phases_label(), running.uses_rehearsal_model))?;
+    } else if live == LiveOutput::Off && !turned.replies.is_empty() {
+        print::write_stdout(&format!("{}\n", turned.replies.join("\n\n")))?;
+    }
+    check_turn_outcome(&turned.outcome)
+}
+
+/// Whether words are to be shown as they come.
+pub fn live_output_for(global: &GlobalArgs) -> LiveOutput {
+    if RenderOptions::for_stdout().is_terminal && !global.json { LiveOutput::Stdout } else { LiveOutput::Off }
+}
+
+/// Follows a session until nothing is owed.
+pub async fn follow_until_idle(
+    engine: &Engine,
+    session: &SessionId,
+    after: Seq,
+    live: LiveOutput,
+) -> anyhow::Result<FinishedTurn> {
+    match SessionFollower::start_after(engine, session, after, live).await?.follow_until_idle().await? {
+        FollowOutcome::TurnFinished(turned) => Ok(turned),
+        FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),
+        FollowOutcome::Interrupted(_) => {
+            print::write_stderr_line("not waited for; what is owed goes on when the session is used next");
+            engine.store().close().await?;
+            Err(SilentExit(EXIT_CODE_INTERRUPTED).into())
+        }
+    }
+}

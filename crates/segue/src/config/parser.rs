@@ -1,0 +1,436 @@
+//! From the text of a file to a configuration. Every key of the file is known here and nowhere else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_core::event::MidTurnPolicy;
+use segue_core::flow::settings::collect_named_models;
+use segue_core::flow::{DynFlow, FlowSpec};
+use segue_core::ids::{FlowName, ModelName, RoleName};
+use segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX;
+use segue_models::ModelCatalog;
+use segue_models::card::TokenPrice;
+use toml::de::{DeTable, DeValue};
+
+use super::records::{self, RECORDS_KEYS};
+use super::server_limits::{self, SERVER_KEYS};
+use super::table_reader::{ConfigError, ConfigSource, ConfigTable, TableEntry};
+use super::vendor_model::{self, VENDOR_KEYS};
+use super::{
+    Config, ConfigValue, FlowSetting, MODEL_KIND_NAMES, ModelConfig, ModelConfigKind, ModelDiscovery,
+    ModelLimitsConfig, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig, ValueOrigin,
+};
+use crate::setting_values::{invalid_setting_message, toml_to_json};
+use crate::suggest::{format_name_list, suggestion_hint};
+
+pub(super) const TOP_KEYS: [&str; 9] =
+    ["store", "session", "models", "catalog", "roles", "flows", "records", "limits", "server"];
+pub(super) const STORE_KEYS: [&str; 1] = ["path"];
+pub(super) const SESSION_KEYS: [&str; 2] = ["flow", "busy"];
+pub(super) const MODEL_KEYS: [&str; 3] = ["kind", "window_tokens", "price"];
+pub(super) const REHEARSAL_KEYS: [&str; 1] = ["pace"];
+pub(super) const SCRIPTED_KEYS: [&str; 1] = ["file"];
+pub(super) const PRICE_KEYS: [&str; 4] = ["input", "output", "cached", "written"];
+pub(super) const CATALOG_KEYS: [&str; 1] = ["file"];
+/// The one key of `[flows.NAME]` that is no setting.
+pub(super) const ROLES_KEY: &str = "roles";
+pub(super) const ROLE_KEYS: [&str; 3] = ["default", "phases", "fallback"];
+pub(super) const MODEL_LIMIT_KEYS: [&str; 3] = ["calls_max", "calls_per_minute_max", "silence_s_max"];
+
+/// The word for a model that is no stand-in.
+const VENDOR_KIND_NAME: &str = "vendor";
+/// The keys of `[models]` that are no models.
+pub(super) const RESERVED_MODEL_KEYS: [&str; 3] = [DEFAULT_MODEL_KEY, FALLBACK_MODEL_KEY, DISCOVER_KEY];
+const DEFAULT_MODEL_KEY: &str = "default";
+const FALLBACK_MODEL_KEY: &str = "fallback";
+const DISCOVER_KEY: &str = "discover";
+
+const BUSY_POLICY_NAMES: [(&str, MidTurnPolicy); 4] = [
+    ("queue", MidTurnPolicy::Queue),
+    ("coalesce", MidTurnPolicy::Coalesce),
+    ("reject", MidTurnPolicy::Reject),
+    ("interrupt", MidTurnPolicy::Interrupt),
+];
+const REHEARSAL_SPEED_NAMES: [(&str, RehearsalSpeed); 2] =
+    [("reading", RehearsalSpeed::Reading), ("instant", RehearsalSpeed::Instant)];
+
+/// The word for a busy policy, as it stands in the file.
+pub(super) fn mid_turn_policy_name(busy: MidTurnPolicy) -> &'static str {
+    BUSY_POLICY_NAMES.iter().find(|(_, known)| *known == busy).map_or("queue", |(word, _)| word)
+}
+
+/// The word for a pace, as it stands in the file.
+pub(super) fn rehearsal_speed_name(pace: RehearsalSpeed) -> &'static str {
+    REHEARSAL_SPEED_NAMES.iter().find(|(_, known)| *known == pace).map_or("reading", |(word, _)| word)
+}
+
+/// Reads a configuration. `look` reads another file that this one names.
+///
+/// # Errors
+/// Names the file, the line and what would be right.
+pub fn parse_config(
+    file: &Path,
+    text: &str,
+    read_file: &dyn Fn(&Path) -> Result<String, String>,
+) -> Result<Config, ConfigError> {
+    let page = ConfigSource { file, text };
+    let table = DeTable::parse(text)
+        .map_err(|error| page.error_at(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let top = ConfigTable::root(page, table.get_ref())?.deny_unknown_keys(&TOP_KEYS)?;
+    let mut config = Config { file: Some(file.to_owned()), ..Config::built_in() };
+    if let Some(store) = top.subtable("store")? {
+        let path = store.deny_unknown_keys(&STORE_KEYS)?.string("path")?;
+        config.store =
+            path.map(|path| ConfigValue { value: resolve_relative_path(file, &path.value), origin: path.origin });
+    }
+    if let Some(session) = top.subtable("session")? {
+        let session = session.deny_unknown_keys(&SESSION_KEYS)?;
+        if let Some(flow) = session.string("flow")? {
+            config.default_flow = ConfigValue { value: flow.value.into(), origin: flow.origin };
+        }
+        config.mid_turn_policy = session.choice("busy", &BUSY_POLICY_NAMES)?.unwrap_or(config.mid_turn_policy);
+    }
+    if let Some(table) = top.subtable("catalog")? {
+        read_catalog(&table.deny_unknown_keys(&CATALOG_KEYS)?, file, read_file, &mut config)?;
+    }
+    read_models(&top, file, &mut config)?;
+    if let Some(roles) = top.subtable("roles")? {
+        read_role_models(&roles, None, &mut config)?;
+    }
+    if let Some(flows) = top.subtable("flows")? {
+        for named in flows.entries() {
+            let flow = flows.entry_table(&named)?;
+            let name = FlowName::from(named.name.as_str());
+            config.configured_flows.push(ConfigValue { value: name.clone(), origin: flows.origin_at(named.offset) });
+            if let Some(roles) = flow.subtable(ROLES_KEY)? {
+                read_role_models(&roles, Some(&name), &mut config)?;
+            }
+            for setting in flow.entries().iter().filter(|setting| setting.name != ROLES_KEY) {
+                let value = ConfigValue { value: toml_to_json(setting.value), origin: flow.origin_at(setting.offset) };
+                config.flow_settings.push(FlowSetting { flow: name.clone(), name: setting.name.clone(), value });
+            }
+        }
+    }
+    if let Some(table) = top.subtable("records")? {
+        records::read_records(&table.deny_unknown_keys(&RECORDS_KEYS)?, file, read_file, &mut config)?;
+    }
+    records::load_domains_from_settings(file, read_file, &mut config)?;
+    if let Some(limits) = top.subtable("limits")? {
+        read_model_limits(&limits, &mut config)?;
+    }
+    if let Some(table) = top.subtable("server")? {
+        server_limits::read_server_limits(&table.deny_unknown_keys(&SERVER_KEYS)?, &mut config)?;
+    }
+    for name in assigned_models(&config) {
+        config.add_shorthand_model(&name);
+    }
+    check_assigned_models(&top, &config)?;
+    Ok(config)
+}
+
+fn read_catalog(
+    table: &ConfigTable<'_>,
+    file: &Path,
+    read_file: &dyn Fn(&Path) -> Result<String, String>,
+    config: &mut Config,
+) -> Result<(), ConfigError> {
+    let Some(named) = table.string("file")? else { return Ok(()) };
+    let path = resolve_relative_path(file, &named.value);
+    let wrong =
+        |why: String| table.error_at(table.key_offset("file"), format!("`catalog.file`: {}: {why}", path.display()));
+    let users = ModelCatalog::parse(&read_file(&path).map_err(wrong)?).map_err(|error| wrong(error.to_string()))?;
+    config.catalog = std::mem::take(&mut config.catalog).extended_with(users);
+    config.catalog_file = Some(ConfigValue { value: path, origin: named.origin });
+    Ok(())
+}
+
+/// A path in a file counts from the file's folder.
+pub(super) fn resolve_relative_path(file: &Path, path: &str) -> std::path::PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
+fn read_models(top: &ConfigTable<'_>, file: &Path, config: &mut Config) -> Result<(), ConfigError> {
+    let Some(models) = top.subtable("models")? else { return Ok(()) };
+    if let Some(discover) = models.boolean(DISCOVER_KEY)? {
+        let value = if discover.value { ModelDiscovery::On } else { ModelDiscovery::Off };
+        config.discovery = ConfigValue { value, origin: discover.origin };
+    }
+    let fallback = models.string(FALLBACK_MODEL_KEY)?;
+    config.fallback_model = fallback.map(|name| ConfigValue { value: name.value.into(), origin: name.origin });
+    for named in models.entries().iter().filter(|named| !RESERVED_MODEL_KEYS.contains(&named.name.as_str())) {
+        let model = read_model(&models.entry_table(named)?, file, &named.name, &config.catalog)?;
+        let model = ConfigValue { value: model, origin: models.origin_at(named.offset) };
+        config.models.insert(named.name.as_str().into(), model);
+    }
+    if let Some(default) = models.string(DEFAULT_MODEL_KEY)? {
+        config.default_model = ConfigValue { value: default.value.into(), origin: default.origin };
+        return Ok(());
+    }
+    let mut configured = config.models.iter().filter(|(_, model)| model.origin != ValueOrigin::Default);
+    match (configured.next(), configured.next()) {
+        (Some((name, model)), None) => {
+            config.default_model = ConfigValue { value: name.clone(), origin: model.origin };
+            Ok(())
+        }
+        (Some(_), Some(_)) => {
+            let names = format_name_list(config.models.keys().map(ModelName::as_str));
+            Err(models.table_error(format!(
+                "`models.default` is missing: with several models, say which is for everybody; there are {names}"
+            )))
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+fn read_model(
+    table: &ConfigTable<'_>,
+    file: &Path,
+    name: &str,
+    catalog: &ModelCatalog,
+) -> Result<ModelConfig, ConfigError> {
+    let kind = match table.string("kind")? {
+        Some(kind) => kind.value,
+        // Whoever names a provider means a real model.
+        None if table.string("provider")?.is_some() => VENDOR_KIND_NAME.to_owned(),
+        None => {
+            let message = format!(
+                "`models.{name}` needs a `provider`, such as \"anthropic\", or a `kind`, which is one of {}",
+                format_name_list(MODEL_KIND_NAMES)
+            );
+            return Err(table.table_error(message));
+        }
+    };
+    let keys = |own: &[&'static str]| MODEL_KEYS.iter().chain(own).copied().collect::<Vec<_>>();
+    let (table, kind) = match kind.as_str() {
+        "rehearsal" => {
+            let table = table.clone().deny_unknown_keys(&keys(&REHEARSAL_KEYS))?;
+            let pace = table.choice("pace", &REHEARSAL_SPEED_NAMES)?.map(|pace| pace.value).unwrap_or_default();
+            (table, ModelConfigKind::Rehearsal { speed: pace })
+        }
+        "scripted" => {
+            let table = table.clone().deny_unknown_keys(&keys(&SCRIPTED_KEYS))?;
+            let Some(script) = table.string("file")? else {
+                return Err(table.table_error(format!("`models.{name}.file` is missing: the scenario it answers from")));
+            };
+            (table, ModelConfigKind::Scripted { file: resolve_relative_path(file, &script.value) })
+        }
+        VENDOR_KIND_NAME => {
+            let table = table.clone().deny_unknown_keys(&keys(&VENDOR_KEYS))?;
+            let wanted = vendor_model::read_vendor_model(&table, name, catalog)?;
+            (table, ModelConfigKind::Vendor(Box::new(wanted)))
+        }
+        other => {
+            let message =
+                format!("`models.{name}.kind`: no such kind `{other}`{}", suggestion_hint(other, MODEL_KIND_NAMES));
+            return Err(table.error_at(table.key_offset("kind"), message));
+        }
+    };
+    let window_tokens = table.integer("window_tokens", 1)?.map(|tokens| tokens.value);
+    let price = match table.subtable("price")? {
+        Some(price) => Some(read_price(price.deny_unknown_keys(&PRICE_KEYS)?)?),
+        None => None,
+    };
+    Ok(ModelConfig { kind, window_tokens, price })
+}
+
+fn read_price(table: ConfigTable<'_>) -> Result<TokenPrice, ConfigError> {
+    let need = |key: &str| {
+        let found = table.dollars_as_micros(key)?;
+        found
+            .map(|dollars| dollars.value)
+            .ok_or_else(|| table.table_error(format!("a price needs `{key}`: dollars for a million tokens")))
+    };
+    let (input, output) = (need("input")?, need("output")?);
+    let cached = table.dollars_as_micros("cached")?.map_or(input, |cached| cached.value);
+    let written = table.dollars_as_micros("written")?.map(|written| written.value);
+    Ok(TokenPrice { written, ..TokenPrice::flat(input, output, cached) })
+}
+
+fn read_role_models(roles: &ConfigTable<'_>, flow: Option<&FlowName>, config: &mut Config) -> Result<(), ConfigError> {
+    for named in roles.entries() {
+        let role = RoleName::from(named.name.as_str());
+        let cast = |phase: Option<&str>, model| RoleModelConfig {
+            flow: flow.cloned(),
+            role: role.clone(),
+            phase: phase.map(Into::into),
+            model,
+        };
+        if !matches!(named.value, DeValue::Table(_)) {
+            config.role_models.push(cast(None, roles.model_name(&named)?));
+            continue;
+        }
+        let table = roles.entry_table(&named)?.deny_unknown_keys(&ROLE_KEYS)?;
+        let model = |found: ConfigValue<String>| ConfigValue { value: found.value.into(), origin: found.origin };
+        if let Some(default) = table.string("default")? {
+            config.role_models.push(cast(None, model(default)));
+        }
+        if let Some(fallback) = table.string("fallback")? {
+            config.role_fallbacks.push(cast(None, model(fallback)));
+        }
+        if let Some(phases) = table.subtable("phases")? {
+            for phase in phases.entries() {
+                config.role_models.push(cast(Some(&phase.name), phases.model_name(&phase)?));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_model_limits(limits: &ConfigTable<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    for named in limits.entries() {
+        require_known_model(limits, &named, config)?;
+        let table = limits.entry_table(&named)?.deny_unknown_keys(&MODEL_LIMIT_KEYS)?;
+        let calls_max = table
+            .integer("calls_max", 1)?
+            .unwrap_or(ConfigValue { value: MODEL_CONCURRENT_CALLS_MAX, origin: ValueOrigin::Default });
+        let silence = table.integer("silence_s_max", 1)?;
+        let limit = ModelLimitsConfig {
+            calls_max,
+            calls_per_minute_max: table.integer("calls_per_minute_max", 1)?,
+            silence_ms_max: silence.map(|seconds: ConfigValue<u32>| ConfigValue {
+                value: u64::from(seconds.value) * 1_000,
+                origin: seconds.origin,
+            }),
+        };
+        config.model_limits.insert(named.name.as_str().into(), limit);
+    }
+    Ok(())
+}
+
+fn require_known_model(table: &ConfigTable<'_>, named: &TableEntry<'_>, config: &Config) -> Result<(), ConfigError> {
+    if config.models.contains_key(named.name.as_str()) {
+        return Ok(());
+    }
+    Err(table.error_at(named.offset, unknown_model_message(&named.name, config)))
+}
+
+fn unknown_model_message(name: &str, config: &Config) -> String {
+    format!("there is no model `{name}`{}", suggestion_hint(name, config.models.keys().map(ModelName::as_str)))
+}
+
+/// Whether every model that is named is there.
+fn check_assigned_models(top: &ConfigTable<'_>, config: &Config) -> Result<(), ConfigError> {
+    for setting in assigned_models(config) {
+        if setting.value != REHEARSAL_MODEL_NAME && !config.models.contains_key(&setting.value) {
+            return Err(error_at_origin(top, setting.origin, unknown_model_message(setting.value.as_str(), config)));
+        }
+    }
+    Ok(())
+}
+
+impl Config {
+    /// Every model that plays somebody, steps in, or is named in a flow's settings.
+    pub fn used_models(&self) -> BTreeSet<ModelName> {
+        let flows = self.flows();
+        let cast = assigned_models(self).into_iter().chain(models_named_in_settings(self, &flows));
+        cast.map(|model| model.value).collect()
+    }
+}
+
+/// Every model that plays somebody, or steps in.
+fn assigned_models(config: &Config) -> Vec<ConfigValue<ModelName>> {
+    let casts = config.role_models.iter().chain(&config.role_fallbacks).map(|cast| &cast.model);
+    std::iter::once(&config.default_model).chain(&config.fallback_model).chain(casts).cloned().collect()
+}
+
+/// Adds the models that a flow's settings name as `provider/model`.
+pub fn add_models_from_settings(config: &mut Config, flows: &[Arc<dyn DynFlow>]) {
+    let named = models_named_in_settings(config, flows);
+    named.iter().for_each(|name| config.add_shorthand_model(name));
+}
+
+fn models_named_in_settings(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Vec<ConfigValue<ModelName>> {
+    let mut named = Vec::new();
+    for setting in &config.flow_settings {
+        let Some(rules) = flows.iter().find(|rules| rules.spec().name == setting.flow) else { continue };
+        let settings = serde_json::json!({ &setting.name: setting.value.value });
+        let models = collect_named_models(&rules.spec().settings, &settings).into_iter();
+        named.extend(models.map(|(_, model)| ConfigValue { value: model, origin: setting.value.origin }));
+    }
+    named
+}
+
+fn error_at_origin(top: &ConfigTable<'_>, origin: ValueOrigin, message: String) -> ConfigError {
+    let mut error = top.table_error(message);
+    if let ValueOrigin::File { line } = origin {
+        error.line = line;
+    }
+    error
+}
+
+/// Whether every flow, role and phase that the file names is there, and every setting fits.
+///
+/// # Errors
+/// Names the first that is not.
+pub fn validate_config(config: &Config, flows: &[Arc<dyn DynFlow>]) -> Result<(), ConfigError> {
+    let specs: Vec<&FlowSpec> = flows.iter().map(|rules| rules.spec()).collect();
+    let file = config.file.clone().unwrap_or_default();
+    let wrong = |origin: ValueOrigin, message: String| {
+        let line = if let ValueOrigin::File { line } = origin { line } else { 1 };
+        Err(ConfigError { file: file.clone(), line, message })
+    };
+    let flow_names = || specs.iter().map(|spec| spec.name.as_str());
+    if !specs.iter().any(|spec| spec.name == config.default_flow.value) {
+        let name = config.default_flow.value.as_str();
+        return wrong(
+            config.default_flow.origin,
+            format!("`session.flow`: there is no flow `{name}`{}", suggestion_hint(name, flow_names())),
+        );
+    }
+    for cast in config.role_models.iter().chain(&config.role_fallbacks) {
+        let origin = cast.model.origin;
+        if let Some(flow) = cast.flow.as_ref().filter(|flow| !specs.iter().any(|spec| spec.name == **flow)) {
+            return wrong(origin, format!("there is no flow `{flow}`{}", suggestion_hint(flow.as_str(), flow_names())));
+        }
+        let meant = specs.iter().filter(|spec| cast.flow.as_ref().is_none_or(|flow| *flow == spec.name));
+        let roles: Vec<&str> = meant.clone().flat_map(|spec| spec.roles.keys()).map(RoleName::as_str).collect();
+        if !roles.contains(&cast.role.as_str()) {
+            let role = cast.role.as_str();
+            return wrong(origin, format!("there is no role `{role}`{}", suggestion_hint(role, roles.iter().copied())));
+        }
+        let Some(phase) = &cast.phase else { continue };
+        let graphs = meant.flat_map(|spec| spec.graphs.values());
+        let phases: Vec<&str> = graphs.flat_map(|graph| &graph.phases).map(|phase| phase.name.as_str()).collect();
+        if !phases.contains(&phase.as_str()) {
+            let phase = phase.as_str();
+            return wrong(
+                origin,
+                format!("there is no phase `{phase}`{}", suggestion_hint(phase, phases.iter().copied())),
+            );
+        }
+    }
+    check_flow_settings(config, &specs).or_else(|(origin, message)| wrong(origin, message))?;
+    // A table without a key says nothing, and is a mistake all the same.
+    match config.configured_flows.iter().find(|named| !specs.iter().any(|spec| spec.name == named.value)) {
+        Some(named) => {
+            let name = named.value.as_str();
+            wrong(named.origin, format!("there is no flow `{name}`{}", suggestion_hint(name, flow_names())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether every setting fits its flow, and the models it names are there.
+fn check_flow_settings(config: &Config, specs: &[&FlowSpec]) -> Result<(), (ValueOrigin, String)> {
+    for setting in &config.flow_settings {
+        let (flow, origin) = (setting.flow.as_str(), setting.value.origin);
+        let Some(spec) = specs.iter().find(|spec| spec.name == flow) else {
+            let known = specs.iter().map(|spec| spec.name.as_str());
+            return Err((origin, format!("there is no flow `{flow}`{}", suggestion_hint(flow, known))));
+        };
+        let settings = serde_json::json!({ &setting.name: setting.value.value });
+        if let Some(misfit) = spec.invalid_settings(&settings).first() {
+            return Err((origin, invalid_setting_message(spec, &format!("flows.{flow}."), misfit)));
+        }
+        for (at, model) in collect_named_models(&spec.settings, &settings) {
+            if !config.models.contains_key(&model) {
+                return Err((
+                    origin,
+                    format!("`flows.{flow}.{at}`: {}", unknown_model_message(model.as_str(), config)),
+                ));
+            }
+        }
+    }
+    Ok(())
+}

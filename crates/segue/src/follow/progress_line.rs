@@ -1,0 +1,37 @@
+//! One line on standard error that says who is being waited for, while nothing else is to be seen.
+
+use std::io::{IsTerminal, Write};
+
+use crate::print::text::truncate_to_width;
+use crate::print::{RenderOptions, stderr_paint};
+
+#[derive(Debug)]
+pub(super) struct ProgressLine {
+    enabled: bool,
+    visible: bool,
+}
+
+impl ProgressLine {
+    pub fn new() -> Self {
+        Self { enabled: std::io::stderr().is_terminal(), visible: false }
+    }
+
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub fn show(&mut self, line: &str) {
+        if !self.enabled || line.is_empty() {
+            return;
+        }
+        self.visible = true;
+        let line = truncate_to_width(line, RenderOptions::for_stdout().width.saturating_sub(1));
+        let _ = write!(std::io::stderr().lock(), "\r\x1b[K{}", stderr_paint().dim(line));
+    }
+
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.visible) {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What was spent, as a table.
+
+use segue_core::ledger::{Ledger, UsageTotals};
+
+use crate::print::number_format;
+use crate::print::text_table::{ColumnLayout, TextTable};
+
+/// Tokens and cost by role, model and phase, of this turn and in all.
+#[must_use]
+pub fn cost_table(ledger: &Ledger) -> TextTable {
+    let mut table = TextTable::new([
+        ("spent", ColumnLayout::Truncate),
+        ("calls", ColumnLayout::Right),
+        ("failed", ColumnLayout::Right),
+        ("unknown", ColumnLayout::Right),
+        ("tokens in", ColumnLayout::Right),
+        ("cached", ColumnLayout::Right),
+        ("hits", ColumnLayout::Right),
+        ("out", ColumnLayout::Right),
+        ("cost", ColumnLayout::Right),
+    ]);
+    ledger.by_role.iter().for_each(|(role, tally)| table.add_row(cost_row(role.as_str(), tally)));
+    ledger.by_model.iter().for_each(|(model, tally)| table.add_row(cost_row(&format!("on {model}"), tally)));
+    ledger.by_phase.iter().for_each(|(phase, tally)| table.add_row(cost_row(&format!("in {phase}"), tally)));
+    table.add_row(cost_row("this turn", &ledger.current_turn));
+    table.add_row(cost_row("in all", &ledger.total));
+    table
+}
+
+/// What kept vendors from finding more of a prompt in their caches, in a line.
+#[must_use]
+pub fn describe_prefix_reuse(ledger: &Ledger) -> String {
+    let prefixes = &ledger.prompt_prefixes;
+    let mut line = format!("prompts: {} extended the one before", prefixes.extended);
+    let broken: u32 = prefixes.broken_by_fragment.values().sum();
+    if broken > 0 {
+        let by = prefixes.broken_by_fragment.iter().map(|(fragment, times)| format!("`{fragment}` {times}×"));
+        line.push_str(&format!(", {broken} parted from it: {}", by.collect::<Vec<_>>().join(", ")));
+    }
+    line
+}
+
+fn cost_row(name: &str, tally: &UsageTotals) -> [String; 9] {
+    let counts = [tally.answered_calls, tally.failed_attempts, tally.unknown_attempts]
+        .map(|count| number_format::format_count(count.into()));
+    let tokens = [tally.input_tokens, tally.cached_tokens, tally.output_tokens].map(number_format::format_count);
+    let cost = if tally.answered_calls == 0 {
+        "–".to_owned()
+    } else {
+        number_format::format_cost(tally.exact_cost_microusd())
+    };
+    let [answered, failed, unknown] = counts;
+    let [input, cached, output] = tokens;
+    let hits = tally.cached_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent} %"));
+    [name.to_owned(), answered, failed, unknown, input, cached, hits, output, cost]
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use segue_core::context::PrefixMatch;
+    use segue_core::event::{CallAnswered, UsageSource};
+    use segue_core::ids::{CallId, TurnId};
+    use segue_core::ledger::LedgerAccount;
+    use segue_core::prompt::{StopReason, TokenUsage};
+
+    use super::*;
+
+    #[test]
+    fn costs_are_told_by_role_and_model_and_an_unknown_price_is_not_nothing() {
+        let mut ledger = Ledger::default();
+        let text = segue_core::body::TextRef { body: segue_core::body::BodyId::hash_text("x"), tokens: 5 };
+        let mut answer = CallAnswered {
+            call: CallId(1),
+            attempt: 1,
+            text,
+            reasoning: None,
+            tool_calls: Vec::new(),
+            vendor_state: None,
+            stop_reason: StopReason::Done,
+            usage: TokenUsage { input_tokens: 1_200, output_tokens: 30, cached_tokens: 1_000, ..TokenUsage::default() },
+            rejected_usage: None,
+            usage_source: UsageSource::Vendor,
+            cost_microusd: Some(1_250_000),
+            duration_ms: 10,
+        };
+        let (mapper, speaker) = ("mapper".into(), "speaker".into());
+        let (big, small) = ("big".into(), "small".into());
+        ledger.record_answer(LedgerAccount { role: &mapper, model: &big, phase: None, turn: None }, &answer);
+        ledger.start_turn(TurnId(2));
+        answer.cost_microusd = None;
+        ledger.record_answer(
+            LedgerAccount { role: &speaker, model: &small, phase: Some("talk/start"), turn: Some(TurnId(2)) },
+            &answer,
+        );
+        ledger.record_unknown_outcome(LedgerAccount { role: &speaker, model: &small, phase: None, turn: None });
+        expect![[r#"
+            SPENT          CALLS  FAILED  UNKNOWN  TOKENS IN  CACHED  HITS  OUT   COST
+            mapper             1       0        0      1,200   1,000  83 %   30  $1.25
+            speaker            1       0        1      1,200   1,000  83 %   30      ?
+            on big             1       0        0      1,200   1,000  83 %   30  $1.25
+            on small           1       0        1      1,200   1,000  83 %   30      ?
+            in talk/start      1       0        0      1,200   1,000  83 %   30      ?
+            this turn          1       0        0      1,200   1,000  83 %   30      ?
+            in all             2       0        1      2,400   2,000  83 %   60      ?
+        "#]]
+        .assert_eq(&cost_table(&ledger).render(100, crate::print::paint::Paint::new(false)));
+        assert_eq!(describe_prefix_reuse(&ledger), "prompts: 0 extended the one before");
+        ledger.record_prompt_prefix(&PrefixMatch::Extends(CallId(1)));
+        for by in ["brief", "brief", "tools"] {
+            ledger.record_prompt_prefix(&PrefixMatch::Broken { from: CallId(1), kept_tokens: 4, cause: by.into() });
+        }
+        let expected = "prompts: 1 extended the one before, 3 parted from it: `brief` 2×, `tools` 1×";
+        assert_eq!(describe_prefix_reuse(&ledger), expected);
+    }
+}

@@ -1,0 +1,28 @@
+//! Looking back in a journal, newest events first, no further than needed.
+
+use segue_core::event::Event;
+use segue_core::ids::{CallId, Seq, SessionId};
+use segue_engine::{Engine, Error};
+
+use crate::limits::EVENTS_PAGE_MAX;
+
+/// The last call whose answer the user heard.
+///
+/// # Errors
+/// The session cannot be read.
+pub async fn find_last_replied_call(engine: &Engine, session: &SessionId, head: Seq) -> Result<Option<CallId>, Error> {
+    let mut end = head;
+    while end > Seq(0) {
+        let start = Seq(end.0.saturating_sub(EVENTS_PAGE_MAX as u64));
+        let events = engine.read_events(session, start, EVENTS_PAGE_MAX).await?;
+        let found = events.iter().rev().filter(|event| event.seq <= end).find_map(|recorded| match &recorded.event {
+            Event::ReplySent(said) => said.call,
+            _ => None,
+        });
+        if found.is_some() {
+            return Ok(found);
+        }
+        end = start;
+    }
+    Ok(None)
+}

@@ -1,0 +1,338 @@
+//! Chat completions.
+
+use std::convert::Infallible;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::sse::{Event as AxumSseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::conversation::ClientConversation;
+use super::reply_stream::{ReplyStream, ReplyUpdate};
+use super::session_lookup::resolve_request;
+use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionHints, flow_for_model, to_openai_error};
+use crate::api::messages::MessageResult;
+use crate::app::AppState;
+use crate::caller::Caller;
+use crate::problem::HttpProblem;
+
+/// A conversation to go on with.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct ChatRequest {
+    /// The flow.
+    pub model: String,
+    /// The whole conversation; what the user said last is new.
+    #[schema(value_type = Vec<ChatMessage>, min_items = 1)]
+    pub messages: Vec<Value>,
+    /// Whether the answer comes word by word.
+    #[serde(default)]
+    pub stream: Option<bool>,
+    /// How.
+    #[serde(default)]
+    pub stream_options: Option<StreamOptions>,
+    /// `session` names the session.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<Value>,
+    /// How many answers; only one can be given.
+    #[serde(default)]
+    pub n: Option<u32>,
+    /// Refused if there are any.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Vec<Value>>,
+}
+
+/// A message of a conversation.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ChatMessage {
+    /// `system`, `developer`, `user` or `assistant`.
+    pub role: String,
+    /// A text, or a list of parts of the types `text` and `image_url`, the latter as data URLs.
+    #[schema(value_type = Value)]
+    pub content: Value,
+}
+
+/// How an answer comes word by word.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub struct StreamOptions {
+    /// Whether a last chunk tells the tokens.
+    #[serde(default)]
+    pub include_usage: Option<bool>,
+}
+
+/// An answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChatCompletion {
+    /// Names it.
+    pub id: String,
+    /// `chat.completion`.
+    pub object: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// The flow.
+    pub model: String,
+    /// One.
+    pub choices: Vec<ChatChoice>,
+    /// Tokens.
+    pub usage: ChatUsage,
+    /// Nothing.
+    pub system_fingerprint: Option<String>,
+    /// The session.
+    pub session: String,
+    /// Its turn.
+    pub turn: String,
+}
+
+/// The one answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChatChoice {
+    /// 0.
+    pub index: u32,
+    /// What was said.
+    pub message: ChatReply,
+    /// Nothing.
+    #[schema(value_type = Option<Object>)]
+    pub logprobs: Option<Value>,
+    /// `stop`, `length` or `content_filter`.
+    pub finish_reason: String,
+}
+
+/// What was said.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChatReply {
+    /// `assistant`.
+    pub role: String,
+    /// The words.
+    pub content: String,
+    /// Nothing.
+    pub refusal: Option<String>,
+}
+
+/// Tokens of the whole turn.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChatUsage {
+    /// AxumSseEvent.
+    pub prompt_tokens: u64,
+    /// Received.
+    pub completion_tokens: u64,
+    /// Both.
+    pub total_tokens: u64,
+    /// Of those sent.
+    pub prompt_tokens_details: CachedTokens,
+    /// Of those received.
+    pub completion_tokens_details: ReasoningTokens,
+}
+
+/// Tokens that were cached.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CachedTokens {
+    /// How many.
+    pub cached_tokens: u64,
+}
+
+/// Tokens that were only thought.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReasoningTokens {
+    /// How many, where that is told.
+    pub reasoning_tokens: u64,
+}
+
+/// Go on with a conversation
+///
+/// With `"stream": true` the answer is a stream of chunks.
+#[utoipa::path(post, path = "/v1/chat/completions", tag = "openai",
+    params(("segue-session" = Option<String>, Header, description = "The session's name.")),
+    request_body = ChatRequest,
+    responses((status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiError, description = "The turn brought no answer.")))]
+pub async fn create_chat_completion(
+    State(app): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    OpenAiJson(request): OpenAiJson<ChatRequest>,
+) -> Result<Response, OpenAiRejection> {
+    let flow = flow_for_model(&app, &caller, &request.model)?;
+    check_chat_request(&request)?;
+    let mut told = SessionHints::from_headers(&headers)?;
+    told.session_name = told.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
+    let history = ClientConversation::parse(&request.messages, None)?;
+    let landing = resolve_request(&app, &caller, &flow, &history, &told).await?;
+    let created = app.engine.now().0 / 1_000;
+    let is_stream = request.stream == Some(true);
+    let mut speaking = ReplyStream::start(landing, is_stream).await?;
+    let session = speaking.session_name();
+    if is_stream {
+        let usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+        let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
+        let chunks = ChatChunkStream {
+            reply: speaking,
+            model: request.model,
+            created,
+            include_usage: usage,
+            stage: ChatStreamStage::Start,
+        };
+        let stream = stream::unfold(
+            (chunks, permit, app.metrics.track_open_stream()),
+            |(mut chunks, permit, open)| async move {
+                let sent = chunks.next_event().await?;
+                Some((Ok::<_, Infallible>(sent), (chunks, permit, open)))
+            },
+        );
+        let mut response = Sse::new(stream).keep_alive(KeepAlive::new()).into_response();
+        set_session_header(&mut response, &session);
+        return Ok(response);
+    }
+    while let Some(heard) = speaking.next_update().await? {
+        let ReplyUpdate::Finished(ended) = heard else { continue };
+        speaking.mark_delivered(&ended.report.reply);
+        let answer = build_chat_completion(&ended.report, ended.finish_reason, request.model, created);
+        let mut response = Json(answer).into_response();
+        set_session_header(&mut response, &session);
+        return Ok(response);
+    }
+    Err(HttpProblem::new("internal", "the turn ended without a word").into())
+}
+
+fn check_chat_request(request: &ChatRequest) -> Result<(), HttpProblem> {
+    if request.n.is_some_and(|n| n != 1) {
+        return Err(
+            HttpProblem::bad_request("only one answer can be given; leave `n` out").with_extension("field", "n")
+        );
+    }
+    if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+        return Err(
+            HttpProblem::bad_request("a flow brings its own tools; leave `tools` out").with_extension("field", "tools")
+        );
+    }
+    Ok(())
+}
+
+/// The session that metadata names.
+pub fn session_in_metadata(metadata: Option<&Value>) -> Option<String> {
+    let name = metadata?.get("session")?.as_str()?;
+    Some(name.to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Names the session in an answer's headers.
+pub fn set_session_header(response: &mut Response, session: &str) {
+    if let Ok(value) = HeaderValue::from_str(session) {
+        response.headers_mut().insert(SESSION_HEADER, value);
+    }
+}
+
+fn chat_completion_id(session: &str, message: &str) -> String {
+    format!("chatcmpl-{session}-{message}")
+}
+
+fn build_chat_completion(report: &MessageResult, finish: &str, model: String, created: u64) -> ChatCompletion {
+    ChatCompletion {
+        id: chat_completion_id(&report.session, &report.message),
+        object: "chat.completion".to_owned(),
+        created,
+        model,
+        choices: vec![ChatChoice {
+            index: 0,
+            message: ChatReply { role: "assistant".to_owned(), content: report.reply.clone(), refusal: None },
+            logprobs: None,
+            finish_reason: finish.to_owned(),
+        }],
+        usage: chat_usage(report),
+        system_fingerprint: None,
+        session: report.session.clone(),
+        turn: report.turn.clone(),
+    }
+}
+
+fn chat_usage(report: &MessageResult) -> ChatUsage {
+    let spent = report.spent;
+    ChatUsage {
+        prompt_tokens: spent.input,
+        completion_tokens: spent.output,
+        total_tokens: spent.input + spent.output,
+        prompt_tokens_details: CachedTokens { cached_tokens: spent.cached },
+        completion_tokens_details: ReasoningTokens { reasoning_tokens: 0 },
+    }
+}
+
+/// An answer in chunks.
+struct ChatChunkStream {
+    reply: ReplyStream,
+    model: String,
+    created: u64,
+    include_usage: bool,
+    stage: ChatStreamStage,
+}
+
+enum ChatStreamStage {
+    Start,
+    Content,
+    Usage(Box<MessageResult>),
+    DoneMarker,
+    Finished,
+}
+
+impl ChatChunkStream {
+    async fn next_event(&mut self) -> Option<AxumSseEvent> {
+        match std::mem::replace(&mut self.stage, ChatStreamStage::Finished) {
+            ChatStreamStage::Start => {
+                self.stage = ChatStreamStage::Content;
+                Some(self.build_chunk(json!([delta_choice(json!({"role": "assistant", "content": ""}), None)]), None))
+            }
+            ChatStreamStage::Content => Some(self.next_content_chunk().await),
+            ChatStreamStage::Usage(report) => {
+                self.stage = ChatStreamStage::DoneMarker;
+                Some(self.build_chunk(json!([]), Some(chat_usage(&report))))
+            }
+            ChatStreamStage::DoneMarker => Some(AxumSseEvent::default().data("[DONE]")),
+            ChatStreamStage::Finished => None,
+        }
+    }
+
+    async fn next_content_chunk(&mut self) -> AxumSseEvent {
+        match self.reply.next_update().await {
+            Ok(Some(ReplyUpdate::TextDelta(words))) => {
+                self.stage = ChatStreamStage::Content;
+                self.build_chunk(json!([delta_choice(json!({"content": words}), None)]), None)
+            }
+            Ok(Some(ReplyUpdate::Finished(ended))) => {
+                self.reply.mark_delivered(&ended.report.reply);
+                let chunk = self.build_chunk(json!([delta_choice(json!({}), Some(ended.finish_reason))]), None);
+                self.stage = if self.include_usage {
+                    ChatStreamStage::Usage(Box::new(ended.report))
+                } else {
+                    ChatStreamStage::DoneMarker
+                };
+                chunk
+            }
+            Ok(None) => AxumSseEvent::default().data("[DONE]"),
+            Err(problem) => {
+                // After this a client hears no more.
+                AxumSseEvent::default().data(serde_json::to_string(&to_openai_error(&problem)).unwrap_or_default())
+            }
+        }
+    }
+
+    fn build_chunk(&self, choices: Value, usage: Option<ChatUsage>) -> AxumSseEvent {
+        let mut chunk = json!({
+            "id": chat_completion_id(&self.reply.session_name(), &self.reply.message.to_string()),
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": null,
+            "choices": choices,
+        });
+        if self.include_usage {
+            chunk["usage"] = serde_json::to_value(usage).unwrap_or_default();
+        }
+        AxumSseEvent::default().data(chunk.to_string())
+    }
+}
+
+fn delta_choice(delta: Value, finish: Option<&str>) -> Value {
+    json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish })
+}

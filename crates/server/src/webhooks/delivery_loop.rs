@@ -1,0 +1,217 @@
+//! The round that tells webhooks what is new: which sessions changed, what of that is wanted, and what to do when it cannot be told. One
+//! process of those on a store goes this round, by a lock on a file.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use segue_core::event::RecordedEvent;
+use segue_core::ids::{Seq, SessionId, UnixMillis};
+use segue_engine::{SessionListEntry, SessionQuery};
+use serde_json::json;
+
+use super::delivery_cursors::{DeliveryCursor, DeliveryCursors};
+use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
+use crate::app::AppState;
+use crate::caller::{Caller, session_owner};
+use crate::event_view::{EventRenderer, EventTextFilter};
+use crate::extract::SessionRef;
+use crate::limits::{
+    CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_LOCK_POLL_MS,
+    WEBHOOK_POLL_MS,
+};
+use crate::options::WebhookSecret;
+
+/// What whoever wants a webhook is told if there is nothing to sign with.
+pub const NO_WEBHOOK_SECRET_DETAIL: &str =
+    "webhooks are signed; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
+const LOCK_FILE: &str = "webhooks.lock";
+
+/// Goes the round until the server ends.
+pub async fn run_webhook_delivery(app: AppState) {
+    let Some(master) = app.options.webhook_secret.clone() else { return };
+    let folder = app.options.folder.clone();
+    let Some(_lock) = acquire_delivery_lock(&app, &folder).await else { return };
+    let mut lanes = DeliveryCursors::load(&folder);
+    while !app.is_shutting_down() {
+        let round = tokio::select! {
+            () = app.wait_for_shutdown() => return,
+            round = deliver_pending_events(&app, &master, &lanes) => round,
+        };
+        if round != lanes {
+            lanes = round;
+            // What cannot be written down is told again; the receiver knows it by its id.
+            let _ = lanes.save(&folder);
+        }
+        tokio::select! {
+            () = app.wait_for_shutdown() => return,
+            () = tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)) => {}
+        }
+    }
+}
+
+/// Waits until no other process delivers.
+async fn acquire_delivery_lock(app: &AppState, folder: &Path) -> Option<File> {
+    loop {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK_FILE)).ok();
+        if let Some(file) = file.filter(|file| file.try_lock().is_ok()) {
+            return Some(file);
+        }
+        tokio::select! {
+            () = app.wait_for_shutdown() => return None,
+            () = tokio::time::sleep(Duration::from_millis(WEBHOOK_LOCK_POLL_MS)) => {}
+        }
+    }
+}
+
+async fn deliver_pending_events(
+    app: &AppState,
+    master_secret: &WebhookSecret,
+    cursors: &DeliveryCursors,
+) -> DeliveryCursors {
+    let mut next = cursors.clone();
+    let Ok(webhooks) = app.webhooks.list_webhooks() else { return next };
+    if webhooks.is_empty() {
+        // Whoever comes is told from then on.
+        return DeliveryCursors { since: cursors.since, cursors: BTreeMap::new() };
+    }
+    let rows = list_changed_sessions(app, cursors).await;
+    let heads: BTreeMap<SessionId, Seq> = rows.iter().map(|row| (row.session.clone(), row.head)).collect();
+    let now = app.engine.now();
+    let mut work = Vec::new();
+    for webhook in &webhooks {
+        for row in rows.iter().filter(|row| webhook.matches_session(&row.session, &row.summary.flow)) {
+            let known = cursors.cursors.get(&webhook.webhook).and_then(|lanes| lanes.get(&row.session));
+            let lane = known.copied().unwrap_or_default();
+            if row.head > lane.last_seq && lane.retry_at <= now {
+                // Without a lane, what was recorded before this is not told.
+                let from = if known.is_some() { UnixMillis(0) } else { UnixMillis(webhook.created.max(cursors.since)) };
+                work.push((webhook.clone(), row.clone(), lane, from));
+            }
+        }
+    }
+    let told = stream::iter(work).map(|(webhook, row, lane, from)| async move {
+        let lane = deliver_session_events(app, master_secret, &webhook, &row, lane, from).await;
+        (webhook.webhook, row.session, lane)
+    });
+    let told: Vec<(String, SessionId, DeliveryCursor)> =
+        told.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
+    for (webhook, session, lane) in told {
+        next.cursors.entry(webhook).or_default().insert(session, lane);
+    }
+    let known: Vec<String> = webhooks.into_iter().map(|webhook| webhook.webhook).collect();
+    next.prune(app.engine.now(), &known, &heads);
+    next
+}
+
+/// Sessions in which something may have been recorded that was not told.
+async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec<SessionListEntry> {
+    let mut rows: Vec<SessionListEntry> = Vec::new();
+    let mut query = SessionQuery::newest(CHANGES_SESSIONS_MAX);
+    // A store that cannot be read now is asked again next time.
+    while let Ok(page) = app.engine.list_sessions(&query).await {
+        let is_recent = |row: &SessionListEntry| {
+            row.summary.updated_at.0 >= cursors.since
+                || cursors.cursors.values().any(|lanes| lanes.contains_key(&row.session))
+        };
+        let oldest = page.entries.last().map(|row| row.summary.updated_at.0);
+        rows.extend(page.entries.into_iter().filter(is_recent));
+        let goes_on = oldest.is_some_and(|oldest| oldest >= cursors.since);
+        match page.next_cursor.filter(|_| goes_on) {
+            Some(next) => query.after_cursor = Some(next),
+            None => break,
+        }
+    }
+    rows
+}
+
+/// Tells a webhook what is new in a session, as far as it goes.
+async fn deliver_session_events(
+    app: &AppState,
+    master_secret: &WebhookSecret,
+    webhook: &Webhook,
+    row: &SessionListEntry,
+    mut cursor: DeliveryCursor,
+    from: UnixMillis,
+) -> DeliveryCursor {
+    let held = SessionRef { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
+    let mut told = 0;
+    while told < WEBHOOK_BATCH_EVENTS_MAX {
+        let Ok(events) = app.engine.read_events(&row.session, cursor.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await else {
+            return cursor;
+        };
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            let kind = WebhookEventKind::from_event(&event.event)
+                .filter(|kind| webhook.wants_event(*kind) && event.at >= from);
+            if let Some(kind) = kind {
+                told += 1;
+                if !deliver_event(&held, master_secret, webhook, row, &event, kind, &mut cursor).await {
+                    return cursor;
+                }
+            }
+            cursor = DeliveryCursor { last_seq: event.seq, at: event.at, attempts: 0, retry_at: UnixMillis(0) };
+        }
+    }
+    cursor
+}
+
+/// Tells one event. Whether to go on with the next: it was told, or is given up.
+async fn deliver_event(
+    session_ref: &SessionRef,
+    master_secret: &WebhookSecret,
+    webhook: &Webhook,
+    row: &SessionListEntry,
+    event: &RecordedEvent,
+    kind: WebhookEventKind,
+    cursor: &mut DeliveryCursor,
+) -> bool {
+    let app = &session_ref.app;
+    let now = app.engine.now();
+    let views = EventRenderer::new(session_ref, EventTextFilter::Conversation, None)
+        .render_events(std::slice::from_ref(event))
+        .await;
+    let Some(view) = views.ok().and_then(|mut views| views.pop()) else { return false };
+    let data = json!({
+        "session": row.session,
+        "owner": session_owner(&row.session),
+        "flow": row.summary.flow,
+        "event": view,
+    });
+    let id = format!("msg_{}_{}_{}", webhook.webhook, row.session, event.seq);
+    let body = delivery_request::webhook_payload(&kind.wire_name(), event.at, &data);
+    let result = delivery_request::post_webhook(webhook, master_secret, &id, now, body).await;
+    let attempt = cursor.attempts + 1;
+    let wait = app.options.limits.webhook_retry_delays_ms.get(cursor.attempts).copied();
+    let (status, problem) = match &result {
+        Ok(status) => (Some(*status), None),
+        Err((status, problem)) => (*status, Some(problem.clone())),
+    };
+    let next = wait.filter(|_| result.is_err()).map(|wait| now.plus_ms(wait));
+    app.metrics.record_webhook_delivery(match (&result, next) {
+        (Ok(_), _) => "told",
+        (Err(_), Some(_)) => "failed",
+        (Err(_), None) => "given_up",
+    });
+    app.webhooks.record_attempt(
+        &webhook.webhook,
+        DeliveryAttempt {
+            id,
+            session: row.session.to_string(),
+            seq: event.seq.0,
+            r#type: kind.wire_name(),
+            at: now.0,
+            attempt,
+            status,
+            problem,
+            retry_at: next.map(|next| next.0),
+        },
+    );
+    let Some(next) = next else { return true };
+    (cursor.attempts, cursor.retry_at) = (attempt, next);
+    false
+}

@@ -1,0 +1,146 @@
+//! A flow that does as a test tells it: roles from the test, reactions from a closure, and plain words for every
+//! fragment.
+
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, ReplyText, RoleSpec, Summarizer};
+use segue_core::ids::FragmentName;
+use segue_core::scope::Scope;
+
+type ReactFn = Box<dyn Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync>;
+
+/// A flow that does as a test tells it.
+pub struct ClosureFlow {
+    spec: FlowSpec,
+    react: ReactFn,
+}
+
+impl std::fmt::Debug for ClosureFlow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Puppet").field("spec", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
+impl ClosureFlow {
+    /// A flow of these parts with this reaction.
+    #[must_use]
+    pub fn new(
+        spec: FlowSpec,
+        react: impl Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync + 'static,
+    ) -> Self {
+        Self { spec, react: Box::new(react) }
+    }
+
+    /// One role, `speaker`, answers each turn.
+    #[must_use]
+    pub fn single_speaker(speaker: RoleSpec) -> Self {
+        Self::new(Self::spec_with_role(speaker), Self::react_as_chat)
+    }
+
+    /// A flow's data with this role in it.
+    #[must_use]
+    pub fn spec_with_role(role: RoleSpec) -> FlowSpec {
+        FlowSpec::new("puppet", "does as it is told").with_role(role)
+    }
+
+    /// A role of this name that is told who it is, and with `reply` what the user said, with `note` what its wish notes.
+    #[must_use]
+    pub fn test_role(name: &str, scope: Scope) -> RoleSpec {
+        RoleSpec::new(name, scope)
+            .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+            .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
+            .with_ask("note", [FragmentSpec::changing("note", ContextLayer::Task)])
+            .with_ask("pin", [FragmentSpec::changing("note", ContextLayer::Task).pin()])
+    }
+
+    /// The role `speaker` with a memory as long as the session.
+    #[must_use]
+    pub fn speaker_role() -> RoleSpec {
+        Self::test_role("speaker", Scope::per_session())
+    }
+
+    /// A role that writes summaries, and how to ask it.
+    #[must_use]
+    pub fn summarizer_role() -> (RoleSpec, Summarizer) {
+        let scribe = RoleSpec::new("scribe", Scope::Fresh)
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
+        (scribe, Summarizer { role: "scribe".into(), ask: "fold".into() })
+    }
+
+    /// How a chat goes on: a turn asks the speaker, its answer is said and ends the turn, as does its failure.
+    #[must_use]
+    pub fn react_as_chat(view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let failed = |reason: String| vec![FlowStep::EndTurn(TurnResult::Failed { reason })];
+        match &event.event {
+            Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
+            Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
+                let call = view.subject.call.as_ref().map(|call| call.call);
+                let text = ReplyText::Stored(answered.text);
+                vec![FlowStep::Reply { text, role: Some("speaker".into()), call }, FlowStep::EndTurn(TurnResult::Done)]
+            }
+            Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } => failed(failure.to_string()),
+            Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
+            | Event::CallResolved { next: RetryDecision::GiveUp, .. } => failed("its end is not known".to_owned()),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Flow for ClosureFlow {
+    type State = ();
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn react(&self, view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
+        (self.react)(view, event)
+    }
+
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, ()>,
+        request: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        let new = |text: String| RenderedFragment::New {
+            text,
+            source: FragmentSource::State,
+            why: "as the test wants".into(),
+        };
+        match name.as_str() {
+            "instruction" => new(format!("be {}", request.call_request.role)),
+            "message" => {
+                let Some(turn) = &view.session.current_turn else {
+                    return RenderedFragment::Omitted("no turn runs".into());
+                };
+                match turn.messages.as_slice() {
+                    [one] => {
+                        let source = FragmentSource::Message(one.message);
+                        RenderedFragment::Stored { text: one.text, source, why: "what the user said".into() }
+                    }
+                    several => {
+                        let said: Vec<_> =
+                            several.iter().map(|waiting| view.read_text(waiting.text).to_string()).collect();
+                        new(said.join(" + "))
+                    }
+                }
+            }
+            "note" => match &request.call_request.metadata {
+                serde_json::Value::String(text) => new(text.clone()),
+                other => new(other.to_string()),
+            },
+            "folded" => {
+                let folded = request.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
+                new(folded.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" | "))
+            }
+            _ => match request.compacted {
+                Some(folding) => match &folding.summary {
+                    Some(summary) => new(format!("so far: {summary}")),
+                    None => new(format!("{} messages were left out", folding.messages.len())),
+                },
+                None => RenderedFragment::Omitted("nothing is folded".into()),
+            },
+        }
+    }
+}

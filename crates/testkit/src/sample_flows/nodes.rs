@@ -1,0 +1,138 @@
+//! Five nodes a turn, no threads, each shown its own slice of three layers.
+
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
+use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
+use segue_core::ids::FragmentName;
+use segue_core::prompt::OutputFormat;
+use segue_core::scope::Scope;
+use segue_core::signal::json;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{instruction_fragment, latest_user_message, message_fragment, reply_step, template_text};
+
+/// Five nodes a turn.
+#[derive(Debug)]
+pub struct MiniNodes {
+    spec: FlowSpec,
+}
+
+/// The three layers: what exists, what was said, what was decided.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MiniNodesState {
+    entities: Vec<String>,
+    conversation: Vec<String>,
+    reasoning: Vec<String>,
+    steps_left: u32,
+}
+
+impl MiniNodes {
+    /// The flow.
+    #[must_use]
+    pub fn new() -> Self {
+        let entities =
+            || FragmentSpec::changing("entities", ContextLayer::Entities).with_budget(4, OverflowPolicy::KeepEnd);
+        let conversation = || FragmentSpec::changing("conversation", ContextLayer::Conversation);
+        let reasoning =
+            || FragmentSpec::changing("reasoning", ContextLayer::Reasoning).with_budget(8, OverflowPolicy::LeaveOut);
+        let node = |name: &str| RoleSpec::new(name, Scope::Fresh).with_opening_fragment(instruction_fragment());
+        let mut think = node("think").with_ask("go", [entities(), reasoning(), message_fragment()]);
+        think.output = OutputFormat::Json(json!({"type": "object", "required": ["steps"]}));
+        let spec = FlowSpec::new("mini-nodes", "five nodes a turn")
+            .with_role(node("understand").with_ask("go", [entities(), conversation(), message_fragment()]))
+            .with_role(think)
+            .with_role(node("act").with_ask("go", [entities()]))
+            .with_role(node("reply").with_ask("go", [conversation(), message_fragment()]))
+            .with_role(node("summarize").with_ask("go", [conversation(), reasoning()]));
+        Self { spec }
+    }
+}
+
+fn record_fact(kind: &str, value: impl Serialize) -> FlowStep {
+    FlowStep::RecordFact { kind: kind.into(), value: json!(value) }
+}
+
+fn call_node(role: &str) -> FlowStep {
+    FlowStep::Call(CallRequest::new(role, "go"))
+}
+
+impl Default for MiniNodes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow for MiniNodes {
+    type State = MiniNodesState;
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn apply(&self, state: &mut MiniNodesState, event: &RecordedEvent) {
+        let Event::FlowFactRecorded { kind, value } = &event.event else { return };
+        let text = value.as_str().unwrap_or_default().to_owned();
+        match kind.as_str() {
+            "entity" => state.entities.push(text),
+            "said" => state.conversation.push(text),
+            "decided" => state.reasoning.push(text),
+            "steps" => state.steps_left = value.as_u64().unwrap_or_default() as u32,
+            _ => state.steps_left = state.steps_left.saturating_sub(1),
+        }
+    }
+
+    fn react(&self, view: &FlowContext<'_, MiniNodesState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        match (&event.event, view.subject.call.as_deref()) {
+            (Event::TurnStarted { .. }, _) => vec![call_node("understand")],
+            (Event::CallAnswered(answered), Some(about)) => {
+                let text = view.read_text(answered.text);
+                match about.role.as_str() {
+                    "understand" => vec![call_node("think")],
+                    "think" => {
+                        let plan = json::find_json(&text).value.unwrap_or_default();
+                        let steps = plan["steps"].as_u64().unwrap_or(0);
+                        vec![record_fact("steps", steps), call_node(if steps == 0 { "reply" } else { "act" })]
+                    }
+                    "act" => {
+                        let next = if view.state.steps_left > 1 { "act" } else { "reply" };
+                        vec![record_fact("entity", &*text), record_fact("done", 1), call_node(next)]
+                    }
+                    "reply" => {
+                        vec![record_fact("said", &*text), reply_step(&*text, &about.role), call_node("summarize")]
+                    }
+                    _ => vec![record_fact("decided", &*text), FlowStep::EndTurn(TurnResult::Done)],
+                }
+            }
+            // A summary is worth nothing to the user: its failure does not fail the turn.
+            (Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(about)) if about.role == "summarize" => {
+                vec![FlowStep::EndTurn(TurnResult::Done)]
+            }
+            (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, _) => {
+                vec![FlowStep::EndTurn(TurnResult::Failed { reason: failure.to_string() })]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, MiniNodesState>,
+        request: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        let layer = |items: &[String]| match items {
+            [] => RenderedFragment::Omitted("nothing yet".into()),
+            items => {
+                RenderedFragment::New { text: items.join(" "), source: FragmentSource::State, why: "its layer".into() }
+            }
+        };
+        match name.as_str() {
+            "instruction" => template_text(format!("be {}", request.call_request.role)),
+            "entities" => layer(&view.state.entities),
+            "conversation" => layer(&view.state.conversation),
+            "reasoning" => layer(&view.state.reasoning),
+            _ => latest_user_message(view),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A router that sends two agents at once into guarded phases, with a tool and a gate.
+
+use std::collections::BTreeSet;
+
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, ToolOutcome, TurnResult};
+use segue_core::flow::{
+    Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy,
+};
+use segue_core::ids::{AgentName, FragmentName};
+use segue_core::phase::guard::{Guard, Proposer};
+use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::{AllowedTools, PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseOwnerKind, PhaseSpec};
+use segue_core::prompt::ToolSpec;
+use segue_core::scope::Scope;
+use segue_core::signal::json;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{instruction_fragment, latest_user_message, message_fragment, template_text};
+
+/// A router and its agents.
+#[derive(Debug)]
+pub struct MiniProject {
+    spec: FlowSpec,
+}
+
+/// The open routing turn: who is still expected, and what the router must be told.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MiniProjectState {
+    expected: BTreeSet<AgentName>,
+    completed: BTreeSet<AgentName>,
+    refusal: String,
+}
+
+fn work_phase_key() -> PhaseGraphKey {
+    PhaseGraphKey { graph: "work".into(), owner: PhaseGraphOwner::Session }
+}
+
+fn declare_tool(name: &str, runner: ToolRunner) -> ToolDeclaration {
+    let spec = ToolSpec { name: name.into(), description: name.into(), parameters: json!({"type": "object"}) };
+    ToolDeclaration { spec, runner, unknown_outcome: UnknownOutcomePolicy::Retry }
+}
+
+impl MiniProject {
+    /// The flow.
+    #[must_use]
+    pub fn new() -> Self {
+        let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
+        let mut end = PhaseSpec::new("end");
+        end.kind = PhaseKind::End;
+        let mut chat = PhaseSpec::new("chat");
+        chat.tools = AllowedTools::Only(BTreeSet::from(["complete".into()]));
+        let graph = PhaseGraph {
+            name: "work".into(),
+            owner_kind: PhaseOwnerKind::Session,
+            start: "chat".into(),
+            phases: vec![chat, PhaseSpec::new("execute"), PhaseSpec::new("verify"), end],
+            edges: vec![
+                edge("chat", "execute"),
+                edge("execute", "verify"),
+                edge("execute", "end"),
+                edge("verify", "execute"),
+                edge("verify", "end"),
+            ],
+            gates: vec![PhaseGate {
+                name: "tested".into(),
+                opened_by: "execute".into(),
+                satisfied_by: "verify".into(),
+                blocks: BTreeSet::new(),
+            }],
+        };
+        let worker = RoleSpec::new("worker", Scope::per_session())
+            .with_phase_graph("work")
+            .with_opening_fragment(instruction_fragment())
+            .with_ask("work", [FragmentSpec::changing("phase", ContextLayer::Task), message_fragment()])
+            .with_tool("look")
+            .with_tool("complete");
+        let told = FragmentSpec::changing("told", ContextLayer::Task);
+        let router = RoleSpec::new("router", Scope::per_turn())
+            .with_opening_fragment(instruction_fragment())
+            .with_ask("route", [told, message_fragment()]);
+        let spec = FlowSpec::new("mini-project", "a router and its agents")
+            .with_graph(graph)
+            .with_role(worker)
+            .with_role(router);
+        Self {
+            spec: spec
+                .with_tool(declare_tool("look", ToolRunner::Host))
+                .with_tool(declare_tool("complete", ToolRunner::Flow)),
+        }
+    }
+}
+
+impl Default for MiniProject {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow for MiniProject {
+    type State = MiniProjectState;
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn apply(&self, state: &mut MiniProjectState, event: &RecordedEvent) {
+        match &event.event {
+            Event::FlowFactRecorded { kind, value } if kind == "routed" => {
+                *state = MiniProjectState {
+                    expected: serde_json::from_value(value.clone()).unwrap_or_default(),
+                    ..MiniProjectState::default()
+                };
+            }
+            Event::FlowFactRecorded { kind, value } if kind == "completed" => {
+                state.completed.extend(serde_json::from_value::<AgentName>(value.clone()));
+            }
+            Event::PhaseTransitionRefused(refused) => state.refusal = refused.refusal.to_string(),
+            _ => {}
+        }
+    }
+
+    fn react(&self, view: &FlowContext<'_, MiniProjectState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        let ask_router = || vec![FlowStep::Call(CallRequest::new("router", "route"))];
+        match (&event.event, view.subject.call.as_deref()) {
+            (Event::TurnStarted { .. }, _) => ask_router(),
+            (Event::CallAnswered(answered), Some(call)) if call.role == "router" => {
+                let decision = json::find_json(&view.read_text(answered.text)).value.unwrap_or_default();
+                let agents: Vec<AgentName> = serde_json::from_value(decision["agents"].clone()).unwrap_or_default();
+                let mut steps = vec![FlowStep::RecordFact { kind: "routed".into(), value: json!(agents) }];
+                if let Some(to) = decision["phase"].as_str() {
+                    steps.push(FlowStep::ProposePhase {
+                        phase: work_phase_key(),
+                        proposal: PhaseProposal::new(to, Proposer::Role("router".into())),
+                    });
+                }
+                steps.extend(
+                    agents.iter().map(|agent| FlowStep::Call(CallRequest::new("worker", "work").with_agent(agent))),
+                );
+                steps
+            }
+            (Event::PhaseTransitionRefused(_), _) if view.session.current_turn.is_some() => ask_router(),
+            (Event::PhaseEntered(entered), _) if entered.transition.to == "end" => {
+                vec![
+                    FlowStep::EndTurn(TurnResult::Done),
+                    FlowStep::CloseSession { reason: "the project is done".into() },
+                ]
+            }
+            (Event::ToolRunOpened(opened), _) if opened.tool == "complete" => {
+                let text = "noted".to_owned();
+                let agent = json!(opened.agent);
+                vec![
+                    FlowStep::AnswerTool { run: opened.run, outcome: ToolOutcome::Done, text },
+                    FlowStep::RecordFact { kind: "completed".into(), value: agent },
+                ]
+            }
+            (Event::CallAnswered(answered), Some(call)) if answered.tool_calls.is_empty() => {
+                let workers_open = view.session.open_calls.values().any(|open| open.opened.role == "worker");
+                let all_done = view.state.completed.is_superset(&view.state.expected) && !workers_open;
+                match (call.role.as_str(), all_done && view.session.tool_rounds.is_empty()) {
+                    ("worker", true) => ask_router(),
+                    _ => Vec::new(),
+                }
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, MiniProjectState>,
+        request: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        match name.as_str() {
+            "instruction" => template_text(format!(
+                "be {}",
+                request.call_request.agent.as_ref().map_or("router", |agent| agent.as_str())
+            )),
+            "phase" => {
+                let current = view.session.phase_graphs[&work_phase_key()].state.current.to_string();
+                RenderedFragment::New {
+                    text: format!("[{current}]"),
+                    source: FragmentSource::Phase,
+                    why: "the phase".into(),
+                }
+            }
+            "told" if view.state.refusal.is_empty() => RenderedFragment::Omitted("nothing was refused".into()),
+            "told" => template_text(view.state.refusal.clone()),
+            _ => latest_user_message(view),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Three agents with state machines of their own, messages between them, a reviewer whose threads are keyed by (peer, work
+//! item), an urgent lane.
+
+use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::event::{
+    AgentMessageSent, CallRequest, Event, MessagePriority, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, TurnResult,
+};
+use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRequest, RoleSpec};
+use segue_core::ids::{AgentName, FragmentName, WorkItemName};
+use segue_core::phase::guard::{Guard, Proposer};
+use segue_core::phase::state::PhaseProposal;
+use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseOwnerKind, PhaseSpec};
+use segue_core::scope::Scope;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{instruction_fragment, template_text};
+
+/// An architect and two coders.
+#[derive(Debug)]
+pub struct MiniTeam {
+    spec: FlowSpec,
+}
+
+/// The message each agent has in hand.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MiniTeamState {
+    posted: Vec<AgentMessageSent>,
+}
+
+fn agent_phase_key(agent: &AgentName) -> PhaseGraphKey {
+    let graph = if agent.as_str() == "arch" { "architect" } else { "coder" };
+    PhaseGraphKey { graph: graph.into(), owner: PhaseGraphOwner::Agent(agent.clone()) }
+}
+
+fn cyclic_phase_graph(name: &str, path: &[&str]) -> PhaseGraph {
+    let edges = path.iter().zip(path.iter().cycle().skip(1));
+    PhaseGraph {
+        name: name.into(),
+        owner_kind: PhaseOwnerKind::Agent,
+        start: path[0].into(),
+        phases: path.iter().map(|name| PhaseSpec::new(*name)).collect(),
+        edges: edges
+            .map(|(from, to)| PhaseEdge { from: (*from).into(), to: (*to).into(), guard: Guard::Always })
+            .collect(),
+        gates: Vec::new(),
+    }
+}
+
+impl MiniTeam {
+    /// The flow.
+    #[must_use]
+    pub fn new() -> Self {
+        let letter = || FragmentSpec::changing("letter", ContextLayer::Task);
+        let coder = RoleSpec::new("coder", Scope::per_session().ended_by(segue_core::scope::ThreadBoundary::WorkItem))
+            .with_phase_graph("coder");
+        let architect = RoleSpec::new("architect", Scope::per_peer_and_work_item()).with_phase_graph("architect");
+        let spec = FlowSpec::new("mini-team", "an architect and two coders")
+            .with_graph(cyclic_phase_graph("coder", &["waiting", "coding", "review"]))
+            .with_graph(cyclic_phase_graph("architect", &["waiting", "request"]))
+            .with_role(coder.with_opening_fragment(instruction_fragment()).with_ask("letter", [letter()]))
+            .with_role(architect.with_opening_fragment(instruction_fragment()).with_ask("letter", [letter()]));
+        Self { spec }
+    }
+
+    /// An agent that waits takes its next letter, urgent ones first.
+    fn receive_next_mail(&self, view: &FlowContext<'_, MiniTeamState>, agent: &AgentName) -> Vec<FlowStep> {
+        let at_rest = view
+            .session
+            .current_visit(&self.spec, &agent_role(agent), Some(agent))
+            .is_some_and(|visit| visit.phase != "coding" && visit.phase != "request");
+        match view.session.next_inbox_message(agent) {
+            Some(_) if at_rest => vec![FlowStep::Receive { agent: agent.clone() }],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn agent_role(agent: &AgentName) -> segue_core::ids::RoleName {
+    if agent.as_str() == "arch" { "architect".into() } else { "coder".into() }
+}
+
+fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
+    FlowStep::ProposePhase {
+        phase: agent_phase_key(agent),
+        proposal: PhaseProposal::new(to, Proposer::Agent(agent.clone())),
+    }
+}
+
+fn send_mail(from: &str, to: &str, topic: &str, text: &str) -> FlowStep {
+    let lane = if topic == "knowledge" { MessagePriority::Urgent } else { MessagePriority::Normal };
+    FlowStep::Send {
+        from: from.into(),
+        to: to.into(),
+        priority: lane,
+        topic: topic.into(),
+        text: text.into(),
+        in_reply_to: None,
+    }
+}
+
+impl Default for MiniTeam {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow for MiniTeam {
+    type State = MiniTeamState;
+
+    fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    fn apply(&self, state: &mut MiniTeamState, event: &RecordedEvent) {
+        if let Event::AgentMessageSent(posted) = &event.event {
+            state.posted.push(posted.clone());
+        }
+    }
+
+    fn react(&self, view: &FlowContext<'_, MiniTeamState>, event: &RecordedEvent) -> Vec<FlowStep> {
+        match (&event.event, view.subject.call.as_deref()) {
+            // "story-1 to ann" gives ann a story; "fact to ann" is knowledge, which is urgent.
+            (Event::TurnStarted { .. }, _) => {
+                let turn = view.session.current_turn.as_ref().expect("a turn has begun");
+                let text = view.read_text(turn.messages[0].text);
+                let (what, who) = text.split_once(" to ").unwrap_or(("", ""));
+                let mut steps = Vec::new();
+                if what.starts_with("story") {
+                    steps.push(FlowStep::AssignWork { agent: who.into(), work: Some(WorkItemName::from(what)) });
+                }
+                steps.push(send_mail("user", who, if what.starts_with("story") { "story" } else { "knowledge" }, what));
+                steps.push(FlowStep::EndTurn(TurnResult::Done));
+                steps
+            }
+            (Event::AgentMessageSent(posted), _) => self.receive_next_mail(view, &posted.to),
+            (Event::AgentMessageReceived { message }, _) => {
+                let mail = view.state.posted.iter().find(|mail| mail.message == *message).expect("it was posted");
+                let to = if mail.to.as_str() == "arch" { "request" } else { "coding" };
+                let mut wish = CallRequest::new(agent_role(&mail.to).as_str(), "letter")
+                    .with_agent(&mail.to)
+                    .with_metadata(json!(message));
+                if mail.to.as_str() == "arch" {
+                    wish = wish.with_peer(&mail.from);
+                }
+                vec![propose_phase(&mail.to, to), FlowStep::Call(wish)]
+            }
+            (Event::CallAnswered(answered), Some(call)) => {
+                let agent = call.agent.clone().expect("an agent spoke");
+                let text = view.read_text(answered.text).to_string();
+                match &call.peer {
+                    Some(peer) => {
+                        vec![propose_phase(&agent, "waiting"), send_mail("arch", peer.as_str(), "response", &text)]
+                    }
+                    None if text.ends_with('?') => {
+                        vec![propose_phase(&agent, "review"), send_mail(agent.as_str(), "arch", "request", &text)]
+                    }
+                    None => vec![propose_phase(&agent, "review"), propose_phase(&agent, "waiting")],
+                }
+            }
+            (Event::PhaseEntered(entered), _) => match &entered.graph_key.owner {
+                // On its way through review a coder takes nothing: it will be waiting in a moment.
+                PhaseGraphOwner::Agent(agent) if entered.transition.to != "review" => {
+                    self.receive_next_mail(view, agent)
+                }
+                PhaseGraphOwner::Agent(_) | PhaseGraphOwner::Session | PhaseGraphOwner::Role(_) => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    fn render_fragment(
+        &self,
+        view: &FlowContext<'_, MiniTeamState>,
+        request: &FragmentRequest<'_>,
+        name: &FragmentName,
+    ) -> RenderedFragment {
+        if name.as_str() == "instruction" {
+            let agent = request.call_request.agent.as_ref().expect("an agent speaks");
+            let worker = request.call_request.peer.as_ref().unwrap_or(agent);
+            let work = view.session.work_assignments.get(worker).map_or("nothing", |work| work.as_str());
+            return template_text(format!("{agent} on {work} with {worker}"));
+        }
+        let message = serde_json::from_value(request.call_request.metadata.clone()).expect("every call has its letter");
+        let mail = view.state.posted.iter().find(|mail| mail.message == message).expect("it was posted");
+        RenderedFragment::Stored { text: mail.text, source: FragmentSource::Message(message), why: mail.topic.clone() }
+    }
+}
