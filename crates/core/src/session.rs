@@ -391,8 +391,12 @@ impl Session {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let nobody_waits = self.queued_messages.is_empty() || self.closed_reason.is_some();
-        let owes = !self.open_calls.is_empty() || !self.open_tool_runs.is_empty() || !self.deferred_calls.is_empty();
-        self.current_turn.is_none() && !owes && nobody_waits
+        let has_pending_work = !self.open_calls.is_empty()
+            || !self.open_tool_runs.is_empty()
+            || !self.deferred_calls.is_empty()
+            // A finished round still has to be continued, even if the process that recorded it opens no calls.
+            || !self.tool_rounds.is_empty();
+        self.current_turn.is_none() && !has_pending_work && nobody_waits
     }
 
     /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody

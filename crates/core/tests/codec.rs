@@ -69,7 +69,8 @@ fn fields_nobody_knows_are_left_be() {
 fn fields_that_came_later_may_be_missing() {
     let body = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     let texts = format!(r#"{{"body":"{body}","tokens":1}}"#);
-    let received = read(&format!(r#"{{"type":"user_message_received","message":1,"text":{texts}}}"#)).expect("it is read");
+    let received =
+        read(&format!(r#"{{"type":"user_message_received","message":1,"text":{texts}}}"#)).expect("it is read");
     assert!(
         matches!(received, Event::UserMessageReceived(received) if received.mid_turn_policy == MidTurnPolicy::Queue && received.idempotency_key.is_none())
     );

@@ -125,6 +125,7 @@ impl SessionActor {
         loop {
             let job = match self.next_message().await {
                 Some(job) => job,
+                None if self.mailbox.is_draining() => return,
                 None => {
                     if let Some(actor) = self.try_park() {
                         self = actor;
@@ -178,12 +179,24 @@ impl SessionActor {
             (Some(at), None) => Some(at.ms_since(now)),
             (None, None) => None,
         };
-        match wait_ms {
-            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.inbox.recv()).await {
-                Ok(job) => job,
-                Err(_) => Some(ActorMessage::without_reply(SessionInput::Tick)),
-            },
-            None => self.inbox.recv().await,
+        if self.mailbox.is_draining() {
+            return None;
+        }
+        let drain = self.mailbox.clone();
+        let next = async {
+            match wait_ms {
+                Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), self.inbox.recv()).await {
+                    Ok(message) => message,
+                    Err(_) => Some(ActorMessage::without_reply(SessionInput::Tick)),
+                },
+                None => self.inbox.recv().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // A result that has arrived was paid for, so it is recorded before the task ends.
+            message = next => message,
+            () = drain.wait_for_drain() => self.inbox.try_recv().ok(),
         }
     }
 

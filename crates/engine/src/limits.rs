@@ -40,6 +40,8 @@ pub const HEAD_POLL_MS: u64 = 500;
 pub const HEAD_POLL_SESSIONS_MAX: usize = 1_024;
 /// Longest wait for running turns at shutdown, after which they are left to recovery.
 pub const SHUTDOWN_MS_MAX: u64 = 5_000;
+/// Longest wait, at shutdown, for a session to record the results that have already arrived.
+pub const DRAIN_MS_MAX: u64 = 1_000;
 /// Wait after a moment that was to change something and did not, before it is looked at again.
 pub const TICK_RETRY_MS: u64 = 1_000;
 /// Longest run of a tool.

@@ -2,7 +2,9 @@
 //! at rest has none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use segue_core::decide::SessionInput;
 use segue_core::ids::{LeaseEpoch, MessageId, Seq, SessionId, UnixMillis};
@@ -72,12 +74,22 @@ impl SessionSlot {
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     pub sender: mpsc::Sender<ActorMessage>,
-    stop_signal: Arc<Notify>,
+    signals: Arc<StopSignals>,
+}
+
+/// The two ways in which a session's task is asked to end.
+#[derive(Debug, Default)]
+struct StopSignals {
+    /// End at once.
+    stop: Notify,
+    /// Record what is in the mailbox, then end.
+    drain: Notify,
+    is_draining: AtomicBool,
 }
 
 impl Mailbox {
     pub fn new(jobs: mpsc::Sender<ActorMessage>) -> Self {
-        Self { sender: jobs, stop_signal: Arc::default() }
+        Self { sender: jobs, signals: Arc::default() }
     }
 
     /// Puts a job into the mailbox; gives it back if that is full or closed.
@@ -89,15 +101,35 @@ impl Mailbox {
         self.sender.same_channel(&other.sender)
     }
 
-    /// Ends the session's task wherever it stands, as the death of the process would, and waits until it is gone.
+    /// Ends the session's task at once, as a crash of the process would, and waits until it has ended.
     pub async fn stop_and_wait(&self) {
-        self.stop_signal.notify_one();
+        self.signals.stop.notify_one();
         self.sender.closed().await;
     }
 
-    /// Returns when the task is to end.
+    /// Lets the session's task record what is already in its mailbox, starts nothing new, and waits until it has ended.
+    /// A task that does not end in time is stopped.
+    pub async fn drain_and_wait(&self, ms_max: u64) {
+        self.signals.is_draining.store(true, Ordering::Release);
+        self.signals.drain.notify_one();
+        if tokio::time::timeout(Duration::from_millis(ms_max), self.sender.closed()).await.is_err() {
+            self.stop_and_wait().await;
+        }
+    }
+
+    /// Whether the task should end once its mailbox is empty.
+    pub fn is_draining(&self) -> bool {
+        self.signals.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Returns when the task should end at once.
     pub async fn wait_for_stop(&self) {
-        self.stop_signal.notified().await;
+        self.signals.stop.notified().await;
+    }
+
+    /// Returns when the task should end once its mailbox is empty.
+    pub async fn wait_for_drain(&self) {
+        self.signals.drain.notified().await;
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use segue_core::ids::{SessionId, UnixMillis};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::limits::SHUTDOWN_MS_MAX;
+use crate::limits::{DRAIN_MS_MAX, SHUTDOWN_MS_MAX};
 use crate::registry::SessionSlot;
 
 impl Engine {
@@ -35,10 +36,11 @@ impl Engine {
         while !self.shared().registry.active_mailboxes().is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        for (session, desk) in self.shared().registry.active_mailboxes() {
-            self.shared().registry.remove_actor(&session, &desk);
-            desk.stop_and_wait().await;
+        let active = self.shared().registry.active_mailboxes();
+        for (session, mailbox) in &active {
+            self.shared().registry.remove_actor(session, mailbox);
         }
+        join_all(active.values().map(|mailbox| mailbox.drain_and_wait(DRAIN_MS_MAX))).await;
         // Turns that ended in that time may have left some more.
         self.shared().abandoned_calls.abort_all();
         self.shared().release_parked_leases(UnixMillis(u64::MAX), 0).await;

@@ -83,7 +83,26 @@ impl DecisionDraft<'_> {
         for call in again {
             self.cancel_call(call, "the session was forked meanwhile".to_owned());
         }
+        self.close_copied_tools();
         self.resume_copied_calls();
+    }
+
+    /// Ends the tool runs that were copied while they ran: the original session runs them, and a copy must not act twice.
+    ///
+    /// A fork may cut the journal between an answer and the tool runs it asked for. Such a round can never be completed,
+    /// so it is dropped.
+    fn close_copied_tools(&mut self) {
+        let runs: Vec<ToolRunId> = self.session().open_tool_runs.keys().copied().collect();
+        for run in runs {
+            let text = "cancelled: the session was forked while this ran".to_owned();
+            self.close_tool_run(run, ToolOutcome::Cancelled, text);
+        }
+        let rounds = self.session().tool_rounds.iter();
+        let incomplete: Vec<CallId> = rounds.filter(|(_, round)| !round.is_complete()).map(|(call, _)| *call).collect();
+        for call in incomplete {
+            let reason = "the session was forked before its tools ran".to_owned();
+            self.record_event(Event::ToolRoundDropped { call, reason });
+        }
     }
 
     /// Makes the calls that a copy was left with, if anybody makes calls here.

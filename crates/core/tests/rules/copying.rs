@@ -3,13 +3,14 @@
 
 use segue_core::decide::{OperatorCommand, RecomputeOptions};
 use segue_core::event::{Event, TurnResult};
-use segue_core::flow::{FlowStep, UnknownOutcomePolicy};
+use segue_core::flow::{FlowStep, ToolRunner, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
 use segue_core::ledger::UsageTotals;
 use segue_core::prompt::FailureKind;
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
 use segue_testkit::{ClosureFlow, SessionHarness};
+use serde_json::json;
 
 use super::note;
 
@@ -136,4 +137,53 @@ fn what_was_made_once_more_there_is_not_made_here() {
     stage.fork();
     assert_eq!(since_the_fork(&mut stage), "forked from test at 9\nc2 cancelled: the session was forked meanwhile\n");
     assert_eq!((stage.session().ledger.total, stage.session().is_idle()), (before, true));
+}
+
+/// A session whose worker, after the turn has ended, asked for two tools.
+fn worker_with_tools() -> SessionHarness {
+    let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
+    let spec = ClosureFlow::spec_with_role(worker).with_tool(super::tool("look", ToolRunner::Host));
+    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
+        Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
+        _ => Vec::new(),
+    }));
+    stage.send_message("go");
+    stage
+}
+
+fn position_of(stage: &SessionHarness, wanted: impl Fn(&Event) -> bool) -> usize {
+    stage.journal().iter().position(|recorded| wanted(&recorded.event)).expect("the journal has such an event")
+}
+
+#[test]
+fn fork_cancels_the_tool_runs_that_the_original_session_still_runs() {
+    let mut stage = worker_with_tools();
+    stage.answer_with_tool_call("worker", "look", json!({}));
+    let fork = stage.fork_at(stage.journal().len());
+    assert!(fork.session().open_tool_runs.is_empty(), "only the original session runs the tool");
+    assert_eq!(fork.oldest_open_call("worker"), (CallId(2), 1), "the worker is given the cancelled result");
+    assert_eq!(stage.session().open_tool_runs.len(), 1);
+}
+
+#[test]
+fn fork_between_an_answer_and_its_tool_runs_drops_the_round() {
+    let mut stage = worker_with_tools();
+    stage.answer_with_tool_call("worker", "look", json!({}));
+    let answered = position_of(&stage, |event| matches!(event, Event::CallAnswered(_)));
+    let fork = stage.fork_at(answered + 1);
+    assert!(
+        fork.session().tool_rounds.is_empty() && fork.session().is_idle(),
+        "nothing waits for a tool that never ran"
+    );
+}
+
+#[test]
+fn finished_tool_round_is_pending_work_in_a_fork_that_opens_no_calls() {
+    let mut stage = worker_with_tools();
+    stage.answer_with_tool_call("worker", "missing", json!({}));
+    let refused = position_of(&stage, |event| matches!(event, Event::ToolRunEnded { .. }));
+    let mut fork = stage.fork_deferred_at(refused + 1);
+    assert!(!fork.session().is_idle(), "the next call of the round is still to be made");
+    fork.crash_and_recover();
+    assert_eq!(fork.oldest_open_call("worker"), (CallId(2), 1));
 }

@@ -25,7 +25,7 @@ use crate::tools::ToolRequest;
 impl SessionActor {
     /// Starts what is owed and not under way; parts with what is under way and no longer owed.
     pub(super) async fn dispatch_effects(&mut self) -> Result<(), SessionLost> {
-        if self.shared.recovery == RecoveryPolicy::Never {
+        if self.shared.recovery == RecoveryPolicy::Never || self.mailbox.is_draining() {
             return Ok(());
         }
         let owed = self.session().pending_effects(self.flow.spec());

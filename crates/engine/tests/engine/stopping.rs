@@ -1,12 +1,17 @@
 //! Sessions that are deleted and engines that shut down.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use segue_core::event::Event;
-use segue_engine::Error;
+use segue_core::event::{CallRequest, Event};
+use segue_core::flow::FlowStep;
+use segue_core::scope::Scope;
+use segue_engine::{Engine, Error};
 use segue_store::memory::{AppendFault, MemoryDisk};
+use segue_testkit::ClosureFlow;
 
-use crate::lab::{ask, engine, events, open, pass, turn};
+use crate::lab::{Flaky, ask, chat, engine, engine_of, events, open, pass, setup, turn};
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_session_stops_its_call_and_erases_every_word() {
@@ -86,4 +91,31 @@ async fn an_engine_that_has_shut_down_has_no_task_left() {
     engine.shutdown().await;
     pass(1_000).await;
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_records_an_answer_that_waits_behind_a_slow_commit() {
+    let disk = MemoryDisk::new();
+    let (store, trouble) = Flaky::open(&disk);
+    let role = ClosureFlow::test_role("speaker", Scope::per_model());
+    let sample = |sample| CallRequest { sample, ..CallRequest::new("speaker", "reply") };
+    let flow = ClosureFlow::new(ClosureFlow::spec_with_role(role), move |_, event| match &event.event {
+        Event::TurnStarted { .. } => vec![FlowStep::Call(sample(0)), FlowStep::Call(sample(1))],
+        _ => Vec::new(),
+    });
+    let (config, mut calls) = setup(store, Arc::new(flow));
+    let engine = Engine::start(config).await.expect("the engine starts");
+    let session = open(&engine).await;
+    engine.send_message(&session, "hello".into()).await.expect("accepted");
+    let (first, second) = (calls.next().await, calls.next().await);
+    // The first answer is being written when the engine's patience with running turns ends.
+    trouble.told_after_ms.store(5_500, Ordering::Relaxed);
+    first.answer("one");
+    pass(1).await;
+    trouble.told_after_ms.store(0, Ordering::Relaxed);
+    second.answer("two");
+    engine.shutdown().await;
+    let (reader, _) = engine_of(&disk, chat()).await;
+    let answered = events(&reader, &session).await.into_iter().filter(|event| matches!(event, Event::CallAnswered(_)));
+    assert_eq!(answered.count(), 2, "both answers arrived and were paid for");
 }
