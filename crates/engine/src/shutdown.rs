@@ -24,7 +24,15 @@ impl Engine {
             // Its last turn may have ended meanwhile.
             self.shared().abandoned_calls.abort_session_calls(session);
         }
-        self.shared().store.delete_session(session).await.map_err(|error| Error::from_store_error(session, error))
+        let deleted = self.shared().store.delete_session(session).await;
+        deleted.map_err(|error| {
+            let error = Error::from_store_error(session, error);
+            if error.is_transient() {
+                // It was not deleted, so the work that was stopped for it is resumed.
+                self.shared().registry.set_alarm(self.shared().clock.now(), session);
+            }
+            error
+        })
     }
 
     /// Stops: no new input is taken, running turns get a little time, and what is not finished then is left to recovery.

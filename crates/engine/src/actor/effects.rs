@@ -156,13 +156,22 @@ impl SessionActor {
     /// Waits while the store takes or gives nothing. Whoever asks for something meanwhile is told why it cannot be done;
     /// what was paid for waits.
     pub(super) async fn wait_for_store(&mut self, wait_ms: u64, error: &Error) {
+        // At shutdown there is little time left, so the next attempt follows soon.
+        let wait_ms = if self.mailbox.is_draining() { WRITE_RETRY_MS_MIN } else { wait_ms };
         let deadline = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
         self.shared.subscriptions.set_write_error(&self.session, Some(error.clone()));
-        while let Ok(Some(job)) = tokio::time::timeout_at(deadline, self.inbox.recv()).await {
-            if job.is_unawaited() {
-                self.backlog.push_back(job);
+        let mailbox = self.mailbox.clone();
+        loop {
+            let message = tokio::select! {
+                biased;
+                message = tokio::time::timeout_at(deadline, self.inbox.recv()) => message,
+                () = mailbox.wait_for_drain() => break,
+            };
+            let Ok(Some(message)) = message else { break };
+            if message.is_unawaited() {
+                self.backlog.push_back(message);
             } else {
-                job.reply_with_error(error);
+                message.reply_with_error(error);
             }
         }
         self.shared.subscriptions.set_write_error(&self.session, None);

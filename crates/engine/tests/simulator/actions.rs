@@ -236,6 +236,7 @@ async fn listen(hand: &SimClient, session: SessionId, from: ListenFrom, slow_ms:
             session,
             after,
             joined,
+            is_slow: slow_ms > 0,
             events: Vec::new(),
             is_listening: true,
             call_texts: Vec::new(),

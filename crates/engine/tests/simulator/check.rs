@@ -265,6 +265,10 @@ const RECORDED_MS_MAX: u64 = 6_000;
 
 /// An answer that came is recorded, whoever still waited for it.
 fn answers_are_recorded(journal: &CheckedJournal, notes: &Observations) {
+    // Deleting a session ends its calls, even if the deletion then fails.
+    if notes.deleted.contains(&journal.session) {
+        return;
+    }
     let recorded: BTreeSet<(CallId, Option<u32>)> =
         journal.events.iter().filter_map(|event| end(&event.event)).collect();
     let in_time = |given: &&FinishedAnswer| {
@@ -541,7 +545,9 @@ fn a_listener_heard_all(journal: &CheckedJournal, heard: &ListenerLog) {
             None => String::new(),
         };
         let joined_late = opened_at <= heard.joined && words.is_empty();
-        assert!(joined_late || *words == visible, "{call}: heard {words:?} of {visible:?}");
+        // A subscriber that is slower than the buffer may miss streamed text; the recorded answer has all of it.
+        let fell_behind = heard.is_slow && words.is_empty();
+        assert!(joined_late || fell_behind || *words == visible, "{call}: heard {words:?} of {visible:?}");
         assert!(words.is_empty() || *attempt == answered.attempt, "the words of {call} are those of its last try");
     }
 }

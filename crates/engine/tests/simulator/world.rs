@@ -103,6 +103,8 @@ pub struct ListenerLog {
     /// Where it began, and what was recorded at that moment.
     pub after: Seq,
     pub joined: Seq,
+    /// Whether it pauses after each update.
+    pub is_slow: bool,
     pub events: Vec<RecordedEvent>,
     /// Whether it still listens.
     pub is_listening: bool,
