@@ -1,65 +1,65 @@
-//! What is known of a model beforehand: how much fits into it and what it costs. Prices come from configuration; this
-//! module only multiplies.
+//! The context window and price of a model, and the cost of a call. Prices come from configuration; this module only
+//! multiplies.
 
 use segue_core::prompt::TokenUsage;
 use serde::{Deserialize, Serialize};
 
 const TOKENS_PER_PRICE_UNIT: u128 = 1_000_000;
 
-/// A model's window and price.
+/// The context window and price of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelCard {
-    /// How many tokens fit into prompt and answer together.
+    /// Tokens that prompt and reply may use together.
     pub window_tokens: u32,
-    /// What it costs, if that is known.
+    /// `None` if the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<TokenPrice>,
 }
 
-/// Micro-dollars for a million tokens: 3 dollars are `3_000_000`.
+/// Prices in micro-dollars per million tokens: 3 dollars are `3_000_000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrice {
-    /// Prompt tokens that were not cached.
+    /// Price of prompt tokens that were not cached.
     pub input: u64,
-    /// Answer tokens, reasoning included.
+    /// Price of reply tokens, including reasoning.
     pub output: u64,
-    /// Prompt tokens the vendor had cached.
+    /// Price of prompt tokens read from the vendor's cache.
     pub cached: u64,
-    /// Prompt tokens the vendor put into its cache; as much as others if absent.
+    /// Price of prompt tokens written to the vendor's cache; the same as `input` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<u64>,
-    /// What holds instead for long prompts, where that is dearer.
+    /// Prices for long prompts, if they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long: Option<LongPromptPrice>,
 }
 
-/// What a call with a long prompt costs, all of it.
+/// Prices of a whole call whose prompt is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongPromptPrice {
-    /// Prompts of more tokens than this are long.
+    /// A prompt with more tokens than this is long.
     pub above_tokens: u32,
-    /// Prompt tokens that were not cached.
+    /// Price of prompt tokens that were not cached.
     pub input: u64,
-    /// Answer tokens, reasoning included.
+    /// Price of reply tokens, including reasoning.
     pub output: u64,
-    /// Prompt tokens the vendor had cached.
+    /// Price of prompt tokens read from the vendor's cache.
     pub cached: u64,
-    /// Prompt tokens the vendor put into its cache; as much as others if absent.
+    /// Price of prompt tokens written to the vendor's cache; the same as `input` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<u64>,
 }
 
 impl TokenPrice {
-    /// A price that is the same for all prompts, and for tokens that are put into a cache.
+    /// Creates a price without surcharges for long prompts or cache writes.
     #[must_use]
     pub fn flat(input: u64, output: u64, cached: u64) -> Self {
         Self { input, output, cached, written: None, long: None }
     }
 
-    /// What holds for a prompt of so many tokens: input, output, cached, written.
+    /// Returns the rates for a prompt of `prompt_tokens`: input, output, cached, written.
     fn rates_for_prompt(&self, prompt_tokens: u32) -> [u64; 4] {
         match self.long.filter(|long| prompt_tokens > long.above_tokens) {
             Some(long) => [long.input, long.output, long.cached, long.written.unwrap_or(long.input)],
@@ -69,13 +69,13 @@ impl TokenPrice {
 }
 
 impl ModelCard {
-    /// A card with a window and no known price.
+    /// Creates a card with a window and no known price.
     #[must_use]
     pub fn unpriced(window_tokens: u32) -> Self {
         Self { window_tokens, price: None }
     }
 
-    /// Micro-dollars for this usage, rounded up so that a sum never understates; `None` if the price is unknown.
+    /// Returns the cost in micro-dollars, rounded up so that a sum is never too low; `None` if the price is unknown.
     #[must_use]
     pub fn cost(&self, usage: TokenUsage) -> Option<u64> {
         let price = self.price?;
@@ -91,14 +91,15 @@ impl ModelCard {
         Some(u64::try_from(total.div_ceil(TOKENS_PER_PRICE_UNIT)).unwrap_or(u64::MAX))
     }
 
-    /// The same for an answer that came after another had been sent back: two requests, each with its own price.
+    /// Returns the cost of a reply that replaced a rejected one: two requests, each with its own price. `usage` includes
+    /// `rejected`.
     #[must_use]
     pub fn cost_with_rejected_reply(&self, usage: TokenUsage, rejected: Option<TokenUsage>) -> Option<u64> {
         let Some(first) = rejected else { return self.cost(usage) };
         Some(self.cost(first)?.saturating_add(self.cost(usage.minus(first))?))
     }
 
-    /// The same for an answer that was lost. How much that took may not be known; where nobody bills, that does not matter.
+    /// Returns the cost of a call that failed. If its usage is unknown, so is its cost, unless the model is free.
     #[must_use]
     pub fn cost_of_failed_call(&self, usage: Option<TokenUsage>) -> Option<u64> {
         match usage {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_costs_what_is_known_of_it() {
+    fn a_failed_call_costs_its_known_usage() {
         let usage = TokenUsage { input_tokens: 10, ..TokenUsage::default() };
         assert_eq!((CARD.cost_of_failed_call(Some(usage)), CARD.cost_of_failed_call(None)), (Some(30), None));
         let free = ModelCard { price: Some(TokenPrice::flat(0, 0, 0)), ..CARD };

@@ -1,5 +1,6 @@
-//! Traffic with vendors, written down and played again: below the adapters, so that a replay runs the very code a call runs. A cassette is
-//! JSON lines; the first says what it is and who was cast, every other holds one exchange. No key is ever on it.
+//! Records HTTP traffic with vendors and replays it. This happens below the vendor adapters, so a replay runs the same code
+//! as a real call. A cassette is a file of JSON lines: a header with metadata, then one exchange per line. It never contains
+//! an API key.
 
 mod player;
 mod recorder;
@@ -15,62 +16,44 @@ use crate::limits::{CASSETTE_BYTES_MAX, QUOTED_CHARS_MAX};
 pub use player::CassettePlayer;
 pub use recorder::CassetteRecorder;
 
-/// The format we write.
+/// The format version that is written and read.
 const CASSETTE_FORMAT: u32 = 1;
-/// Headers of a response that are of use when it is played again; others may say who asked.
+/// Response headers that are recorded; others may identify the user.
 const RECORDED_HEADERS: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "date"];
 
-/// What is wrong with a cassette.
+/// Why a cassette cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CassetteError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}")]
-    Io {
-        /// Which file.
-        path: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// It is no cassette.
-    #[error("{path} is no cassette: line {line} {wrong}")]
-    InvalidFormat {
-        /// Which file.
-        path: String,
-        /// Where.
-        line: usize,
-        /// What is there instead.
-        wrong: String,
-    },
-    /// It was recorded with others.
-    #[error("{path} was recorded with another cast, which is at {difference}; record to another file")]
+    Io { path: String, source: std::io::Error },
+    /// The file is not a cassette.
+    #[error("{path} is not a cassette: line {line} {problem}")]
+    InvalidFormat { path: String, line: usize, problem: String },
+    /// The cassette was recorded with other metadata.
+    #[error("{path} was recorded with other models ({difference}); record to a different file")]
     MetadataMismatch {
-        /// Which file.
         path: String,
-        /// Where they part.
+        /// The first difference between the recorded and the given metadata.
         difference: String,
     },
-    /// It is too long.
-    #[error("{path} has {bytes} bytes; at most {CASSETTE_BYTES_MAX} are read")]
-    TooLong {
-        /// Which file.
-        path: String,
-        /// Its bytes.
-        bytes: u64,
-    },
+    /// The file is too long.
+    #[error("{path} has {bytes} bytes; the limit is {CASSETTE_BYTES_MAX}")]
+    TooLong { path: String, bytes: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct CassetteHeader {
     segue_cassette: u32,
-    /// Whatever whoever recorded wants to know when it is played.
+    /// Free-form JSON from the recording side, returned by the player.
     metadata: Value,
 }
 
-/// One request and what came of it.
+/// One request and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RecordedExchange {
     method: String,
-    /// Without the host: the same answer comes from wherever it is played.
+    /// Path and query without the host, so a cassette can be replayed with any base URL.
     path: String,
     body: Value,
     outcome: RecordedOutcome,
@@ -82,17 +65,16 @@ enum RecordedOutcome {
     Responded {
         status: u16,
         headers: Vec<(String, String)>,
-        /// As they came.
         chunks: Vec<String>,
-        /// How it broke off, if it did.
+        /// Set if the body ended early.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stream_failure: Option<CallFailure>,
     },
-    /// There was no answer at all.
+    /// No response arrived.
     Failed(CallFailure),
 }
 
-/// The path and query of an address.
+/// Returns the path and query of a URL.
 fn url_path_and_query(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or_else(|| "/".to_owned(), |start| rest[start..].to_owned())
@@ -102,12 +84,12 @@ fn parse_json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Where two values part.
+/// The differences between two JSON values.
 #[derive(Debug, Default)]
 struct JsonDifferences {
-    /// Every place, and how, in the order of the first.
+    /// One description per difference, in the order of the recorded value.
     descriptions: Vec<String>,
-    /// How many values are not the same.
+    /// The number of leaf values that differ.
     distance: usize,
 }
 
@@ -120,31 +102,40 @@ fn diff_json(recorded: &Value, actual: &Value) -> JsonDifferences {
 fn collect_json_differences(path: &str, recorded: &Value, actual: &Value, found: &mut JsonDifferences) {
     match (recorded, actual) {
         _ if recorded == actual => {}
-        (Value::Object(known), Value::Object(asked)) => {
-            let more = asked.keys().filter(|key| !known.contains_key(*key));
-            for key in known.keys().chain(more) {
+        (Value::Object(recorded), Value::Object(actual)) => {
+            let more = actual.keys().filter(|key| !recorded.contains_key(*key));
+            for key in recorded.keys().chain(more) {
                 let at = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
-                collect_json_differences(&format!("{path}/{key}"), &at(known), &at(asked), found);
+                collect_json_differences(&format!("{path}/{key}"), &at(recorded), &at(actual), found);
             }
         }
-        (Value::Array(known), Value::Array(asked)) => {
-            for (index, (known, asked)) in known.iter().zip(asked).enumerate() {
-                collect_json_differences(&format!("{path}/{index}"), known, asked, found);
+        (Value::Array(recorded), Value::Array(actual)) => {
+            for (index, (recorded, actual)) in recorded.iter().zip(actual).enumerate() {
+                collect_json_differences(&format!("{path}/{index}"), recorded, actual, found);
             }
-            if known.len() != asked.len() {
-                let common = known.len().min(asked.len());
-                found.distance += known[common..].iter().chain(&asked[common..]).map(count_json_leaves).sum::<usize>();
-                found.descriptions.push(format!("{path}: {} recorded, {} asked", known.len(), asked.len()));
+            if recorded.len() != actual.len() {
+                let common = recorded.len().min(actual.len());
+                found.distance +=
+                    recorded[common..].iter().chain(&actual[common..]).map(count_json_leaves).sum::<usize>();
+                found.descriptions.push(format!(
+                    "{path}: {} items recorded, {} requested",
+                    recorded.len(),
+                    actual.len()
+                ));
             }
         }
         _ => {
             found.distance += count_json_leaves(recorded).max(count_json_leaves(actual));
-            found.descriptions.push(format!("{path}: recorded {}, asked {}", quote_json(recorded), quote_json(actual)));
+            found.descriptions.push(format!(
+                "{path}: recorded {}, requested {}",
+                quote_json(recorded),
+                quote_json(actual)
+            ));
         }
     }
 }
 
-/// How many values there are in one.
+/// Counts the scalar values in a JSON value; an empty list or object counts as one.
 fn count_json_leaves(value: &Value) -> usize {
     match value {
         Value::Array(values) => values.iter().map(count_json_leaves).sum::<usize>().max(1),
@@ -159,28 +150,28 @@ fn quote_json(value: &Value) -> String {
     if start.len() < text.len() { format!("{start}…") } else { start }
 }
 
-/// Reads a cassette.
 fn read_cassette(path: &Path) -> Result<(CassetteHeader, Vec<RecordedExchange>), CassetteError> {
-    let named = || path.display().to_string();
-    let io = |source| CassetteError::Io { path: named(), source };
+    let path_text = || path.display().to_string();
+    let io = |source| CassetteError::Io { path: path_text(), source };
     let bytes = std::fs::metadata(path).map_err(io)?.len();
     if bytes > CASSETTE_BYTES_MAX {
-        return Err(CassetteError::TooLong { path: named(), bytes });
+        return Err(CassetteError::TooLong { path: path_text(), bytes });
     }
     let text = std::fs::read_to_string(path).map_err(io)?;
-    let wrong = |line: usize, wrong: String| CassetteError::InvalidFormat { path: named(), line, wrong };
-    let mut lines = text.lines().enumerate().map(|(place, line)| (place + 1, line));
-    let (_, first) = lines.next().ok_or_else(|| wrong(1, "is missing".to_owned()))?;
-    let label: CassetteHeader =
-        serde_json::from_str(first).map_err(|_| wrong(1, "does not say that it is one".to_owned()))?;
-    if label.segue_cassette != CASSETTE_FORMAT {
-        return Err(wrong(1, format!("is of format {}, and {CASSETTE_FORMAT} is what we know", label.segue_cassette)));
+    let invalid = |line: usize, problem: String| CassetteError::InvalidFormat { path: path_text(), line, problem };
+    let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let (_, first) = lines.next().ok_or_else(|| invalid(1, "is missing".to_owned()))?;
+    let header: CassetteHeader =
+        serde_json::from_str(first).map_err(|_| invalid(1, "has no cassette header".to_owned()))?;
+    if header.segue_cassette != CASSETTE_FORMAT {
+        let problem = format!("has format {}, but only format {CASSETTE_FORMAT} is supported", header.segue_cassette);
+        return Err(invalid(1, problem));
     }
     let mut exchanges = Vec::new();
-    for (place, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-        let exchange =
-            serde_json::from_str(line).map_err(|error| wrong(place, format!("holds no exchange: {error}")))?;
+    for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let exchange = serde_json::from_str(line)
+            .map_err(|error| invalid(number, format!("is not a recorded exchange: {error}")))?;
         exchanges.push(exchange);
     }
-    Ok((label, exchanges))
+    Ok((header, exchanges))
 }

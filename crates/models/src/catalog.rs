@@ -1,5 +1,5 @@
-//! Who serves models, and what is known of the models beforehand: a file that comes with the program, and one that a user may put before it.
-//! Decides how a model is reached and what is assumed of it where nobody knows; opens no connection.
+//! The catalog of providers and models: a built-in file, which a user's file can extend and override. Resolves a model's
+//! endpoint and capabilities, with safe assumptions where nothing is known. Opens no connection.
 
 mod file;
 
@@ -18,156 +18,135 @@ pub use file::CatalogError;
 
 const BUILT_IN_CATALOG: &str = include_str!("../data/models.toml");
 
-/// Providers and models.
+/// All known providers and models.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelCatalog {
     providers: BTreeMap<String, CatalogProvider>,
-    /// Those that go before others come first.
+    /// Entries with higher precedence come first.
     models: Vec<ModelProfile>,
 }
 
-/// Somebody who serves models.
+/// A service that serves models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogProvider {
-    /// Where it stands among those that are found without being configured; the lowest comes first.
+    /// Order among the providers that are discovered automatically; the lowest comes first.
     pub rank: u32,
-    /// Which format it speaks.
+    /// The default wire format.
     pub wire: WireFormat,
-    /// Where it is; if absent, whoever wants it must know.
+    /// `None` if the address must be configured.
     pub base_url: Option<String>,
-    /// The variables that may hold its key; none if it wants no key.
+    /// Environment variables that may hold the API key; empty if none is needed.
     pub key_env_vars: Vec<String>,
-    /// The model to take where nobody named one.
+    /// The model to use if none is named.
     pub default_model: Option<String>,
-    /// What is assumed of its models.
+    /// Assumptions about models that are not in the catalog.
     pub model_defaults: ModelProfile,
-    /// Whether nobody bills for it.
+    /// Whether its models cost nothing.
     pub is_free: bool,
 }
 
-/// What is known of a model.
+/// What is known about a model; `None` means unknown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelProfile {
-    /// Whose.
     pub provider: String,
-    /// What it is called there.
+    /// The provider's name for the model.
     pub name: String,
-    /// Its window.
     pub window_tokens: Option<u32>,
-    /// Its longest answer.
     pub output_tokens_max: Option<u32>,
-    /// What it costs.
     pub price: Option<TokenPrice>,
-    /// How it can be held to a schema.
+    /// How the model can be made to return JSON that matches a schema.
     pub json: Option<JsonMode>,
-    /// How it thinks.
     pub thinking: Option<ThinkingSupport>,
-    /// The fewest tokens of thought it can be held to.
+    /// The smallest thinking budget the model accepts.
     pub thinking_tokens_min: Option<u32>,
-    /// How its server speaks chat completions.
+    /// Deviations of the server from standard chat completions.
     pub dialect: Option<ChatDialect>,
-    /// Whether it can look at images.
+    /// Whether it accepts images.
     pub images: Option<bool>,
-    /// Whether it can call tools.
+    /// Whether it supports tool calls.
     pub tools: Option<bool>,
-    /// Whether its cache can be marked.
+    /// Whether it accepts explicit cache breakpoints.
     pub cache_breakpoints: Option<bool>,
 }
 
-/// A model that somebody wants.
+/// A vendor model as requested by configuration or discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VendorModelSpec {
-    /// Whose.
     pub provider: String,
-    /// What it is called there.
+    /// The provider's name for the model; empty for the provider's default.
     pub model: String,
-    /// Another format than the provider's usual one.
+    /// Overrides the provider's wire format.
     pub wire: Option<WireFormat>,
-    /// Another place than the provider's own.
+    /// Overrides the provider's address.
     pub base_url: Option<String>,
-    /// The variable that holds the key, if not one of the provider's.
+    /// The environment variable with the API key, if not one of the provider's.
     pub key_env: Option<String>,
-    /// The variable whose address holds a name and a password.
+    /// The environment variable with a URL that contains a user name and password.
     pub login_env: Option<String>,
-    /// How it is to be asked.
     pub params: GenerationParams,
-    /// What is known of it beyond the catalog, or better.
+    /// Takes precedence over the catalog.
     pub overrides: ModelProfile,
 }
 
-/// A model that can be reached.
+/// A vendor model with everything needed to call it.
 #[derive(Debug, Clone)]
 pub struct ResolvedVendorModel {
-    /// How.
     pub endpoint: ModelEndpoint,
-    /// Its window and price.
     pub card: ModelCard,
-    /// How its window came to be known.
     pub window_source: WindowSource,
 }
 
-/// How a window came to be known.
+/// Where the size of a context window comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowSource {
-    /// Somebody said so, or it stands in the catalog.
+    /// From configuration, the environment or the catalog.
     Known,
-    /// Nobody knows it; this one is safe with the provider.
+    /// Unknown; a size that is safe with the provider is used.
     Assumed,
 }
 
-/// Why a model cannot be reached.
+/// Why a model cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelResolveError {
-    /// There is no such provider.
-    #[error("there is no provider `{provider}`{hint}")]
+    /// The provider is not in the catalog.
+    #[error("unknown provider `{provider}`{hint}")]
     UnknownProvider {
-        /// What was named.
         provider: String,
-        /// What was meant, or what there is.
+        /// A suggestion, or the list of known providers.
         hint: String,
     },
-    /// Nobody said where it is.
-    #[error("`{provider}` can be anywhere: say where with `base_url`, such as \"http://localhost:8080/v1\"")]
-    MissingBaseUrl {
-        /// Who.
-        provider: String,
-    },
-    /// That is no place.
-    #[error("`{url}` is no address; it begins with http:// or https://, such as \"http://localhost:8080/v1\"")]
-    InvalidBaseUrl {
-        /// What was given.
-        url: String,
-    },
-    /// It holds a password.
-    #[error("the address of `{provider}` holds a name or a password; secrets are taken from the environment only")]
-    CredentialsInUrl {
-        /// Whose.
-        provider: String,
-    },
-    /// Nobody said which model.
-    #[error("`{provider}` serves many models: say which with `model`")]
-    MissingModel {
-        /// Whose.
-        provider: String,
-    },
+    /// The provider has no default address and none was configured.
+    #[error("`{provider}` has no default address; set `base_url`, for example \"http://localhost:8080/v1\"")]
+    MissingBaseUrl { provider: String },
+    /// The address is not an HTTP URL.
+    #[error(
+        "`{url}` is not an address; it must begin with http:// or https://, for example \"http://localhost:8080/v1\""
+    )]
+    InvalidBaseUrl { url: String },
+    /// The address contains a user name or password.
+    #[error("the address of `{provider}` contains a user name or password; secrets are read from the environment only")]
+    CredentialsInUrl { provider: String },
+    /// No model was named and the provider has no default.
+    #[error("`{provider}` serves several models; choose one with `model`")]
+    MissingModel { provider: String },
 }
 
 impl ModelCatalog {
-    /// What comes with the program.
+    /// Returns the catalog that is compiled into the program.
     #[must_use]
     pub fn built_in() -> Self {
-        Self::parse(BUILT_IN_CATALOG).expect("a test reads the file")
+        Self::parse(BUILT_IN_CATALOG).expect("a test parses the built-in file")
     }
 
-    /// Reads a file of the catalog's form.
+    /// Parses a catalog file.
     ///
     /// # Errors
-    /// Says where and what is wrong.
+    /// The text is not valid TOML, or an entry is invalid.
     pub fn parse(text: &str) -> Result<Self, CatalogError> {
         file::parse_catalog(text)
     }
 
-    /// The same with what another catalog adds; where both know something, the other is right.
+    /// Adds the entries of `other`, which take precedence.
     #[must_use]
     pub fn extended_with(mut self, other: Self) -> Self {
         self.providers.extend(other.providers);
@@ -175,7 +154,7 @@ impl ModelCatalog {
         self
     }
 
-    /// Everybody who serves models, those that come first first.
+    /// Returns all providers, lowest rank first.
     #[must_use]
     pub fn providers_by_rank(&self) -> Vec<(&str, &CatalogProvider)> {
         let mut providers: Vec<_> = self.providers.iter().map(|(name, provider)| (name.as_str(), provider)).collect();
@@ -183,49 +162,49 @@ impl ModelCatalog {
         providers
     }
 
-    /// Every model of a provider that is known, in the file's order.
+    /// Returns all known models of a provider, in file order.
     pub fn provider_models<'c>(&'c self, provider: &'c str) -> impl Iterator<Item = &'c ModelProfile> {
         self.models.iter().filter(move |known| known.provider == provider)
     }
 
-    /// What is known of a model: what was said last, and where that is silent what was said before; then what is said of it
-    /// under a name without a date.
+    /// Returns the profile of a model. Entries with higher precedence win field by field. Entries for the undated name of a
+    /// dated model fill in what is still unknown.
     #[must_use]
     pub fn find_profile(&self, provider: &str, model: &str) -> Option<ModelProfile> {
-        let of_provider = || self.models.iter().filter(|known| known.provider == provider);
-        let named = of_provider().filter(|known| known.name == model);
-        let mut all = named.chain(of_provider().filter(|known| known.is_version_of(model)));
+        let provider_entries = || self.models.iter().filter(|known| known.provider == provider);
+        let exact = provider_entries().filter(|known| known.name == model);
+        let mut all = exact.chain(provider_entries().filter(|known| known.is_version_of(model)));
         let first = all.next()?.clone();
         Some(all.fold(first, |known, next| known.or_defaults_from(Some(next))))
     }
 
-    /// How a wanted model is reached. `env` looks a variable of the environment up.
+    /// Resolves a requested model. `env` looks up an environment variable.
     ///
     /// # Errors
-    /// Says what is missing.
+    /// The provider is unknown, or its address or model is missing or invalid.
     pub fn resolve_model(
         &self,
         spec: &VendorModelSpec,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<ResolvedVendorModel, ModelResolveError> {
         let provider = self.providers.get(&spec.provider).ok_or_else(|| self.unknown_provider_error(&spec.provider))?;
-        let owned = || spec.provider.clone();
+        let provider_name = || spec.provider.clone();
         let base_url = spec.base_url.as_ref().or(provider.base_url.as_ref());
-        let base_url = base_url.ok_or_else(|| ModelResolveError::MissingBaseUrl { provider: owned() })?;
+        let base_url = base_url.ok_or_else(|| ModelResolveError::MissingBaseUrl { provider: provider_name() })?;
         let mut base_url = base_url.trim().trim_end_matches('/').to_owned();
         if has_url_credentials(&base_url) {
-            return Err(ModelResolveError::CredentialsInUrl { provider: owned() });
+            return Err(ModelResolveError::CredentialsInUrl { provider: provider_name() });
         }
         if !["http://", "https://"].iter().any(|start| base_url.starts_with(start) && base_url.len() > start.len()) {
             return Err(ModelResolveError::InvalidBaseUrl { url: base_url });
         }
         let wire = spec.wire.unwrap_or(provider.wire);
-        // Where Ollama is, it speaks like OpenAI a little further on.
+        // Ollama serves its OpenAI-compatible API under /v1.
         if (wire, provider.wire) == (WireFormat::Chat, WireFormat::Ollama) && !base_url.ends_with("/v1") {
             base_url.push_str("/v1");
         }
         let named = Some(&spec.model).filter(|model| !model.is_empty()).or(provider.default_model.as_ref());
-        let model = named.ok_or_else(|| ModelResolveError::MissingModel { provider: owned() })?.clone();
+        let model = named.ok_or_else(|| ModelResolveError::MissingModel { provider: provider_name() })?.clone();
         let entry = self.find_profile(&spec.provider, &model);
         let known =
             spec.overrides.clone().or_defaults_from(entry.as_ref()).or_defaults_from(Some(&provider.model_defaults));
@@ -238,8 +217,8 @@ impl ModelCatalog {
             window_tokens: known.window_tokens.unwrap_or(FALLBACK_WINDOW_TOKENS),
             price: known.price.or(free),
         };
-        let connection = ModelEndpoint {
-            provider: owned(),
+        let endpoint = ModelEndpoint {
+            provider: provider_name(),
             wire,
             base_url,
             model,
@@ -247,28 +226,30 @@ impl ModelCatalog {
             capabilities: build_capabilities(&known, card.window_tokens),
             params: spec.params,
         };
-        Ok(ResolvedVendorModel { endpoint: connection, card, window_source: window })
+        Ok(ResolvedVendorModel { endpoint, card, window_source: window })
     }
 
     fn unknown_provider_error(&self, provider: &str) -> ModelResolveError {
         let names = || self.providers.keys().map(String::as_str);
         let hint = match find_similar_name(provider, names()) {
             Some(name) => format!("; did you mean `{name}`?"),
-            None => format!("; there are {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")),
+            None => {
+                format!("; known providers: {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+            }
         };
         ModelResolveError::UnknownProvider { provider: provider.to_owned(), hint }
     }
 }
 
 impl ModelProfile {
-    /// Whether `model` is a dated version of this one, or its latest.
+    /// Returns whether `model` is a dated version of this model, or its `latest` alias.
     fn is_version_of(&self, model: &str) -> bool {
         let version = model.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(['-', '@']));
         let is_date = |text: &str| text.len() >= 8 && text.chars().all(|c| c.is_ascii_digit() || c == '-');
         version.is_some_and(|version| version == "latest" || is_date(version))
     }
 
-    /// This, and where it knows nothing, the other.
+    /// Fills unknown fields from `other`.
     fn or_defaults_from(self, other: Option<&Self>) -> Self {
         let Some(other) = other else { return self };
         Self {
@@ -289,7 +270,7 @@ impl ModelProfile {
 }
 
 fn build_capabilities(profile: &ModelProfile, window_tokens: u32) -> ModelCapabilities {
-    let ability = |can: Option<bool>| match can {
+    let support = |supported: Option<bool>| match supported {
         Some(true) => FeatureSupport::Yes,
         Some(false) => FeatureSupport::No,
         None => FeatureSupport::Unknown,
@@ -298,8 +279,8 @@ fn build_capabilities(profile: &ModelProfile, window_tokens: u32) -> ModelCapabi
         window_tokens,
         output_tokens_max: profile.output_tokens_max,
         json: profile.json.unwrap_or(JsonMode::Schema),
-        images: ability(profile.images),
-        tools: ability(profile.tools),
+        images: support(profile.images),
+        tools: support(profile.tools),
         thinking: profile.thinking.unwrap_or(ThinkingSupport::Unknown),
         thinking_tokens_min: profile.thinking_tokens_min.unwrap_or(0),
         dialect: profile.dialect.unwrap_or_default(),
@@ -313,11 +294,11 @@ fn resolve_credentials(spec: &VendorModelSpec, keys: &[String], env: &dyn Fn(&st
     {
         return Credentials::Basic { env: name.clone(), login };
     }
-    let found = |name: &str| env(name).map(|value| SecretString::new(&value)).filter(|key| !key.is_empty());
+    let read_key = |name: &str| env(name).map(|value| SecretString::new(&value)).filter(|key| !key.is_empty());
     if let Some(name) = &spec.key_env {
-        return Credentials::ApiKey { env: name.clone(), key: found(name) };
+        return Credentials::ApiKey { env: name.clone(), key: read_key(name) };
     }
-    let set = keys.iter().find_map(|name| Some((name, found(name)?)));
+    let set = keys.iter().find_map(|name| Some((name, read_key(name)?)));
     match (set, keys.first()) {
         (Some((name, key)), _) => Credentials::ApiKey { env: name.clone(), key: Some(key) },
         (None, Some(name)) => Credentials::ApiKey { env: name.clone(), key: None },
@@ -325,7 +306,7 @@ fn resolve_credentials(spec: &VendorModelSpec, keys: &[String], env: &dyn Fn(&st
     }
 }
 
-/// The name and the password in an address, as a header wants them.
+/// Builds the value of a Basic authorization header from the user name and password in a URL.
 fn basic_auth_from_url(url: &str) -> Option<SecretString> {
     let (userinfo, _) = url_authority(url).rsplit_once('@')?;
     let decoded = percent_decode(userinfo);
@@ -335,7 +316,7 @@ fn basic_auth_from_url(url: &str) -> Option<SecretString> {
     Some(SecretString::new(&encode_base64(&decoded)).with_aliases(forms.into_iter().flatten()))
 }
 
-/// Whether an address holds a name or a password.
+/// Returns whether a URL contains a user name or password.
 pub(crate) fn has_url_credentials(url: &str) -> bool {
     url_authority(url).contains('@')
 }
@@ -348,12 +329,12 @@ fn url_authority(url: &str) -> &str {
 fn percent_decode(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
-    let mut place = 0;
-    while let Some(byte) = bytes.get(place) {
-        let digits = bytes.get(place + 1..place + 3).filter(|_| *byte == b'%');
+    let mut index = 0;
+    while let Some(byte) = bytes.get(index) {
+        let digits = bytes.get(index + 1..index + 3).filter(|_| *byte == b'%');
         let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         decoded.push(code.unwrap_or(*byte));
-        place += if code.is_some() { 3 } else { 1 };
+        index += if code.is_some() { 3 } else { 1 };
     }
     decoded
 }
@@ -363,9 +344,9 @@ fn encode_base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {
         let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= three.len() { char::from(letter) } else { '=' });
+        for index in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * index)) as usize & 63];
+            text.push(if index <= three.len() { char::from(letter) } else { '=' });
         }
     }
     text

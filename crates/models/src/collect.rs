@@ -1,5 +1,5 @@
-//! Puts a stream of chunks together into a whole reply, within bounds. A stream that ends without saying so is malformed;
-//! what is done about a failure is decided elsewhere.
+//! Collects a stream of chunks into a complete reply, within limits. A stream without a final chunk is malformed. Retries
+//! are decided elsewhere.
 
 use futures_util::StreamExt;
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply};
@@ -7,10 +7,11 @@ use segue_core::prompt::{CallFailure, FailureKind, ModelReply};
 use crate::limits::{REPLY_BYTES_MAX, REPLY_TOOL_CALLS_MAX};
 use crate::model::{ReplyChunk, ReplyChunkStream};
 
-/// Reads a stream to its end, showing each chunk to `on_chunk` as it comes. Dropping the future cancels the call.
+/// Reads a stream to its end and passes each chunk to `on_chunk`. Dropping the future cancels the call.
 ///
 /// # Errors
-/// The stream's own failure; `Malformed` if it ends early; `Unusable` if it exceeds [`REPLY_BYTES_MAX`] or [`REPLY_TOOL_CALLS_MAX`].
+/// The stream's own failure; `MalformedReply` if it ends early; `UnusableReply` if it exceeds [`REPLY_BYTES_MAX`] or
+/// [`REPLY_TOOL_CALLS_MAX`].
 pub async fn collect_reply(
     mut stream: ReplyChunkStream,
     mut on_chunk: impl FnMut(&ReplyChunk),
@@ -21,17 +22,17 @@ pub async fn collect_reply(
         let chunk = chunk?;
         bytes = bytes.saturating_add(chunk_bytes(&chunk));
         if bytes > REPLY_BYTES_MAX {
-            return Err(unusable_reply_failure(format!("the answer is longer than {REPLY_BYTES_MAX} bytes")));
+            return Err(unusable_reply_failure(format!("the reply is longer than {REPLY_BYTES_MAX} bytes")));
         }
         if matches!(chunk, ReplyChunk::ToolCall(_)) && reply.tool_calls.len() == REPLY_TOOL_CALLS_MAX {
-            return Err(unusable_reply_failure(format!("the answer calls more than {REPLY_TOOL_CALLS_MAX} tools")));
+            return Err(unusable_reply_failure(format!("the reply makes more than {REPLY_TOOL_CALLS_MAX} tool calls")));
         }
         on_chunk(&chunk);
         match chunk {
             ReplyChunk::Text(text) => reply.text.push_str(&text),
             ReplyChunk::Reasoning(text) => reply.reasoning.push_str(&text),
             ReplyChunk::ToolCall(call) => reply.tool_calls.push(call),
-            ReplyChunk::VendorState(seal) => reply.vendor_state = Some(seal),
+            ReplyChunk::VendorState(state) => reply.vendor_state = Some(state),
             ReplyChunk::KeepAlive => {}
             ReplyChunk::Finish(finish) => {
                 reply.stop_reason = finish.stop;
@@ -41,8 +42,8 @@ pub async fn collect_reply(
             }
         }
     }
-    let broken_off = CallFailure::new(FailureKind::MalformedReply, "the answer broke off before its end");
-    Err(if bytes > 0 { broken_off.with_usage(None) } else { broken_off })
+    let incomplete = CallFailure::new(FailureKind::MalformedReply, "the reply ended before it was complete");
+    Err(if bytes > 0 { incomplete.with_usage(None) } else { incomplete })
 }
 
 fn chunk_bytes(chunk: &ReplyChunk) -> usize {
@@ -53,7 +54,7 @@ fn chunk_bytes(chunk: &ReplyChunk) -> usize {
     }
 }
 
-/// Nobody can use an answer of any length, and it was made all the same.
+/// The vendor produced output, so the attempt has a cost, of unknown size.
 fn unusable_reply_failure(message: String) -> CallFailure {
     CallFailure::new(FailureKind::UnusableReply, message).with_usage(None)
 }
@@ -109,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_answer_is_cut_off_and_the_excess_is_not_shown() {
-        let piece = "x".repeat(1 << 20);
-        let (reply, shown) = run((0..10).map(|_| text(&piece)).collect());
+    fn an_endless_reply_is_cut_off_and_the_excess_is_not_shown() {
+        let chunk = "x".repeat(1 << 20);
+        let (reply, shown) = run((0..10).map(|_| text(&chunk)).collect());
         assert_eq!(reply.expect_err("too long").kind, FailureKind::UnusableReply);
         assert_eq!(shown, REPLY_BYTES_MAX >> 20);
         let (reply, shown) = run((0..1000).map(|_| call()).collect());

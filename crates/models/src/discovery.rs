@@ -1,5 +1,5 @@
-//! Finds models that nobody configured: by the keys in the environment, and by asking a local server whether it is there. Also asks a
-//! server what it serves and how much fits into it. Decides nothing about which of them is used.
+//! Finds models that are not configured: by API keys in the environment, and by probing a local Ollama server. Also asks a
+//! server for its models and their capabilities. Does not decide which of them is used.
 
 use futures_util::future;
 use segue_core::prompt::{CallFailure, FailureKind};
@@ -10,89 +10,89 @@ use crate::http::{HttpRequest, HttpTransport, read_body_prefix, read_whole_body}
 use crate::limits::{ERROR_BODY_BYTES_MAX, MODEL_LISTING_BYTES_MAX, MODELS_LISTED_MAX};
 use crate::vendor::{FeatureSupport, ModelCapabilities, ModelEndpoint, ThinkingSupport, WireFormat, ollama_server_url};
 
-/// The provider that is looked for on this machine.
+/// The provider that is probed on this machine.
 pub const OLLAMA_PROVIDER: &str = "ollama";
-/// The variable that says where Ollama is.
+/// The environment variable with Ollama's address.
 const OLLAMA_HOST_ENV: &str = "OLLAMA_HOST";
-/// The variable that says how much fits into a model of Ollama's.
+/// The environment variable with Ollama's context window.
 const OLLAMA_CONTEXT_LENGTH_ENV: &str = "OLLAMA_CONTEXT_LENGTH";
 const OLLAMA_DEFAULT_PORT: u16 = 11_434;
 
-/// The usual model of every provider whose key is in the environment, those that come first first.
+/// Returns the default model of every provider whose API key is in the environment, lowest rank first.
 #[must_use]
 pub fn discover_by_api_keys(catalog: &ModelCatalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<VendorModelSpec> {
     let is_set = |name: &String| env(name).is_some_and(|value| !value.trim().is_empty());
-    let keyed =
+    let with_key =
         catalog.providers_by_rank().into_iter().filter(|(_, provider)| provider.key_env_vars.iter().any(is_set));
-    let wanted = keyed.filter_map(|(name, provider)| {
+    let specs = with_key.filter_map(|(name, provider)| {
         let model = provider.default_model.clone()?;
         Some(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() })
     });
-    wanted.collect()
+    specs.collect()
 }
 
-/// The models of the Ollama on this machine, or wherever the environment says it is; none if it is not there. The transport should
-/// have little patience.
+/// Lists the chat models of the local Ollama server, or of the one at `OLLAMA_HOST`; empty if it cannot be reached. Use a
+/// transport with a short timeout.
 pub async fn discover_ollama_models(
     transport: &dyn HttpTransport,
     catalog: &ModelCatalog,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<VendorModelSpec> {
-    let wanted = ollama_spec_from_env(env);
-    let connection = catalog.resolve_model(&VendorModelSpec { model: "any".to_owned(), ..wanted.clone() }, env);
-    let Ok(connection) = connection.map(|found| found.endpoint) else { return Vec::new() };
-    let Ok(listing) = fetch_json(transport, build_listing_request(&connection)).await else { return Vec::new() };
+    let spec = ollama_spec_from_env(env);
+    let endpoint = catalog.resolve_model(&VendorModelSpec { model: "any".to_owned(), ..spec.clone() }, env);
+    let Ok(endpoint) = endpoint.map(|found| found.endpoint) else { return Vec::new() };
+    let Ok(listing) = fetch_json(transport, build_listing_request(&endpoint)).await else { return Vec::new() };
     let models = listing["models"].as_array().into_iter().flatten().filter(|model| is_chat_model(model));
     let names = models.filter_map(|model| model["name"].as_str()).take(MODELS_LISTED_MAX);
-    names.map(|name| VendorModelSpec { model: name.to_owned(), ..wanted.clone() }).collect()
+    names.map(|name| VendorModelSpec { model: name.to_owned(), ..spec.clone() }).collect()
 }
 
-/// Whatever the Ollama on this machine serves, or the one wherever the environment says it is.
+/// Builds a spec without a model from Ollama's environment variables.
 #[must_use]
 fn ollama_spec_from_env(env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
     let host = env(OLLAMA_HOST_ENV);
     let base_url = Some(ollama_base_url(host.as_deref()));
     let login_env = host.filter(|host| host.contains('@')).map(|_| OLLAMA_HOST_ENV.to_owned());
-    let mut wanted =
+    let mut spec =
         VendorModelSpec { provider: OLLAMA_PROVIDER.to_owned(), base_url, login_env, ..VendorModelSpec::default() };
     let tokens = env(OLLAMA_CONTEXT_LENGTH_ENV).and_then(|tokens| tokens.trim().parse().ok());
-    wanted.overrides.window_tokens = tokens.filter(|tokens| *tokens > 0);
-    wanted
+    spec.overrides.window_tokens = tokens.filter(|tokens| *tokens > 0);
+    spec
 }
 
-/// A wanted model at the place that the environment names, where nobody named another.
+/// Fills in address and window of an Ollama model from the environment, unless an address is configured.
 #[must_use]
 pub fn apply_ollama_env(spec: VendorModelSpec, env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
     if spec.provider != OLLAMA_PROVIDER || spec.base_url.is_some() {
         return spec;
     }
-    let here = ollama_spec_from_env(env);
-    let mut placed = spec;
-    placed.overrides.window_tokens = placed.overrides.window_tokens.or(here.overrides.window_tokens);
+    let from_env = ollama_spec_from_env(env);
+    let mut spec = spec;
+    spec.overrides.window_tokens = spec.overrides.window_tokens.or(from_env.overrides.window_tokens);
     if env(OLLAMA_HOST_ENV).is_some_and(|host| !host.trim().is_empty()) {
-        (placed.base_url, placed.login_env) = (here.base_url, here.login_env);
+        (spec.base_url, spec.login_env) = (from_env.base_url, from_env.login_env);
     }
-    placed
+    spec
 }
 
-/// Whether a model in Ollama's list talks; many only turn texts into numbers.
+/// Returns whether a model in Ollama's list can chat; embedding models cannot.
 fn is_chat_model(model: &Value) -> bool {
-    let named = |key: &str| model.pointer(key).and_then(Value::as_str).unwrap_or_default();
-    let can = model["capabilities"].as_array();
-    can.is_none_or(|can| can.iter().any(|can| can == "completion"))
-        && !named("/name").contains("embed")
-        && !named("/details/family").contains("bert")
+    let text_at = |key: &str| model.pointer(key).and_then(Value::as_str).unwrap_or_default();
+    let capabilities = model["capabilities"].as_array();
+    capabilities.is_none_or(|capabilities| capabilities.iter().any(|capability| capability == "completion"))
+        && !text_at("/name").contains("embed")
+        && !text_at("/details/family").contains("bert")
 }
 
-/// An address from what `OLLAMA_HOST` may hold: a host, a host and a port, or a whole address. A server told to listen everywhere is
-/// found here.
+/// Builds a URL from the value of `OLLAMA_HOST`: a host, host and port, or a full URL. The wildcard address, on which a
+/// server listens on all interfaces, becomes `localhost`.
 fn ollama_base_url(host: Option<&str>) -> String {
     let given = host.map(str::trim).filter(|host| !host.is_empty()).unwrap_or("localhost");
     let (scheme, rest) = given.split_once("://").unwrap_or(("http", given));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // A name and a password go into a header.
+    // User name and password are sent in a header instead.
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    // More than one colon is an address of the sixth version, which has a port only behind its bracket.
+    // More than one colon is an IPv6 address, whose port follows the closing bracket.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
             (host, Some(port))
@@ -106,7 +106,7 @@ fn ollama_base_url(host: Option<&str>) -> String {
     };
     let port = match port {
         Some(port) => format!(":{port}"),
-        // A scheme that was written down says the port too, as it does for Ollama itself.
+        // As in Ollama itself, an explicit scheme implies its default port.
         None if given.contains("://") => String::new(),
         None => format!(":{OLLAMA_DEFAULT_PORT}"),
     };
@@ -115,23 +115,21 @@ fn ollama_base_url(host: Option<&str>) -> String {
     format!("{scheme}://{host}{port}{slash}{path}")
 }
 
-/// What a server tells about a model.
+/// What a server reports about a model; `None` means it did not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProbedCapabilities {
-    /// How much fits into it.
     pub window_tokens: Option<u32>,
-    /// How it thinks.
     pub thinking: Option<ThinkingSupport>,
-    /// Whether it can look at images.
+    /// Whether it accepts images.
     pub images: Option<bool>,
-    /// Whether it can call tools.
+    /// Whether it supports tool calls.
     pub tools: Option<bool>,
 }
 
 impl ProbedCapabilities {
-    /// What is known of a model with this.
+    /// Updates `capabilities`; only the window overrides what is already known.
     pub fn apply_to(&self, capabilities: &mut ModelCapabilities) {
-        let ability = |can: bool| if can { FeatureSupport::Yes } else { FeatureSupport::No };
+        let support = |supported: bool| if supported { FeatureSupport::Yes } else { FeatureSupport::No };
         capabilities.window_tokens = self.window_tokens.unwrap_or(capabilities.window_tokens);
         capabilities.thinking = self
             .thinking
@@ -139,18 +137,19 @@ impl ProbedCapabilities {
             .unwrap_or(capabilities.thinking);
         capabilities.images = self
             .images
-            .map(ability)
+            .map(support)
             .filter(|_| capabilities.images == FeatureSupport::Unknown)
             .unwrap_or(capabilities.images);
         capabilities.tools = self
             .tools
-            .map(ability)
+            .map(support)
             .filter(|_| capabilities.tools == FeatureSupport::Unknown)
             .unwrap_or(capabilities.tools);
     }
 }
 
-/// Asks a server about a model: llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini tell how much fits into it, Ollama tells all.
+/// Asks a server about a model. llama.cpp, vLLM, LM Studio, OpenRouter, Groq and Gemini report the window; Ollama also
+/// reports capabilities.
 pub async fn probe_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
     match endpoint.wire {
         WireFormat::Ollama => probe_ollama_capabilities(transport, endpoint).await,
@@ -161,8 +160,8 @@ pub async fn probe_capabilities(transport: &dyn HttpTransport, endpoint: &ModelE
     }
 }
 
-/// Where a model is loaded, its window is taken as it is, since another would have it loaded anew. Else it is asked for with each call, and
-/// is what we assume, unless the model itself has less.
+/// A loaded model keeps its window, because a different one would reload it. Otherwise each call requests the assumed
+/// window, limited to the model's own.
 async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> ProbedCapabilities {
     let (ps, show) = future::join(
         fetch_json(
@@ -179,21 +178,28 @@ async fn probe_ollama_capabilities(transport: &dyn HttpTransport, endpoint: &Mod
     )
     .await;
     let (ps, show) = (ps.unwrap_or_default(), show.unwrap_or_default());
-    let is_it = |row: &&Value| ["name", "model"].iter().any(|key| row[*key] == endpoint.model);
-    let loaded = ps["models"].as_array().and_then(|rows| rows.iter().find(is_it));
-    let loaded = loaded.and_then(|row| positive_u32(row.get("context_length")?));
-    let own = show["model_info"].as_object().into_iter().flatten().find(|(key, _)| key.ends_with(".context_length"));
-    let own =
-        own.and_then(|(_, tokens)| positive_u32(tokens)).map(|tokens| tokens.min(endpoint.capabilities.window_tokens));
-    let can = show["capabilities"].as_array();
-    let can = |word: &str| can.map(|can| can.iter().any(|known| known == word));
-    let is_open_weights = show.pointer("/details/family").is_some_and(|family| family == "gptoss");
-    let thinking = can("thinking").map(|thinks| match (thinks, is_open_weights) {
+    let is_this_model = |row: &&Value| ["name", "model"].iter().any(|key| row[*key] == endpoint.model);
+    let loaded = ps["models"].as_array().and_then(|rows| rows.iter().find(is_this_model));
+    let loaded_window = loaded.and_then(|row| positive_u32(row.get("context_length")?));
+    let own_window =
+        show["model_info"].as_object().into_iter().flatten().find(|(key, _)| key.ends_with(".context_length"));
+    let own_window = own_window
+        .and_then(|(_, tokens)| positive_u32(tokens))
+        .map(|tokens| tokens.min(endpoint.capabilities.window_tokens));
+    let listed = show["capabilities"].as_array();
+    let can = |name: &str| listed.map(|listed| listed.iter().any(|known| known == name));
+    let has_effort_levels = show.pointer("/details/family").is_some_and(|family| family == "gptoss");
+    let thinking = can("thinking").map(|thinks| match (thinks, has_effort_levels) {
         (false, _) => ThinkingSupport::None,
         (true, false) => ThinkingSupport::Budget,
         (true, true) => ThinkingSupport::Levels,
     });
-    ProbedCapabilities { window_tokens: loaded.or(own), thinking, images: can("vision"), tools: can("tools") }
+    ProbedCapabilities {
+        window_tokens: loaded_window.or(own_window),
+        thinking,
+        images: can("vision"),
+        tools: can("tools"),
+    }
 }
 
 async fn probe_window_tokens(transport: &dyn HttpTransport, endpoint: &ModelEndpoint) -> Option<u32> {
@@ -215,10 +221,10 @@ fn positive_u32(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0)
 }
 
-/// What a provider serves.
+/// Lists the models a provider serves.
 ///
 /// # Errors
-/// As a call would fail there.
+/// The request fails, or the response is not JSON.
 pub async fn list_provider_models(
     transport: &dyn HttpTransport,
     endpoint: &ModelEndpoint,
@@ -270,7 +276,7 @@ async fn fetch_json(transport: &dyn HttpTransport, request: HttpRequest) -> Resu
         return Err(CallFailure::new(kind, format!("{body} ({status})")));
     }
     let body = read_whole_body(response.body, MODEL_LISTING_BYTES_MAX).await?;
-    serde_json::from_str(&body).map_err(|_| CallFailure::new(FailureKind::MalformedReply, "the answer is no JSON"))
+    serde_json::from_str(&body).map_err(|_| CallFailure::new(FailureKind::MalformedReply, "the response is not JSON"))
 }
 
 #[cfg(test)]
@@ -278,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ollama_is_where_its_variable_says_in_any_form() {
+    fn ollama_host_is_accepted_in_any_form() {
         for (host, expected) in [
             (None, "http://localhost:11434"),
             (Some(""), "http://localhost:11434"),
@@ -305,9 +311,8 @@ mod tests {
     fn keys_in_the_environment_find_their_providers_in_order() {
         let catalog = ModelCatalog::built_in();
         let env = |set: &'static [&'static str]| move |name: &str| set.contains(&name).then(|| "key".to_owned());
-        let found = |set| {
-            discover_by_api_keys(&catalog, &env(set)).into_iter().map(|wanted| wanted.provider).collect::<Vec<_>>()
-        };
+        let found =
+            |set| discover_by_api_keys(&catalog, &env(set)).into_iter().map(|spec| spec.provider).collect::<Vec<_>>();
         assert_eq!(found(&[]), [""; 0]);
         assert_eq!(found(&["GROQ_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"]), ["openai", "gemini", "groq"]);
         assert!(discover_by_api_keys(&catalog, &|_| Some(" ".to_owned())).is_empty(), "an empty key is none");

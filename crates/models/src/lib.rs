@@ -1,23 +1,25 @@
-//! Talks to models. Decides how a prompt reaches a model and how its answer comes back as chunks; does not decide what is
-//! asked, whether a failed call is tried again, or what an answer means.
+//! Calls language models. Decides how a prompt reaches a model and how its reply comes back as chunks. Does not decide what
+//! is asked, whether a failed call is retried, or what a reply means.
 //!
-//! Two models need no network: the [`scripted::Scripted`] model answers from a scenario file and is the testing tool for
-//! flow authors; the [`rehearsal::Rehearsal`] model plays any role well enough to try a flow without a key.
+//! Two models need no network: [`ScriptedModel`] answers from a scenario file and is the test tool for flow authors;
+//! [`RehearsalModel`] is the built-in demo model that answers when no API key is configured.
+
+#![warn(unreachable_pub)]
 
 pub mod card;
 pub mod cassette;
 pub mod catalog;
-pub mod collect;
 pub mod discovery;
 pub mod http;
 pub mod limits;
-pub mod model;
-pub mod registry;
 pub mod rehearsal;
 pub mod scripted;
 pub mod vendor;
 
+mod collect;
+mod model;
 mod playback;
+mod registry;
 mod suggest;
 mod template;
 mod text;
@@ -34,7 +36,7 @@ pub use rehearsal::RehearsalModel;
 pub use scripted::ScriptedModel;
 pub use vendor::VendorModel;
 
-/// The page's Rust example runs as a documentation test; its scenarios are played in the tests.
+/// Runs the Rust example on the page as a doctest. The scenarios on it are played by the integration tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/scripted-model.md")]
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The one door to every model. A model turns a request into a stream of chunks; dropping the stream cancels the call.
-//! Retries, timeouts, concurrency and cost are the caller's business.
+//! The interface of every language model. A model turns a request into a stream of chunks; dropping the stream cancels the
+//! call. Retries, timeouts, concurrency and cost are up to the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,17 @@ use segue_core::ids::{AgentName, AskName, CallId, FlowName, PhaseName, RoleName,
 use segue_core::prompt::{CallFailure, Prompt, StopReason, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 
-/// An answer on its way. It ends with [`Chunk::Finish`] or with a failure; anything else is a broken stream.
+/// A reply as it arrives. It ends with [`ReplyChunk::Finish`] or with a failure; any other end is a broken stream.
 pub type ReplyChunkStream = BoxStream<'static, Result<ReplyChunk, CallFailure>>;
 
-/// Something that answers prompts.
+/// A model that answers prompts.
 pub trait LanguageModel: Send + Sync + fmt::Debug {
-    /// Starts a call. Nothing need happen before the stream is polled; dropping the stream cancels the call.
+    /// Starts a call. It may begin lazily, when the stream is first polled; dropping the stream cancels it.
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream;
 
-    /// What this is, for people and for budgets.
     fn describe(&self) -> ModelDescription;
 
-    /// Who serves it and where, if somebody does: when one model cannot be reached there, the others cannot either.
+    /// Returns who serves the model and where, if it is remote. Models with the same value fail together.
     fn provider(&self) -> Option<&str> {
         None
     }
@@ -29,55 +28,47 @@ pub trait LanguageModel: Send + Sync + fmt::Debug {
 /// One call to a model.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
-    /// What the model is sent.
     pub prompt: Arc<Prompt>,
-    /// Its tokens, as far as we can count them; what an answer may take beside them depends on it.
+    /// Estimated size of the prompt; the output budget depends on it.
     pub prompt_tokens: u32,
-    /// Whether more will follow this prompt.
     pub caching: PromptCaching,
-    /// What the call is to the engine. A vendor's model never looks at it.
+    /// Describes the call to simulated models. Vendor models ignore it.
     pub metadata: CallMetadata,
 }
 
-/// Whether a later prompt begins with this one: what a vendor's cache is worth filling for.
+/// How much of the prompt later prompts will begin with, and is therefore worth caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromptCaching {
-    /// The thread goes on.
+    /// The thread continues.
     #[default]
     WholePrompt,
-    /// The call remembers nothing; at most its instructions come again.
+    /// The call keeps no memory; only its instructions are repeated.
     SystemOnly,
 }
 
-/// Where in a conversation a call stands: what a stand-in for a model may match on.
+/// The position of a call in a conversation, for simulated models to match on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallMetadata {
-    /// The session.
     pub session: SessionId,
-    /// Its flow.
     pub flow: FlowName,
-    /// Who speaks.
     pub role: RoleName,
-    /// What the role is asked.
+    /// The kind of request the role is asked to answer.
     pub ask: AskName,
-    /// Which individual of the role, if the role has several.
+    /// The member of the role, if the role has several.
     pub agent: Option<AgentName>,
-    /// Whom it talks to, if its memory is kept apart by that.
+    /// The conversation partner, if the role's memory is scoped by it.
     pub peer: Option<AgentName>,
-    /// The phase the call belongs to, if any.
     pub phase: Option<PhaseName>,
-    /// The turn, unless the call happens outside turns.
+    /// `None` if the call happens outside turns.
     pub turn: Option<TurnId>,
-    /// The call within the session.
     pub call: CallId,
-    /// Which try this is; the first is 1.
+    /// Counted from 1.
     pub attempt: u32,
-    /// What the flow tells a stand-in about this call.
     pub hints: RehearsalHints,
 }
 
 impl CallMetadata {
-    /// The facts every call has; the rest absent, first attempt.
+    /// Creates metadata for a first attempt, with the optional fields empty.
     #[must_use]
     pub fn new(session: SessionId, flow: FlowName, role: RoleName, ask: AskName, call: CallId) -> Self {
         Self {
@@ -96,63 +87,59 @@ impl CallMetadata {
     }
 }
 
-/// A flow's advice to a stand-in. It never reaches a vendor.
+/// A flow's hints to the rehearsal model. They are never sent to a vendor.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RehearsalHints {
-    /// What the rehearsal model shall answer, with placeholders such as `{{last}}` and `{{topic}}`.
+    /// The reply of the rehearsal model, with placeholders such as `{{last}}` and `{{topic}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_template: Option<String>,
 }
 
-/// A piece of an answer.
+/// A part of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplyChunk {
-    /// More of what it says.
     Text(String),
-    /// More of what it thinks aloud.
     Reasoning(String),
-    /// A whole tool call; a vendor's fragments are put together before they get here.
+    /// A complete tool call; fragments are assembled by the vendor adapter.
     ToolCall(ToolCall),
-    /// What the vendor wants to see again with this answer when the conversation goes on.
+    /// Opaque data that the vendor expects back with this reply in later requests.
     VendorState(String),
-    /// Nothing to tell, but the answer is on its way.
+    /// No content, but the stream is alive.
     KeepAlive,
-    /// The end.
+    /// The end of the reply.
     Finish(ReplyFinish),
 }
 
-/// How an answer ended.
+/// How a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplyFinish {
-    /// Why.
     pub stop: StopReason,
-    /// The vendor's own figures, if it gave any.
+    /// As reported by the vendor, if at all.
     pub usage: Option<TokenUsage>,
-    /// How much of that an answer took that was sent back before this one.
+    /// The part of `usage` spent on an earlier reply that was rejected.
     pub rejected_usage: Option<TokenUsage>,
 }
 
-/// What a model is.
+/// A short description of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelDescription {
-    /// Of what kind.
     pub kind: ModelSource,
-    /// For people's eyes.
+    /// For display.
     pub label: String,
-    /// How many tokens fit into prompt and answer together.
+    /// Tokens that prompt and reply may use together.
     pub window_tokens: u32,
 }
 
-/// The kinds of model there are.
+/// Where a model's replies come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelSource {
-    /// A real model, here or over the network.
+    /// A real model, local or remote.
     Vendor,
-    /// Answers from a scenario file.
+    /// A scenario file.
     Scripted,
-    /// A stand-in that answers without any model.
+    /// The built-in demo model.
     Rehearsal,
 }
 

@@ -1,5 +1,5 @@
-//! Plays a prepared answer as a stream: in pieces, with pauses, breaking off or hanging where it is told to. Pauses go
-//! through tokio's clock; an answer without pauses needs no runtime at all.
+//! Plays a prepared reply as a stream: in chunks, with delays, failing or hanging where requested. Delays use tokio's clock;
+//! a reply without delays needs no runtime.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use segue_core::prompt::{CallFailure, ToolCall};
 use crate::model::{ReplyChunk, ReplyChunkStream, ReplyFinish};
 use crate::text::TextChunks;
 
-/// One thing that happens while an answer is played.
+/// One step of a prepared reply.
 #[derive(Debug)]
 pub(crate) enum PlaybackStep {
     Wait(Duration),
@@ -22,7 +22,7 @@ pub(crate) enum PlaybackStep {
     Hang,
 }
 
-/// A prepared answer.
+/// A prepared reply.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyPlayback {
     steps: VecDeque<PlaybackStep>,
@@ -36,13 +36,13 @@ impl ReplyPlayback {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
-    /// Pauses between chunks of text.
+    /// Sets the delay between text chunks.
     pub(crate) fn with_chunk_delay(mut self, delay: Duration) -> Self {
         self.chunk_delay = delay;
         self
     }
 
-    /// Fails once so many chunks of text were sent, at the latest where the answer would end.
+    /// Fails after this many text chunks, or at the end of the reply if it has fewer.
     pub(crate) fn failing_after_chunks(mut self, text_chunks: usize, failure: CallFailure) -> Self {
         self.fail_after_chunks = Some((text_chunks, failure));
         self
@@ -70,19 +70,19 @@ impl ReplyPlayback {
                         None => Ok(ReplyChunk::Finish(finish)),
                     });
                 }
-                PlaybackStep::Text(mut pieces) => {
-                    let Some(piece) = pieces.next() else { continue };
+                PlaybackStep::Text(mut chunks) => {
+                    let Some(text) = chunks.next() else { continue };
                     if let Some((_, failure)) =
                         self.fail_after_chunks.take_if(|(after, _)| *after <= self.text_chunks_sent)
                     {
                         return Some(Err(self.clear_and_fail(failure)));
                     }
-                    self.steps.push_front(PlaybackStep::Text(pieces));
+                    self.steps.push_front(PlaybackStep::Text(chunks));
                     if self.text_chunks_sent > 0 {
                         sleep_unless_zero(self.chunk_delay).await;
                     }
                     self.text_chunks_sent += 1;
-                    return Some(Ok(ReplyChunk::Text(piece)));
+                    return Some(Ok(ReplyChunk::Text(text)));
                 }
             }
         }
@@ -128,42 +128,42 @@ mod tests {
     }
 
     #[test]
-    fn without_pauses_no_runtime_is_needed() {
+    fn a_reply_without_delays_needs_no_runtime() {
         let items: Vec<_> =
             ReplyPlayback::new([letters("abc"), end()]).into_stream().collect().now_or_never().expect("at once");
         assert_eq!((text_of(&items).as_str(), items.len()), ("abc", 4));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_are_kept_before_the_first_and_between_chunks() {
+    async fn delays_apply_before_the_first_and_between_chunks() {
         let start = Instant::now();
-        let beats = [PlaybackStep::Wait(Duration::from_millis(500)), letters("abc"), end()];
+        let steps = [PlaybackStep::Wait(Duration::from_millis(500)), letters("abc"), end()];
         let items: Vec<_> =
-            ReplyPlayback::new(beats).with_chunk_delay(Duration::from_millis(10)).into_stream().collect().await;
+            ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(10)).into_stream().collect().await;
         assert_eq!(items.len(), 4);
         assert_eq!(start.elapsed().as_millis(), 520);
     }
 
     #[test]
-    fn a_break_comes_after_the_given_number_of_chunks_and_ends_the_stream() {
-        for (after, said) in [(0, ""), (2, "ab"), (3, "abc"), (9, "abc")] {
+    fn a_failure_comes_after_the_given_number_of_chunks_and_ends_the_stream() {
+        for (after, expected) in [(0, ""), (2, "ab"), (3, "abc"), (9, "abc")] {
             let playback = ReplyPlayback::new([letters("abc"), end()]).failing_after_chunks(after, broken());
             let items: Vec<_> = playback.into_stream().collect().now_or_never().expect("at once");
-            assert_eq!(text_of(&items), said);
+            assert_eq!(text_of(&items), expected);
             assert_eq!(items.last(), Some(&Err(broken())), "after {after}");
-            assert_eq!(items.len(), said.len() + 1);
+            assert_eq!(items.len(), expected.len() + 1);
         }
     }
 
     #[test]
     fn nothing_follows_a_failure() {
-        let beats = [PlaybackStep::Fail(broken()), letters("abc"), end()];
-        let items: Vec<_> = ReplyPlayback::new(beats).into_stream().collect().now_or_never().expect("at once");
+        let steps = [PlaybackStep::Fail(broken()), letters("abc"), end()];
+        let items: Vec<_> = ReplyPlayback::new(steps).into_stream().collect().now_or_never().expect("at once");
         assert_eq!(items, [Err(broken())]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hanging_answer_never_ends_and_can_be_dropped() {
+    async fn a_hanging_reply_never_ends_and_can_be_dropped() {
         let mut stream = ReplyPlayback::new([letters("a"), PlaybackStep::Hang, end()]).into_stream();
         assert_eq!(stream.next().await, Some(Ok(ReplyChunk::Text("a".into()))));
         let next = tokio::time::timeout(Duration::from_secs(3600), stream.next()).await;

@@ -1,4 +1,4 @@
-//! Which models there are, by the names the configuration gives them. Decides nothing about which one a role uses.
+//! The configured models by name. Does not decide which model a role uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::limits::MODEL_NAMES_SHOWN_MAX;
 use crate::model::LanguageModel;
 use crate::suggest::did_you_mean_suffix;
 
-/// The models at hand.
+/// The configured models.
 #[derive(Debug, Clone, Default)]
 pub struct ModelRegistry {
     named: BTreeMap<ModelName, RegisteredModel>,
@@ -32,49 +32,49 @@ impl RegisteredModel {
 }
 
 impl ModelRegistry {
-    /// No models.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One model that answers to every name: how a whole flow is run on a stand-in.
+    /// Creates a registry in which one model answers to every name, for example to run a whole flow on a simulated model.
     #[must_use]
     pub fn from_single_model(model: Arc<dyn LanguageModel>) -> Self {
         Self { named: BTreeMap::new(), fallback: Some(RegisteredModel::unpriced(model)) }
     }
 
-    /// Adds a model of unknown price, in place of any other of that name.
+    /// Adds a model of unknown price, replacing any other of that name.
     #[must_use]
     pub fn with_model(mut self, name: impl Into<ModelName>, model: Arc<dyn LanguageModel>) -> Self {
         self.named.insert(name.into(), RegisteredModel::unpriced(model));
         self
     }
 
-    /// Adds a model with its card, in place of any other of that name.
+    /// Adds a model with its card, replacing any other of that name.
     #[must_use]
     pub fn with_card(mut self, name: impl Into<ModelName>, model: Arc<dyn LanguageModel>, card: ModelCard) -> Self {
         self.named.insert(name.into(), RegisteredModel { model, card });
         self
     }
 
-    /// The model of that name.
+    /// Returns the model of that name.
     ///
     /// # Errors
-    /// `NoSuchModel`, naming the models there are and the one probably meant.
+    /// `ModelNotFound`, with the known names and a suggestion.
     pub fn get(&self, name: &ModelName) -> Result<Arc<dyn LanguageModel>, CallFailure> {
         self.find_model(name).map(|entry| Arc::clone(&entry.model))
     }
 
-    /// The card of the model of that name.
+    /// Returns the card of the model of that name.
     ///
     /// # Errors
-    /// `NoSuchModel`, as [`Models::get`].
+    /// `ModelNotFound`, as for [`ModelRegistry::get`].
     pub fn card(&self, name: &ModelName) -> Result<ModelCard, CallFailure> {
         self.find_model(name).map(|entry| entry.card)
     }
 
-    /// Every named model, by name.
+    /// Returns every named model with its card, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ModelName, &Arc<dyn LanguageModel>, ModelCard)> {
         self.named.iter().map(|(name, entry)| (name, &entry.model, entry.card))
     }
@@ -108,13 +108,13 @@ mod tests {
     use crate::card::TokenPrice;
     use crate::rehearsal::RehearsalModel;
 
-    fn stand_in() -> Arc<dyn LanguageModel> {
+    fn demo_model() -> Arc<dyn LanguageModel> {
         Arc::new(RehearsalModel::instant())
     }
 
     #[test]
-    fn an_unknown_name_is_told_the_known_ones_and_the_likely_one() {
-        let models = ModelRegistry::new().with_model("gpt-small", stand_in()).with_model("opus", stand_in());
+    fn an_unknown_name_lists_the_known_ones_and_a_suggestion() {
+        let models = ModelRegistry::new().with_model("gpt-small", demo_model()).with_model("opus", demo_model());
         assert!(models.get(&"opus".into()).is_ok());
         let failure = models.get(&"gpt-smal".into()).expect_err("not there");
         assert_eq!(failure.kind, FailureKind::ModelNotFound);
@@ -130,23 +130,24 @@ mod tests {
 
     #[test]
     fn a_long_list_of_names_is_shortened() {
-        let models = (0..40).fold(ModelRegistry::new(), |models, n| models.with_model(format!("m{n:02}"), stand_in()));
+        let models =
+            (0..40).fold(ModelRegistry::new(), |models, n| models.with_model(format!("m{n:02}"), demo_model()));
         let message = models.get(&"zzz".into()).expect_err("not there").message;
         assert!(message.ends_with("`m11` and 28 more"), "{message}");
     }
 
     #[test]
     fn one_model_can_answer_to_every_name() {
-        let models = ModelRegistry::from_single_model(stand_in());
-        assert!(models.get(&"whatever".into()).is_ok());
-        assert_eq!(models.card(&"whatever".into()).expect("known").price, None);
+        let models = ModelRegistry::from_single_model(demo_model());
+        assert!(models.get(&"any".into()).is_ok());
+        assert_eq!(models.card(&"any".into()).expect("known").price, None);
     }
 
     #[test]
-    fn a_card_given_is_the_card_used() {
+    fn a_given_card_is_used() {
         let price = TokenPrice::flat(1_000_000, 0, 0);
         let card = ModelCard { window_tokens: 7, price: Some(price) };
-        let models = ModelRegistry::new().with_card("m", stand_in(), card);
+        let models = ModelRegistry::new().with_card("m", demo_model(), card);
         let found = models.card(&"m".into()).expect("known");
         assert_eq!(
             (found.window_tokens, found.cost(TokenUsage { input_tokens: 9, ..TokenUsage::default() })),

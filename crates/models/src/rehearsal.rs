@@ -1,9 +1,9 @@
-//! A stand-in that plays any role without a model, so that a flow can be tried without a key. It decides what to answer from
-//! the request alone: the same request gets the same answer, today and tomorrow, on every machine. It does not pretend: prose
-//! ends with [`MARK`].
+//! The built-in demo model, which answers when no real model is configured. Its reply depends only on the request: the same
+//! request gets the same reply on every machine. Prose ends with [`REHEARSAL_MARK`], so it is never mistaken for a real
+//! answer.
 //!
-//! In this order it gives: what the flow hints at; a tool call, if one is plainly asked for; JSON that satisfies the schema;
-//! prose, with a block if its instructions call for one now.
+//! It returns, in this order: the flow's reply template; a tool call, if the message clearly asks for one; JSON that
+//! satisfies the requested schema; prose, followed by a block if the instructions ask for one now.
 
 mod blocks;
 mod json_generator;
@@ -31,46 +31,45 @@ use crate::playback::{PlaybackStep, ReplyPlayback};
 use crate::template;
 use crate::text::TextChunks;
 
-/// Characters a token is taken for where an answer must be kept short.
+/// Estimated characters per token, to respect the reply limit.
 const CHARS_PER_TOKEN: usize = 4;
 
-/// The stand-in.
+/// The built-in demo model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RehearsalModel {
     speed: TypingSpeed,
 }
 
-/// How fast it talks.
+/// How fast the rehearsal model streams its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypingSpeed {
-    /// Before the first chunk.
+    /// Delay before the first chunk.
     pub first_chunk_ms: u64,
-    /// Between chunks.
+    /// Delay between chunks.
     pub chunk_ms: u64,
-    /// Characters a chunk.
     pub chunk_chars: usize,
 }
 
 impl TypingSpeed {
-    /// No pauses at all.
+    /// No delays.
     pub const INSTANT: Self = Self { first_chunk_ms: 0, chunk_ms: 0, chunk_chars: 12 };
 }
 
 impl Default for TypingSpeed {
-    /// As fast as people like to read along.
+    /// A comfortable reading speed.
     fn default() -> Self {
         Self { first_chunk_ms: 150, chunk_ms: 12, chunk_chars: 6 }
     }
 }
 
 impl RehearsalModel {
-    /// A stand-in that talks at this pace.
+    /// Creates a model that streams at this speed.
     #[must_use]
     pub fn with_speed(speed: TypingSpeed) -> Self {
         Self { speed }
     }
 
-    /// A stand-in that answers at once.
+    /// Creates a model that answers without delays.
     #[must_use]
     pub fn instant() -> Self {
         Self::with_speed(TypingSpeed::INSTANT)
@@ -79,14 +78,14 @@ impl RehearsalModel {
 
 impl LanguageModel for RehearsalModel {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
-        let answer = compose_rehearsal_reply(&request.prompt, &request.metadata);
-        let mut beats = vec![
+        let reply = compose_rehearsal_reply(&request.prompt, &request.metadata);
+        let mut steps = vec![
             PlaybackStep::Wait(Duration::from_millis(self.speed.first_chunk_ms)),
-            PlaybackStep::Text(TextChunks::split_every(answer.text, self.speed.chunk_chars)),
+            PlaybackStep::Text(TextChunks::split_every(reply.text, self.speed.chunk_chars)),
         ];
-        beats.extend(answer.tool_call.map(PlaybackStep::ToolCall));
-        beats.push(PlaybackStep::Finish(ReplyFinish { stop: answer.stop, ..ReplyFinish::default() }));
-        ReplyPlayback::new(beats).with_chunk_delay(Duration::from_millis(self.speed.chunk_ms)).into_stream()
+        steps.extend(reply.tool_call.map(PlaybackStep::ToolCall));
+        steps.push(PlaybackStep::Finish(ReplyFinish { stop: reply.stop, ..ReplyFinish::default() }));
+        ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(self.speed.chunk_ms)).into_stream()
     }
 
     fn describe(&self) -> ModelDescription {
@@ -98,7 +97,6 @@ impl LanguageModel for RehearsalModel {
     }
 }
 
-/// What the stand-in came up with.
 #[derive(Debug, Default)]
 struct RehearsalReply {
     text: String,
@@ -113,21 +111,21 @@ impl RehearsalReply {
 }
 
 fn compose_rehearsal_reply(prompt: &Prompt, call: &CallMetadata) -> RehearsalReply {
-    let reading = ParsedPrompt::from_prompt(prompt);
-    if let Some(hint) = &call.hints.reply_template {
-        return RehearsalReply::from_text(render_reply_template(hint, prompt, call, &reading));
+    let parsed = ParsedPrompt::from_prompt(prompt);
+    if let Some(reply_template) = &call.hints.reply_template {
+        return RehearsalReply::from_text(render_reply_template(reply_template, prompt, call, &parsed));
     }
-    let mut dice = SeededRng::from_call(prompt, call);
-    if let Some(tool_call) = tool_choice::choose_tool_call(prompt, &reading, &mut dice) {
+    let mut rng = SeededRng::from_call(prompt, call);
+    if let Some(tool_call) = tool_choice::choose_tool_call(prompt, &parsed, &mut rng) {
         return RehearsalReply { tool_call: Some(tool_call), stop: StopReason::ToolCalls, ..RehearsalReply::default() };
     }
     if let OutputFormat::Json(schema) = &prompt.output_format {
-        return RehearsalReply::from_text(json_generator::generate_json(schema, &reading, &mut dice).to_string());
+        return RehearsalReply::from_text(json_generator::generate_json(schema, &parsed, &mut rng).to_string());
     }
-    let prose = phrases::escape_block_markers(&prose::compose_prose(&reading, call, &mut dice));
+    let prose = phrases::escape_block_markers(&prose::compose_prose(&parsed, call, &mut rng));
     let prose = format!("{prose} {REHEARSAL_MARK}");
     let limit = usize::try_from(prompt.reply_tokens_max).unwrap_or(usize::MAX).saturating_mul(CHARS_PER_TOKEN);
-    // No limit at all is what a zero can only mean.
+    // Zero means no limit.
     if limit > 0 && prose.chars().count() > limit {
         return RehearsalReply {
             text: prose.chars().take(limit).collect(),
@@ -135,27 +133,27 @@ fn compose_rehearsal_reply(prompt: &Prompt, call: &CallMetadata) -> RehearsalRep
             ..RehearsalReply::default()
         };
     }
-    match blocks::compose_due_block(&reading, &mut dice) {
+    match blocks::compose_due_block(&parsed, &mut rng) {
         Some(block) => RehearsalReply::from_text(format!("{prose}\n\n{block}")),
         None => RehearsalReply::from_text(prose),
     }
 }
 
-/// The flow's own words, placeholders filled. If they are JSON, they stay JSON.
-fn render_reply_template(hint: &str, prompt: &Prompt, call: &CallMetadata, parsed: &ParsedPrompt) -> String {
-    let room = Cell::new(REHEARSAL_HINT_BYTES_MAX);
+/// Fills in the flow's reply template. A JSON template stays valid JSON.
+fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallMetadata, parsed: &ParsedPrompt) -> String {
+    let bytes_left = Cell::new(REHEARSAL_HINT_BYTES_MAX);
     let fill = |name: &str| {
-        if room.get() == 0 {
+        if bytes_left.get() == 0 {
             return Some(String::new());
         }
         let value = phrases::escape_block_markers(&resolve_rehearsal_placeholder(name, prompt, call, parsed)?);
-        let left = room.get().checked_sub(value.len());
-        room.set(left.unwrap_or(0));
+        let left = bytes_left.get().checked_sub(value.len());
+        bytes_left.set(left.unwrap_or(0));
         Some(if left.is_some() { value } else { String::new() })
     };
-    match serde_json::from_str(hint) {
+    match serde_json::from_str(reply_template) {
         Ok(json) => template::render_json_template(&json, &fill).to_string(),
-        Err(_) => template::render_template(hint, &fill),
+        Err(_) => template::render_template(reply_template, &fill),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A model that answers from a scenario: the testing tool for flow authors. It decides only which entry answers a call (the
-//! first in the file that is for it and not used up), keeps what it was asked, and draws nothing from clock or chance.
+//! A model that answers from a scenario: the test tool for flow authors. For each call it uses the first entry that matches
+//! and is not used up. It records its requests and is fully deterministic.
 //!
 //! The file format is described in `docs/scripted-model.md`.
 
@@ -28,7 +28,7 @@ use crate::model::{CallMetadata, LanguageModel, ModelDescription, ModelRequest, 
 use crate::playback::{PlaybackStep, ReplyPlayback};
 use crate::text;
 
-/// A model that answers from a scenario. Clones share what was used and seen.
+/// A model that answers from a scenario. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     inner: Arc<ScriptedModelInner>,
@@ -50,43 +50,40 @@ struct ScriptedModelState {
     received_requests: VecDeque<ReceivedRequest>,
 }
 
-/// A request the model got.
+/// A request that the model received.
 #[derive(Debug, Clone)]
 pub struct ReceivedRequest {
-    /// What it was sent.
     pub prompt: Arc<Prompt>,
-    /// What the call was to the engine.
     pub metadata: CallMetadata,
-    /// Who answered.
     pub answered_by: AnsweredBy,
 }
 
-/// Who answered a call.
+/// Which entry answered a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// The entry with this number, counted from 1.
+    /// The `[[reply]]` with this number, counted from 1.
     Reply(usize),
-    /// The default.
+    /// The `[default]` entry.
     Default,
-    /// Nobody: the call failed.
+    /// None matched, so the call failed.
     NoReply,
 }
 
 impl ReceivedRequest {
-    /// The last user message.
+    /// Returns the last user message.
     #[must_use]
     pub fn last_user_text(&self) -> String {
         text::last_user_text(&self.prompt)
     }
 
-    /// The standing instructions.
+    /// Returns the system prompt.
     #[must_use]
     pub fn system_text(&self) -> String {
         text::system_text(&self.prompt)
     }
 }
 
-/// Puts a scripted model together in code.
+/// Builds a scripted model in code.
 #[derive(Debug, Clone, Default)]
 pub struct ScriptedModelBuilder {
     scenario: Scenario,
@@ -95,42 +92,41 @@ pub struct ScriptedModelBuilder {
 }
 
 impl ScriptedModelBuilder {
-    /// What to call it.
+    /// Sets the name shown in the model's label.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.scenario.name = Some(name.into());
         self
     }
 
-    /// Adds an answer, after those already there.
+    /// Adds an entry after the existing ones.
     #[must_use]
     pub fn reply(mut self, entry: ScriptedReply) -> Self {
         self.scenario.replies.push(entry);
         self
     }
 
-    /// The answer to calls no other entry is for; its own conditions are not looked at.
+    /// Sets the reply for calls that no entry matches; its own conditions are ignored.
     #[must_use]
     pub fn default_reply(mut self, entry: ScriptedReply) -> Self {
         self.scenario.default = Some(entry);
         self
     }
 
-    /// The window it claims.
+    /// Sets the reported context window.
     #[must_use]
     pub fn window_tokens(mut self, tokens: u32) -> Self {
         self.window_tokens = Some(tokens);
         self
     }
 
-    /// How many requests it remembers; the oldest are forgotten first.
+    /// Sets how many requests are kept; the oldest are dropped first.
     #[must_use]
     pub fn received_requests_max(mut self, requests: usize) -> Self {
         self.received_requests_max = Some(requests);
         self
     }
 
-    /// The model.
     #[must_use]
     pub fn build(self) -> ScriptedModel {
         let uses = vec![0; self.scenario.replies.len()];
@@ -154,44 +150,44 @@ impl From<Scenario> for ScriptedModelBuilder {
 impl FromStr for ScriptedModel {
     type Err = ScenarioError;
 
-    /// Reads a scenario file's text.
+    /// Parses a scenario file.
     fn from_str(toml: &str) -> Result<Self, ScenarioError> {
         toml.parse::<Scenario>().map(Self::new)
     }
 }
 
 impl ScriptedModel {
-    /// A model that plays this scenario.
+    /// Creates a model that plays this scenario.
     #[must_use]
     pub fn new(scenario: Scenario) -> Self {
         ScriptedModelBuilder::from(scenario).build()
     }
 
-    /// A model put together in code.
+    /// Returns a builder for a model defined in code.
     #[must_use]
     pub fn builder() -> ScriptedModelBuilder {
         ScriptedModelBuilder::default()
     }
 
-    /// What it plays.
+    /// Returns the scenario.
     #[must_use]
     pub fn scenario(&self) -> &Scenario {
         &self.inner.scenario
     }
 
-    /// The requests it got, oldest first, as far as it remembers.
+    /// Returns the received requests, oldest first; old ones may have been dropped.
     #[must_use]
     pub fn received_requests(&self) -> Vec<ReceivedRequest> {
         self.lock_state().received_requests.iter().cloned().collect()
     }
 
-    /// How many requests it got.
+    /// Returns the number of requests received.
     #[must_use]
     pub fn call_count(&self) -> u64 {
         self.lock_state().call_count
     }
 
-    /// The entries that never answered a call, such as `[[reply]] 3 (line 12)`: what a finished test may want to be empty.
+    /// Returns the entries that never answered a call, such as `[[reply]] 3 (line 12)`, so a test can check that all were used.
     #[must_use]
     pub fn unused_replies(&self) -> Vec<String> {
         let state = self.lock_state();
@@ -240,15 +236,15 @@ impl ScriptedModel {
 }
 
 impl LanguageModel for ScriptedModel {
-    /// The entry is chosen here, not when the stream is polled, so the order of calls alone decides who gets what.
+    /// Selects the entry here, not when the stream is polled, so that only the order of calls matters.
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         let mut state = self.lock_state();
-        let (answered, playback) = self.select_reply(&mut state, &MatchableCall::new(&request));
+        let (answered_by, playback) = self.select_reply(&mut state, &MatchableCall::new(&request));
         state.call_count += 1;
         state.received_requests.push_back(ReceivedRequest {
             prompt: request.prompt,
             metadata: request.metadata,
-            answered_by: answered,
+            answered_by,
         });
         while state.received_requests.len() > self.inner.received_requests_max {
             state.received_requests.pop_front();

@@ -1,6 +1,5 @@
-//! Placeholders in scripted and hinted answers: `{{name}}`, `{{name|line}}` for one short line, `{{name|json}}` for use
-//! between the quotes of a JSON string. What a name stands for is the caller's business; a filled-in value is never
-//! searched for placeholders again.
+//! Placeholders in scripted and rehearsed replies: `{{name}}`, `{{name|line}}` for one short line, `{{name|json}}` for use
+//! inside a JSON string. The caller looks up the names. Inserted values are never searched for placeholders again.
 
 use crate::limits::{PLACEHOLDER_BYTES_MAX, TEMPLATE_LINE_CHARS_MAX};
 use serde_json::Value;
@@ -10,16 +9,16 @@ use crate::text::shorten_to_line;
 
 const TEMPLATE_FILTERS: [&str; 2] = ["json", "line"];
 
-/// Fills in what `value` knows; the rest stays as it is.
+/// Replaces the placeholders that `lookup` knows; others stay as they are.
 pub(crate) fn render_template(text: &str, lookup: &impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     for part in split_template(text) {
         match part {
             TemplatePart::Literal(plain) => out.push_str(plain),
-            TemplatePart::Placeholder { source: whole, name, filter } => {
-                match lookup(name).and_then(|found| apply_template_filter(filter, found)) {
-                    Some(found) => out.push_str(&found),
-                    None => out.push_str(whole),
+            TemplatePart::Placeholder { source, name, filter } => {
+                match lookup(name).and_then(|value| apply_template_filter(filter, value)) {
+                    Some(value) => out.push_str(&value),
+                    None => out.push_str(source),
                 };
             }
         }
@@ -27,7 +26,7 @@ pub(crate) fn render_template(text: &str, lookup: &impl Fn(&str) -> Option<Strin
     out
 }
 
-/// Fills in every string of a JSON value, so that it stays JSON whatever the values hold.
+/// Replaces the placeholders in every string of a JSON value, so that the result stays valid JSON.
 pub(crate) fn render_json_template(json: &Value, lookup: &impl Fn(&str) -> Option<String>) -> Value {
     match json {
         Value::String(text) => Value::String(render_template(text, lookup)),
@@ -41,22 +40,22 @@ pub(crate) fn render_json_template(json: &Value, lookup: &impl Fn(&str) -> Optio
     }
 }
 
-/// Complains about the first placeholder that is not known.
+/// Returns an error for the first unknown placeholder or filter.
 pub(crate) fn check_template(text: &str, known: &[&str]) -> Result<(), String> {
     for part in split_template(text) {
-        let TemplatePart::Placeholder { source: whole, name, filter } = part else { continue };
+        let TemplatePart::Placeholder { source, name, filter } = part else { continue };
         if !known.contains(&name) {
             let guess = did_you_mean_suffix(name, known.iter().copied());
-            return Err(format!("unknown placeholder `{whole}`{guess} (`raw = true` leaves braces alone)"));
+            return Err(format!("unknown placeholder `{source}`{guess} (`raw = true` turns placeholders off)"));
         }
         if let Some(filter) = filter.filter(|filter| !TEMPLATE_FILTERS.contains(filter)) {
-            return Err(format!("unknown filter `{filter}` in `{whole}`; there are `json` and `line`"));
+            return Err(format!("unknown filter `{filter}` in `{source}`; known filters: `json`, `line`"));
         }
     }
     Ok(())
 }
 
-/// [`check`], for every string of a JSON value.
+/// Applies [`check_template`] to every string of a JSON value.
 pub(crate) fn check_json_template(json: &Value, known: &[&str]) -> Result<(), String> {
     match json {
         Value::String(text) => check_template(text, known),
@@ -71,12 +70,12 @@ enum TemplatePart<'t> {
     Placeholder { source: &'t str, name: &'t str, filter: Option<&'t str> },
 }
 
-fn apply_template_filter(filter: Option<&str>, found: String) -> Option<String> {
+fn apply_template_filter(filter: Option<&str>, value: String) -> Option<String> {
     match filter {
-        None => Some(found),
-        Some("line") => Some(shorten_to_line(&found, TEMPLATE_LINE_CHARS_MAX)),
+        None => Some(value),
+        Some("line") => Some(shorten_to_line(&value, TEMPLATE_LINE_CHARS_MAX)),
         Some("json") => {
-            let quoted = Value::String(found).to_string();
+            let quoted = Value::String(value).to_string();
             Some(quoted[1..quoted.len() - 1].to_owned())
         }
         Some(_) => None,
@@ -93,7 +92,7 @@ fn split_template(text: &str) -> impl Iterator<Item = TemplatePart<'_>> {
             rest = &rest[length..];
             return Some(part);
         }
-        // At least one character is plain here; more, up to where a placeholder may begin.
+        // The next character is literal, and so is everything up to the next possible placeholder.
         let first = rest.chars().next().map_or(rest.len(), char::len_utf8);
         let length = rest[first..].find("{{").map_or(rest.len(), |at| first + at);
         let (plain, after) = rest.split_at(length);
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_filled_once_and_others_stay() {
+    fn known_names_are_replaced_once_and_others_stay() {
         assert_eq!(render_template("a {{turn}} b {{ turn }} {{other}} {{", &value), "a 2 b 2 {{other}} {{");
         assert_eq!(render_template("{{last}}", &value), "say \"{{turn}}\"\nplease");
         assert_eq!(render_template("{{last|line}}", &value), "say \"{{turn}}\" please");
@@ -150,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_placeholder_is_named_with_a_guess() {
+    fn an_unknown_placeholder_is_reported_with_a_suggestion() {
         assert_eq!(check_template("{{turn}} {{ not one }} {}", &["turn"]), Ok(()));
-        let complaint = check_template("{{trun}}", &["last", "turn"]).expect_err("unknown");
-        assert!(complaint.starts_with("unknown placeholder `{{trun}}`; did you mean `turn`?"), "{complaint}");
+        let error = check_template("{{trun}}", &["last", "turn"]).expect_err("unknown");
+        assert!(error.starts_with("unknown placeholder `{{trun}}`; did you mean `turn`?"), "{error}");
         assert!(check_template("{{turn|loud}}", &["turn"]).expect_err("unknown").contains("unknown filter `loud`"));
         assert!(check_json_template(&json!({"a": ["{{x}}"]}), &["turn"]).is_err());
     }

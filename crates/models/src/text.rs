@@ -1,8 +1,8 @@
-//! Small questions about texts and prompts: what was said last, how to quote it briefly, where it may be cut.
+//! Helpers for prompt texts: find messages, shorten and split texts.
 
 use segue_core::prompt::{ChatRole, Prompt, PromptMessage};
 
-/// The newest message put to the model; empty if there is none.
+/// Returns the newest user message; empty if there is none.
 pub(crate) fn last_user_text(prompt: &Prompt) -> String {
     prompt
         .messages
@@ -13,7 +13,7 @@ pub(crate) fn last_user_text(prompt: &Prompt) -> String {
         .unwrap_or_default()
 }
 
-/// The oldest message put to the model; empty if there is none.
+/// Returns the oldest user message; empty if there is none.
 pub(crate) fn first_user_text(prompt: &Prompt) -> String {
     prompt
         .messages
@@ -23,7 +23,7 @@ pub(crate) fn first_user_text(prompt: &Prompt) -> String {
         .unwrap_or_default()
 }
 
-/// The standing instructions, one after the other.
+/// Returns all system messages, joined.
 pub(crate) fn system_text(prompt: &Prompt) -> String {
     let texts: Vec<_> = prompt
         .messages
@@ -34,7 +34,7 @@ pub(crate) fn system_text(prompt: &Prompt) -> String {
     texts.join("\n\n")
 }
 
-/// `text` on one line, at most `chars_max` characters, with an ellipsis if something was left out.
+/// Returns `text` on one line of at most `chars_max` characters, with an ellipsis if it was shortened.
 pub(crate) fn shorten_to_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut count = 0;
@@ -57,17 +57,17 @@ pub(crate) fn shorten_to_line(text: &str, chars_max: usize) -> String {
     line
 }
 
-/// The longest beginning of `text` that is no longer than `bytes_max` and ends between two characters.
+/// Returns the longest prefix of `text` that has at most `bytes_max` bytes and ends at a character boundary.
 pub(crate) fn truncate_to_bytes(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// A text in pieces, made as they are asked for.
+/// Iterates over a text in chunks.
 #[derive(Debug)]
 pub(crate) enum TextChunks {
-    /// As they were given.
+    /// Given in advance.
     Predefined(std::vec::IntoIter<String>),
-    /// Cut every so many characters.
+    /// Split every `chunk_chars` characters.
     FixedLength { text: String, offset: usize, chunk_chars: usize },
 }
 
@@ -76,12 +76,12 @@ impl TextChunks {
         Self::Predefined(chunks.into_iter())
     }
 
-    /// Cuts `text` every `chars` characters (at least one).
+    /// Splits `text` every `chars` characters (at least one).
     pub(crate) fn split_every(text: String, chars: usize) -> Self {
         Self::FixedLength { text, offset: 0, chunk_chars: chars.max(1) }
     }
 
-    /// The whole text as one piece; none if it is empty.
+    /// Yields the whole text as one chunk; none if it is empty.
     pub(crate) fn single_chunk(text: String) -> Self {
         Self::split_every(text, usize::MAX)
     }
@@ -92,14 +92,14 @@ impl Iterator for TextChunks {
 
     fn next(&mut self) -> Option<String> {
         match self {
-            Self::Predefined(pieces) => pieces.next(),
-            Self::FixedLength { text, offset: from, chunk_chars: chars } => {
-                let rest = &text[*from..];
+            Self::Predefined(chunks) => chunks.next(),
+            Self::FixedLength { text, offset, chunk_chars } => {
+                let rest = &text[*offset..];
                 if rest.is_empty() {
                     return None;
                 }
-                let length = rest.char_indices().nth(*chars).map_or(rest.len(), |(at, _)| at);
-                *from += length;
+                let length = rest.char_indices().nth(*chunk_chars).map_or(rest.len(), |(at, _)| at);
+                *offset += length;
                 Some(rest[..length].to_owned())
             }
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_quoted_on_one_short_line() {
+    fn a_long_text_is_shortened_to_one_line() {
         assert_eq!(shorten_to_line("  one\n two\tthree ", 50), "one two three");
         assert_eq!(shorten_to_line("one two three", 7), "one two…");
         assert_eq!(shorten_to_line("one two three", 5), "one t…");
@@ -124,21 +124,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_up_the_text_and_none_is_too_long(text in "\\PC*", chars in 0usize..9) {
-            let pieces: Vec<_> = TextChunks::split_every(text.clone(), chars).collect();
-            prop_assert_eq!(pieces.concat(), text);
-            for piece in pieces {
-                prop_assert!((1..=chars.max(1)).contains(&piece.chars().count()));
+        fn chunks_make_up_the_text_and_none_is_too_long(text in "\\PC*", chars in 0usize..9) {
+            let chunks: Vec<_> = TextChunks::split_every(text.clone(), chars).collect();
+            prop_assert_eq!(chunks.concat(), text);
+            for chunk in chunks {
+                prop_assert!((1..=chars.max(1)).contains(&chunk.chars().count()));
             }
         }
 
         #[test]
-        fn a_quote_is_never_longer_than_asked(text in "\\PC*", chars in 0usize..40) {
+        fn a_shortened_text_is_never_longer_than_requested(text in "\\PC*", chars in 0usize..40) {
             prop_assert!(shorten_to_line(&text, chars).chars().count() <= chars + 1);
         }
 
         #[test]
-        fn a_cut_is_a_beginning(text in "\\PC*", bytes in 0usize..40) {
+        fn a_truncated_text_is_a_prefix(text in "\\PC*", bytes in 0usize..40) {
             let start = truncate_to_bytes(&text, bytes);
             prop_assert!(start.len() <= bytes && text.starts_with(start));
         }

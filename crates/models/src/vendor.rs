@@ -1,8 +1,8 @@
-//! A real model, here or over the network: a prompt becomes a request in the vendor's format, and the stream that comes back
-//! becomes chunks. Decides how things are said to a vendor, and what its refusals mean; not what is said, nor whether it is said again.
+//! Vendor models, local or remote: turns a prompt into a request in the vendor's format and the response stream into chunks.
+//! Decides how a request is written and what an error means. Does not decide what is asked or whether a call is retried.
 //!
-//! Five formats cover the field: OpenAI's chat completions (which nearly every server speaks), OpenAI's responses, Anthropic's
-//! messages, Google's Gemini and Ollama's own. Each is a request and a reader, over one transport.
+//! There are five wire formats: OpenAI's chat completions (which nearly every server supports), OpenAI's Responses API,
+//! Anthropic's Messages API, Google's Gemini and Ollama's own. Each consists of a request builder and a stream reader.
 
 mod anthropic;
 mod call_driver;
@@ -40,79 +40,72 @@ use error_classification::VendorErrorContext;
 pub(crate) use ollama::ollama_server_url;
 pub use wire_format::WireFormat;
 
-/// A model of a vendor.
+/// A model served by a vendor.
 #[derive(Debug, Clone)]
 pub struct VendorModel {
     endpoint: Arc<ModelEndpoint>,
     transport: Arc<dyn HttpTransport>,
     unsupported: Arc<UnsupportedFeatures>,
-    /// Who serves it, and where: what fails together.
+    /// Provider and host; models with the same value fail together.
     failure_domain: String,
 }
 
-/// What a vendor did not take once, and is not sent since.
+/// Features that the vendor rejected once and that are no longer requested.
 #[derive(Debug, Default)]
 struct UnsupportedFeatures {
-    /// It is told of a schema in words.
+    /// The schema is written into the prompt instead.
     json_schemas: AtomicBool,
-    /// It is not asked for figures, and may give them all the same.
+    /// Token usage is not requested, but may still be sent.
     stream_options: AtomicBool,
-    /// It is neither told how hard to think nor asked for its thoughts.
+    /// Neither an effort nor encrypted reasoning is requested.
     reasoning: AtomicBool,
-    /// It is not asked for its thoughts in short.
     reasoning_summaries: AtomicBool,
 }
 
 impl UnsupportedFeatures {
-    /// What it may still be asked for.
+    /// Returns the features that may still be requested.
     fn enabled_features(&self) -> wire_format::OptionalFeatures {
-        let may = |refused: &AtomicBool| !refused.load(Ordering::Relaxed);
+        let is_enabled = |rejected: &AtomicBool| !rejected.load(Ordering::Relaxed);
         wire_format::OptionalFeatures {
-            usage: may(&self.stream_options),
-            reasoning: may(&self.reasoning),
-            reasoning_summaries: may(&self.reasoning_summaries),
+            usage: is_enabled(&self.stream_options),
+            reasoning: is_enabled(&self.reasoning),
+            reasoning_summaries: is_enabled(&self.reasoning_summaries),
         }
     }
 }
 
-/// How a model is reached, and what is known of it. Written down, it is without its key.
+/// How a model is reached and what it can do. Serialized without its credentials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModelEndpoint {
-    /// Who serves it, for people. All models of one provider at one place fail together.
+    /// The provider's name, for display. All models of one provider at one host fail together.
     pub provider: String,
-    /// Which format it speaks.
     pub wire: WireFormat,
-    /// Where, without a slash at the end.
+    /// Without a trailing slash.
     pub base_url: String,
-    /// What the provider calls it.
+    /// The provider's name for the model.
     pub model: String,
-    /// The key, if one is needed and was found.
     #[serde(skip)]
     pub credentials: Credentials,
-    /// What it can do.
     pub capabilities: ModelCapabilities,
-    /// How it is to be asked.
     pub params: GenerationParams,
 }
 
-/// By what right a vendor is asked.
+/// How requests are authenticated.
 #[derive(Debug, Clone, Default)]
 pub enum Credentials {
-    /// Everybody may.
+    /// No authentication is needed.
     #[default]
     None,
-    /// With a key from this variable of the environment.
+    /// An API key from an environment variable.
     ApiKey {
-        /// The variable.
         env: String,
-        /// Its value; nothing if it is not set.
+        /// `None` if the variable is not set.
         key: Option<SecretString>,
     },
-    /// With the name and the password that stand in the address in this variable of the environment.
+    /// User name and password from a URL in an environment variable.
     Basic {
-        /// The variable.
         env: String,
-        /// Both, as a header wants them.
+        /// Encoded for a Basic authorization header.
         login: SecretString,
     },
 }
@@ -144,7 +137,7 @@ impl ModelEndpoint {
         }
     }
 
-    /// Host and port, for people and for telling servers apart.
+    /// Returns host and port, for display and to tell servers apart.
     #[must_use]
     pub fn host(&self) -> &str {
         let rest = self.base_url.split_once("://").map_or(self.base_url.as_str(), |(_, rest)| rest);
@@ -152,53 +145,53 @@ impl ModelEndpoint {
         authority.rsplit_once('@').map_or(authority, |(_, host)| host)
     }
 
-    /// The failure without the key: vendors quote what they do not like.
+    /// Removes the credentials from a failure message, because vendors may quote them.
     pub(crate) fn redact_failure(&self, mut failure: CallFailure) -> CallFailure {
         failure.message = self.redact(&failure.message);
         failure
     }
 
-    /// A text without the key. Goes before anything that cuts the text, which could leave most of a key behind.
+    /// Removes the credentials from a text. Must happen before the text is shortened, which could leave part of a key.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.credentials.secret().map_or_else(|| text.to_owned(), |key| key.redact(text))
     }
 
-    /// Why the model need not even be asked, if so.
+    /// Returns the failure of a call that cannot succeed and therefore is not sent.
     fn preflight_failure(&self, prompt: &Prompt) -> Option<CallFailure> {
-        let refuse = |kind, words: String| Some(CallFailure::new(kind, words));
+        let refuse = |kind, message: String| Some(CallFailure::new(kind, message));
         let Self { provider, model, .. } = self;
         if let Credentials::ApiKey { env, key } = &self.credentials
             && key.as_ref().is_none_or(SecretString::is_empty)
         {
-            return refuse(FailureKind::InvalidApiKey, format!("{provider} wants a key, and {env} is not set"));
+            return refuse(FailureKind::InvalidApiKey, format!("{provider} needs an API key, but {env} is not set"));
         }
         if self.capabilities.images == FeatureSupport::No
             && prompt.messages.iter().any(|message| !message.images.is_empty())
         {
-            return refuse(FailureKind::BadRequest, format!("`{model}` cannot look at images"));
+            return refuse(FailureKind::BadRequest, format!("`{model}` does not accept images"));
         }
         if self.capabilities.tools == FeatureSupport::No && !prompt.tools.is_empty() {
-            return refuse(FailureKind::BadRequest, format!("`{model}` cannot call tools"));
+            return refuse(FailureKind::BadRequest, format!("`{model}` does not support tools"));
         }
         None
     }
 }
 
 impl VendorModel {
-    /// The model at the other end of `connection`.
+    /// Creates a model that calls `endpoint` over `transport`.
     #[must_use]
     pub fn new(endpoint: ModelEndpoint, transport: Arc<dyn HttpTransport>) -> Self {
-        let place = format!("{} at {}", endpoint.provider, endpoint.host());
-        Self { endpoint: Arc::new(endpoint), transport, unsupported: Arc::default(), failure_domain: place }
+        let failure_domain = format!("{} at {}", endpoint.provider, endpoint.host());
+        Self { endpoint: Arc::new(endpoint), transport, unsupported: Arc::default(), failure_domain }
     }
 
-    /// How it is reached.
+    /// Returns how the model is reached.
     #[must_use]
     pub fn endpoint(&self) -> &ModelEndpoint {
         &self.endpoint
     }
 
-    /// How it is held to a schema now.
+    /// Returns how the model is currently made to return JSON.
     fn json_mode(&self) -> JsonMode {
         match self.unsupported.json_schemas.load(Ordering::Relaxed) {
             true => JsonMode::Prompt,
@@ -219,11 +212,11 @@ impl LanguageModel for VendorModel {
 
     fn describe(&self) -> ModelDescription {
         let ModelEndpoint { provider, model, .. } = &*self.endpoint;
-        let place = self.endpoint.host();
-        let label = if place.contains(provider.as_str()) || place.is_empty() {
+        let host = self.endpoint.host();
+        let label = if host.contains(provider.as_str()) || host.is_empty() {
             format!("{model} of {provider}")
         } else {
-            format!("{model} of {provider} at {place}")
+            format!("{model} of {provider} at {host}")
         };
         ModelDescription { kind: ModelSource::Vendor, label, window_tokens: self.endpoint.capabilities.window_tokens }
     }

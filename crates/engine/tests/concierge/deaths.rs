@@ -23,7 +23,7 @@ async fn the_process_dies_between_batch_and_mapper() {
     let play = Play::begin("[[reply]]\nrole = \"mapper\"\nhang = true\n", Value::Null).await;
     play.say_until("rent or buy?", opened("mapper")).await;
     // Experts that are asked again would fail the turn.
-    let play = play.dies("[[reply]]\nrole = \"expert\"\nfail = \"bad_key\"\n").await;
+    let play = play.dies("[[reply]]\nrole = \"expert\"\nfail = \"invalid_api_key\"\n").await;
     play.rests().await;
     assert_eq!(play.heard().await, ["Rent, unless you stay for long."]);
     assert_eq!(play.counts().await, [3, 1, 1]);
@@ -45,7 +45,7 @@ async fn the_process_dies_in_the_middle_of_the_batch() {
         answered.load(std::sync::atomic::Ordering::Relaxed) >= 2
     })
     .await;
-    let play = play.dies("[[reply]]\nrole = \"expert\"\nmodel = [\"ant\", \"cat\"]\nfail = \"bad_key\"\n").await;
+    let play = play.dies("[[reply]]\nrole = \"expert\"\nmodel = [\"ant\", \"cat\"]\nfail = \"invalid_api_key\"\n").await;
     play.rests().await;
     assert_eq!(play.heard().await, ["Rent, unless you stay for long."]);
     assert_eq!(tries(&play, "expert").await, [1, 2, 1], "only the one in flight is asked again");
@@ -57,7 +57,7 @@ async fn the_process_dies_while_the_plan_is_presented() {
     play.say_all(&TO_THE_PLAN[..2]).await;
     play.say_until(TO_THE_PLAN[2], |event| matches!(event, Event::CallOpened(opened) if opened.ask == *"present"))
         .await;
-    let play = play.dies("[[reply]]\nrole = [\"expert\", \"mapper\"]\nfail = \"bad_key\"\n").await;
+    let play = play.dies("[[reply]]\nrole = [\"expert\", \"mapper\"]\nfail = \"invalid_api_key\"\n").await;
     play.rests().await;
     assert_eq!(play.heard().await[2..], ["Good. I will work it out.".to_owned(), "Here is the plan.".to_owned()]);
     assert_eq!((play.counts().await, play.phase().await.as_str()), ([6, 2, 4], "executor"));

@@ -184,7 +184,7 @@ async fn a_quorum_does_not_wait_for_the_last() {
 
 #[tokio::test(start_paused = true)]
 async fn one_fails_and_the_others_suffice() {
-    let one = "[[reply]]\nrole = \"expert\"\nmodel = \"ant\"\nfail = \"bad_key\"\n";
+    let one = "[[reply]]\nrole = \"expert\"\nmodel = \"ant\"\nfail = \"invalid_api_key\"\n";
     let play = Play::begin(one, json!({"experts": ["ant", "bee", "cat"]})).await;
     assert_eq!(play.say("rent or buy?").await.outcome, TurnResult::Done);
     assert_eq!(play.facts("map").await[0]["answers"], 2);
@@ -201,7 +201,7 @@ async fn one_fails_and_the_others_suffice() {
 
 #[tokio::test(start_paused = true)]
 async fn all_fail_and_a_retry_pays_for_nothing_twice() {
-    let all = "[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"bad_key\"\n";
+    let all = "[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"invalid_api_key\"\n";
     let play = Play::begin(all, json!({"experts": ["ant", "bee"]})).await;
     let reason = failed(&play.say("rent or buy?").await.outcome);
     assert!(reason.contains("ant: ") && reason.contains("bee: ") && reason.contains("retry"), "{reason}");
@@ -214,7 +214,7 @@ async fn all_fail_and_a_retry_pays_for_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_one_who_speaks_fails_only_that_is_asked_again() {
-    let fails = "[[reply]]\nrole = \"concierge\"\nturn = 1\nfail = \"bad_key\"\n\
+    let fails = "[[reply]]\nrole = \"concierge\"\nturn = 1\nfail = \"invalid_api_key\"\n\
                  [[reply]]\nrole = \"concierge\"\nturn = 2\ntext = \"Rent.\"\n";
     let play = Play::begin(fails, Value::Null).await;
     let reason = failed(&play.say("rent or buy?").await.outcome);
@@ -228,7 +228,7 @@ async fn when_the_one_who_speaks_fails_only_that_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_nobody_helps_with_can_be_tried_again_without_the_explorer() {
-    let fails = "[[reply]]\nrole = \"expert\"\nturn = 3\nfail = \"bad_key\"\n";
+    let fails = "[[reply]]\nrole = \"expert\"\nturn = 3\nfail = \"invalid_api_key\"\n";
     let play = Play::begin(fails, Value::Null).await;
     play.say_all(&TO_THE_PLAN[..2]).await;
     failed(&play.say(TO_THE_PLAN[2]).await.outcome);

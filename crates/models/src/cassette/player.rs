@@ -1,5 +1,5 @@
-//! A transport that answers from a cassette: to each request what was answered to it then, and to the same request again what was answered
-//! the next time. What was never asked is refused, and said what it differs in.
+//! A transport that answers from a cassette. Each request gets the response recorded for it; a repeated request gets the next
+//! one. A request that was not recorded fails, with the closest recorded one and how it differs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -17,7 +17,6 @@ use super::{
 use crate::http::{HttpRequest, HttpResponse, HttpTransport};
 use crate::limits::REQUEST_DIFFERENCES_SHOWN_MAX;
 
-/// Plays a cassette.
 #[derive(Debug)]
 pub struct CassettePlayer {
     name: String,
@@ -25,37 +24,37 @@ pub struct CassettePlayer {
     remaining: Mutex<RemainingExchanges>,
 }
 
-/// What is left to be played.
+/// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
 struct RemainingExchanges {
     outcomes: BTreeMap<(String, String, String), VecDeque<RecordedOutcome>>,
-    /// For saying what a request differs in: every path with every body.
+    /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
 }
 
 impl CassettePlayer {
-    /// Plays a file.
+    /// Reads a cassette file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no cassette.
+    /// The file cannot be read, or is not a cassette.
     pub fn new(path: &Path) -> Result<Self, CassetteError> {
-        let (label, exchanges) = read_cassette(path)?;
-        let mut shelf = RemainingExchanges::default();
+        let (header, exchanges) = read_cassette(path)?;
+        let mut remaining = RemainingExchanges::default();
         for RecordedExchange { method, path, body, outcome } in exchanges {
-            let place = (method, path.clone(), canonical_json(&body));
-            shelf.outcomes.entry(place).or_default().push_back(outcome);
-            shelf.recorded_requests.push((path, body));
+            let key = (method, path.clone(), canonical_json(&body));
+            remaining.outcomes.entry(key).or_default().push_back(outcome);
+            remaining.recorded_requests.push((path, body));
         }
-        Ok(Self { name: path.display().to_string(), metadata: label.metadata, remaining: Mutex::new(shelf) })
+        Ok(Self { name: path.display().to_string(), metadata: header.metadata, remaining: Mutex::new(remaining) })
     }
 
-    /// What whoever recorded it wanted to know now.
+    /// Returns the metadata given by the recording side.
     #[must_use]
     pub fn metadata(&self) -> &Value {
         &self.metadata
     }
 
-    /// How many answers nobody has asked for yet.
+    /// Returns the number of responses that have not been replayed.
     #[must_use]
     pub fn remaining_count(&self) -> usize {
         self.remaining.lock().unwrap_or_else(PoisonError::into_inner).outcomes.values().map(VecDeque::len).sum()
@@ -63,18 +62,18 @@ impl CassettePlayer {
 
     fn replay_response(&self, request: &HttpRequest) -> Result<HttpResponse, CallFailure> {
         let (path, body) = (url_path_and_query(&request.url), parse_json_or_text(&request.body));
-        let mut shelf = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (request.method.as_str().to_owned(), path, canonical_json(&body));
-        let outcome = shelf.outcomes.get_mut(&place).and_then(VecDeque::pop_front);
+        let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (request.method.as_str().to_owned(), path, canonical_json(&body));
+        let outcome = remaining.outcomes.get_mut(&key).and_then(VecDeque::pop_front);
         match outcome {
             Some(RecordedOutcome::Failed(failure)) => Err(failure),
-            Some(RecordedOutcome::Responded { status, headers, chunks: pieces, stream_failure: broke }) => {
-                let pieces = pieces.into_iter().map(|piece| Ok(piece.into_bytes())).chain(broke.map(Err));
-                Ok(HttpResponse { status, headers, body: stream::iter(pieces).boxed() })
+            Some(RecordedOutcome::Responded { status, headers, chunks, stream_failure }) => {
+                let chunks = chunks.into_iter().map(|chunk| Ok(chunk.into_bytes())).chain(stream_failure.map(Err));
+                Ok(HttpResponse { status, headers, body: stream::iter(chunks).boxed() })
             }
             None => {
-                let why = shelf.explain_missing_response(&place, &body);
-                let message = format!("the cassette {} holds no answer to this request: {why}", self.name);
+                let reason = remaining.explain_missing_response(&key, &body);
+                let message = format!("the cassette {} has no response to this request: {reason}", self.name);
                 Err(CallFailure::new(FailureKind::BadRequest, message))
             }
         }
@@ -90,16 +89,16 @@ impl HttpTransport for CassettePlayer {
 impl RemainingExchanges {
     fn explain_missing_response(&self, key: &(String, String, String), body: &Value) -> String {
         if self.outcomes.contains_key(key) {
-            return "it was asked as often as it was recorded".to_owned();
+            return "it was sent more often than it was recorded".to_owned();
         }
-        let there = self.recorded_requests.iter().filter(|(path, _)| *path == key.1);
-        let nearest = there.map(|(_, known)| diff_json(known, body)).min_by_key(|found| found.distance);
+        let same_path = self.recorded_requests.iter().filter(|(path, _)| *path == key.1);
+        let nearest = same_path.map(|(_, known)| diff_json(known, body)).min_by_key(|found| found.distance);
         match nearest.map(|found| found.descriptions) {
             Some(mut found) => {
                 let more = found.len().saturating_sub(REQUEST_DIFFERENCES_SHOWN_MAX);
                 found.truncate(REQUEST_DIFFERENCES_SHOWN_MAX);
-                let more = if more > 0 { format!("; and at {more} more places") } else { String::new() };
-                format!("the nearest that was recorded differs at {}{more}", found.join("; at "))
+                let more = if more > 0 { format!("; and in {more} more places") } else { String::new() };
+                format!("the closest recorded request differs at {}{more}", found.join("; at "))
             }
             None => format!("nothing was recorded for {}", key.1),
         }

@@ -1,4 +1,4 @@
-//! A transport that writes down what passes through it. An exchange is written when it is over, also when nobody listens any more.
+//! A transport that records the traffic of another. An exchange is written when it ends, even if the client stopped reading.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::http::{HttpBodyStream, HttpRequest, HttpResponse, HttpTransport, SecretString};
 
-/// Records what another transport carries.
+/// Records the traffic of another transport.
 #[derive(Debug)]
 pub struct CassetteRecorder {
     inner: Arc<dyn HttpTransport>,
@@ -29,28 +29,28 @@ struct CassetteFile {
 }
 
 impl CassetteRecorder {
-    /// Records to a file, behind what a cassette there holds already. `cast` is given back when it is played.
+    /// Records to a file, appending to an existing cassette. `metadata` is available on replay.
     ///
     /// # Errors
-    /// The file cannot be written, or holds something else, or what another cast said.
+    /// The file cannot be written, is not a cassette, or was recorded with other metadata.
     pub fn new(inner: Arc<dyn HttpTransport>, path: &Path, metadata: Value) -> Result<Self, CassetteError> {
         let io = |source| CassetteError::Io { path: path.display().to_string(), source };
         let is_new = std::fs::metadata(path).map_or(true, |found| found.len() == 0);
         if !is_new {
-            let (label, _) = read_cassette(path)?;
-            if let Some(difference) = diff_json(&label.metadata, &metadata).descriptions.into_iter().next() {
+            let (header, _) = read_cassette(path)?;
+            if let Some(difference) = diff_json(&header.metadata, &metadata).descriptions.into_iter().next() {
                 return Err(CassetteError::MetadataMismatch { path: path.display().to_string(), difference });
             }
         }
-        // It holds whole conversations.
+        // The file contains whole conversations, so only its owner may read it.
         let mut options = File::options();
         options.append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(PathBuf::from(path)).map_err(io)?;
         if is_new {
-            let label = CassetteHeader { segue_cassette: CASSETTE_FORMAT, metadata };
-            write_json_line(&mut file, &label).map_err(io)?;
+            let header = CassetteHeader { segue_cassette: CASSETTE_FORMAT, metadata };
+            write_json_line(&mut file, &header).map_err(io)?;
         }
         Ok(Self { inner, cassette: Arc::new(CassetteFile { file: Mutex::new(file) }) })
     }
@@ -65,12 +65,12 @@ fn write_json_line(file: &mut File, value: &impl serde::Serialize) -> std::io::R
 impl HttpTransport for CassetteRecorder {
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
         let key = request.auth.as_ref().map(|header| header.secret.clone());
-        let strip = |text: &str| key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
-        let mut notes = ExchangeRecording {
+        let redact = |text: &str| key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
+        let mut recording = ExchangeRecording {
             cassette: self.cassette.clone(),
             method: request.method.as_str().to_owned(),
-            path: strip(&url_path_and_query(&request.url)),
-            body: parse_json_or_text(&strip(&request.body)),
+            path: redact(&url_path_and_query(&request.url)),
+            body: parse_json_or_text(&redact(&request.body)),
             response: None,
             secret: key.clone(),
         };
@@ -79,17 +79,20 @@ impl HttpTransport for CassetteRecorder {
             match sending.await {
                 Ok(response) => {
                     let kept = response.headers.iter().filter(|(name, _)| RECORDED_HEADERS.contains(&name.as_str()));
-                    notes.response = Some(RecordedResponse {
+                    recording.response = Some(RecordedResponse {
                         status: response.status,
                         headers: kept.cloned().collect(),
                         chunks: Vec::new(),
-                        stream_failure: Some(CallFailure::new(FailureKind::Network, "nobody listened to the rest")),
+                        stream_failure: Some(CallFailure::new(
+                            FailureKind::Network,
+                            "the client stopped reading the response",
+                        )),
                     });
-                    Ok(HttpResponse { body: record_body(response.body, notes), ..response })
+                    Ok(HttpResponse { body: record_body(response.body, recording), ..response })
                 }
                 Err(failure) => {
-                    let told = CallFailure { message: notes.redact(&failure.message), ..failure.clone() };
-                    notes.write_exchange(RecordedOutcome::Failed(told));
+                    let redacted = CallFailure { message: recording.redact(&failure.message), ..failure.clone() };
+                    recording.write_exchange(RecordedOutcome::Failed(redacted));
                     Err(failure)
                 }
             }
@@ -98,23 +101,23 @@ impl HttpTransport for CassetteRecorder {
     }
 }
 
-/// Passes a body on, and notes what it holds.
+/// Passes a body on and records its chunks.
 fn record_body(body: HttpBodyStream, recording: ExchangeRecording) -> HttpBodyStream {
-    stream::unfold((body, recording), |(mut body, mut notes)| async move {
+    stream::unfold((body, recording), |(mut body, mut recording)| async move {
         let item = body.next().await;
-        let answered = notes.response.as_mut();
-        match (&item, answered) {
-            (Some(Ok(bytes)), Some(answered)) => answered.chunks.push(bytes.clone()),
-            (Some(Err(failure)), Some(answered)) => answered.stream_failure = Some(failure.clone()),
-            (None, Some(answered)) => answered.stream_failure = None,
+        let response = recording.response.as_mut();
+        match (&item, response) {
+            (Some(Ok(bytes)), Some(response)) => response.chunks.push(bytes.clone()),
+            (Some(Err(failure)), Some(response)) => response.stream_failure = Some(failure.clone()),
+            (None, Some(response)) => response.stream_failure = None,
             (_, None) => {}
         }
-        item.map(|item| (item, (body, notes)))
+        item.map(|item| (item, (body, recording)))
     })
     .boxed()
 }
 
-/// What is known of an exchange under way. Written down when it is let go of.
+/// A running exchange. It is written to the cassette when dropped.
 struct ExchangeRecording {
     cassette: Arc<CassetteFile>,
     method: String,
@@ -147,37 +150,36 @@ impl ExchangeRecording {
 
 impl Drop for ExchangeRecording {
     fn drop(&mut self) {
-        let Some(RecordedResponse { status, headers, chunks: bytes, stream_failure: broke }) = self.response.take()
-        else {
+        let Some(RecordedResponse { status, headers, chunks, stream_failure }) = self.response.take() else {
             return;
         };
-        let whole = String::from_utf8_lossy(&bytes.concat()).into_owned();
+        let whole = String::from_utf8_lossy(&chunks.concat()).into_owned();
         let clean = self.redact(&whole);
-        // A key may be cut in two by the pieces; only the whole can be searched for it.
-        let pieces = if clean == whole { to_utf8_chunks(&bytes) } else { vec![clean] };
-        self.write_exchange(RecordedOutcome::Responded { status, headers, chunks: pieces, stream_failure: broke });
+        // A key may be split between two chunks, so the whole body is searched for it.
+        let chunks = if clean == whole { to_utf8_chunks(&chunks) } else { vec![clean] };
+        self.write_exchange(RecordedOutcome::Responded { status, headers, chunks, stream_failure });
     }
 }
 
-/// The pieces as texts; a letter cut in two goes to the later one.
-fn to_utf8_chunks(pieces: &[Vec<u8>]) -> Vec<String> {
+/// Converts chunks to text. A character that is split between two chunks goes to the later one.
+fn to_utf8_chunks(chunks: &[Vec<u8>]) -> Vec<String> {
     let mut texts = Vec::new();
-    let mut held: Vec<u8> = Vec::new();
-    for piece in pieces {
-        held.extend_from_slice(piece);
-        let whole = match std::str::from_utf8(&held) {
-            Ok(_) => held.len(),
+    let mut buffer: Vec<u8> = Vec::new();
+    for chunk in chunks {
+        buffer.extend_from_slice(chunk);
+        let complete = match std::str::from_utf8(&buffer) {
+            Ok(_) => buffer.len(),
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Err(_) => held.len(),
+            Err(_) => buffer.len(),
         };
-        let text = String::from_utf8_lossy(&held[..whole]).into_owned();
-        held.drain(..whole);
+        let text = String::from_utf8_lossy(&buffer[..complete]).into_owned();
+        buffer.drain(..complete);
         if !text.is_empty() {
             texts.push(text);
         }
     }
-    if !held.is_empty() {
-        texts.push(String::from_utf8_lossy(&held).into_owned());
+    if !buffer.is_empty() {
+        texts.push(String::from_utf8_lossy(&buffer).into_owned());
     }
     texts
 }

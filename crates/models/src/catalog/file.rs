@@ -1,4 +1,4 @@
-//! The catalog's file: TOML, read strictly, so that a slip in a price is an error and not a free model.
+//! Parses catalog files. Unknown keys are errors, so that a typo in a price does not make a model free.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use super::{CatalogProvider, ModelCatalog, ModelProfile};
 use crate::card::{LongPromptPrice, TokenPrice};
 use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
 
-/// What is wrong with a catalog's file.
+/// Why a catalog file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CatalogError(String);
 
 pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogError> {
-    let page: CatalogFile =
+    let file: CatalogFile =
         toml::from_str(text).map_err(|error| CatalogError(error.to_string().trim_end().to_owned()))?;
     let mut catalog = ModelCatalog::default();
-    for (name, row) in page.providers {
-        let provider = row.into_provider().map_err(|wrong| CatalogError(format!("providers.{name}: {wrong}")))?;
+    for (name, row) in file.providers {
+        let provider = row.into_provider().map_err(|problem| CatalogError(format!("providers.{name}: {problem}")))?;
         catalog.providers.insert(name, provider);
     }
-    for row in page.models {
-        let name = format!("the model `{}` of `{}`", row.name, row.provider);
-        catalog.models.push(row.into_profile().map_err(|wrong| CatalogError(format!("{name}: {wrong}")))?);
+    for row in file.models {
+        let name = format!("model `{}` of provider `{}`", row.name, row.provider);
+        catalog.models.push(row.into_profile().map_err(|problem| CatalogError(format!("{name}: {problem}")))?);
     }
     Ok(catalog)
 }
@@ -65,7 +65,9 @@ impl ProviderRow {
             return Err("`window_tokens` must be at least 1".to_owned());
         }
         if self.base_url.as_deref().is_some_and(super::has_url_credentials) {
-            return Err("`base_url` holds a name or a password; secrets are taken from the environment only".to_owned());
+            return Err(
+                "`base_url` contains a user name or password; secrets are read from the environment only".to_owned()
+            );
         }
         Ok(CatalogProvider {
             rank: self.rank,
@@ -106,7 +108,7 @@ struct ModelRow {
 impl ModelRow {
     fn into_profile(self) -> Result<ModelProfile, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
-            return Err("a number of tokens must be at least 1".to_owned());
+            return Err("token counts must be at least 1".to_owned());
         }
         Ok(ModelProfile {
             provider: self.provider,
@@ -168,9 +170,9 @@ impl PriceRow {
     }
 }
 
-/// Dollars as micro-dollars.
+/// Converts dollars to micro-dollars.
 fn dollars_to_micro(dollars: f64) -> Result<u64, String> {
     let micro = (dollars * 1e6).round();
-    // Beyond this no price is meant, and a whole number is exact below it.
-    if (0.0..1e15).contains(&micro) { Ok(micro as u64) } else { Err(format!("{dollars} is no price in dollars")) }
+    // Larger numbers are not prices, and would not be exact.
+    if (0.0..1e15).contains(&micro) { Ok(micro as u64) } else { Err(format!("{dollars} is not a price in dollars")) }
 }

@@ -1,5 +1,5 @@
-//! The network, over reqwest. Follows no redirects, for a key must not travel to where a server points, and uses no proxy for
-//! this machine itself. Decides when a connection is given up, not when an answer takes too long.
+//! HTTP over reqwest. Follows no redirects, because that would send the API key to another server, and uses no proxy for
+//! loopback addresses. Applies connect timeouts only; how long a reply may take is decided elsewhere.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,39 +13,39 @@ use segue_core::prompt::{CallFailure, FailureKind};
 use super::{AuthHeader, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use crate::limits::{CONNECT_MS_MAX, PROBE_MS_MAX};
 
-/// Talks HTTP. Clones share their connections.
+/// Sends requests over the network. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct ReqwestTransport {
     clients: Arc<[OnceLock<reqwest::Client>; 4]>,
     timeouts: TimeoutProfile,
 }
 
-/// How long somebody is waited for.
+/// Which timeouts apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeoutProfile {
-    /// Answers may take long.
+    /// A connect timeout only, because replies may take long.
     #[default]
     Completion,
-    /// It is only asked whether somebody is there.
+    /// A short timeout for the whole request, to find out whether a server exists.
     Probe,
 }
 
 impl ReqwestTransport {
-    /// A client of this patience. Nothing is read or opened before it is used.
+    /// Creates a transport. Connections are opened and certificates read only when it is used.
     #[must_use]
     pub fn new(timeouts: TimeoutProfile) -> Self {
         Self { clients: Arc::default(), timeouts }
     }
 
-    /// The client for an address. Reading the machine's certificates takes longer than many a command, so whoever needs none of
-    /// them does without.
+    /// Returns the client for a URL. Clients that do not need the system's certificates do not load them, because that takes
+    /// long.
     fn client_for_url(&self, url: &Url) -> Result<reqwest::Client, CallFailure> {
-        let (is_here, is_plain) = (is_loopback_url(url), url.scheme() == "http");
-        let slot = &self.clients[usize::from(is_here) * 2 + usize::from(is_plain)];
+        let (is_loopback, is_plain) = (is_loopback_url(url), url.scheme() == "http");
+        let slot = &self.clients[usize::from(is_loopback) * 2 + usize::from(is_plain)];
         if let Some(client) = slot.get() {
             return Ok(client.clone());
         }
-        // Somebody may have chosen another provider for the process; theirs then serves us too.
+        // The process may already have another crypto provider, which is used then.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
@@ -54,25 +54,25 @@ impl ReqwestTransport {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("segue/", env!("CARGO_PKG_VERSION")));
         if self.timeouts == TimeoutProfile::Probe {
-            let most = Duration::from_millis(PROBE_MS_MAX);
-            builder = builder.timeout(most).connect_timeout(most);
+            let timeout = Duration::from_millis(PROBE_MS_MAX);
+            builder = builder.timeout(timeout).connect_timeout(timeout);
         }
-        if is_here {
+        if is_loopback {
             builder = builder.no_proxy();
         }
-        // A plain address may still be reached through a proxy over TLS.
-        if is_here && is_plain {
+        // Other http:// addresses may be reached through a proxy that uses TLS.
+        if is_loopback && is_plain {
             builder = builder.tls_certs_only([]);
         }
         let built = builder.build();
         let built = built
-            .map_err(|error| failure_with_root_cause(FailureKind::Network, "the network cannot be used", &error))?;
+            .map_err(|error| failure_with_root_cause(FailureKind::Network, "cannot set up the HTTP client", &error))?;
         Ok(slot.get_or_init(|| built).clone())
     }
 
     fn build_request(&self, request: &HttpRequest) -> Result<reqwest::RequestBuilder, CallFailure> {
-        let bad = |what: &str| CallFailure::new(FailureKind::BadRequest, what.to_owned());
-        let url = Url::parse(&request.url).map_err(|_| bad(&format!("`{}` is no address", request.url)))?;
+        let bad_request = |what: &str| CallFailure::new(FailureKind::BadRequest, what.to_owned());
+        let url = Url::parse(&request.url).map_err(|_| bad_request(&format!("`{}` is not a URL", request.url)))?;
         let client = self.client_for_url(&url)?;
         let mut prepared = match request.method {
             HttpMethod::Get => client.get(url),
@@ -83,7 +83,11 @@ impl ReqwestTransport {
         }
         if let Some(AuthHeader { name, scheme, secret: key }) = &request.auth {
             let value = HeaderValue::from_str(&format!("{scheme}{}", key.expose_secret()));
-            let mut value = value.map_err(|_| bad("the key holds characters that no key has; was it copied whole?"))?;
+            let mut value = value.map_err(|_| {
+                bad_request(
+                    "the API key contains characters that are not allowed in a header; was it copied correctly?",
+                )
+            })?;
             value.set_sensitive(true);
             prepared = prepared.header(HeaderName::from_static(name), value);
         }
@@ -94,9 +98,9 @@ impl ReqwestTransport {
 impl HttpTransport for ReqwestTransport {
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, CallFailure>> {
         let prepared = self.build_request(&request);
-        let place = host_and_port(&request.url);
+        let host = host_and_port(&request.url);
         async move {
-            let response = prepared?.send().await.map_err(|error| unreachable_failure(&place, &error))?;
+            let response = prepared?.send().await.map_err(|error| unreachable_failure(&host, &error))?;
             let headers = response.headers().iter();
             let headers = headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
             Ok(HttpResponse {
@@ -105,7 +109,7 @@ impl HttpTransport for ReqwestTransport {
                 body: response
                     .bytes_stream()
                     .map(move |bytes| {
-                        bytes.map(|bytes| bytes.to_vec()).map_err(|error| broken_connection_failure(&place, &error))
+                        bytes.map(|bytes| bytes.to_vec()).map_err(|error| broken_connection_failure(&host, &error))
                     })
                     .boxed(),
             })
@@ -119,7 +123,7 @@ fn is_loopback_url(url: &Url) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-/// Host and port, for people.
+/// Returns host and port, for display.
 fn host_and_port(url: &str) -> String {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port()?)));
@@ -132,7 +136,7 @@ fn host_and_port(url: &str) -> String {
 
 fn unreachable_failure(host: &str, error: &reqwest::Error) -> CallFailure {
     if error.is_timeout() {
-        return failure_with_root_cause(FailureKind::Network, &format!("{host} does not answer"), error);
+        return failure_with_root_cause(FailureKind::Network, &format!("{host} did not answer in time"), error);
     }
     failure_with_root_cause(FailureKind::Network, &format!("{host} cannot be reached"), error)
 }
@@ -140,12 +144,12 @@ fn unreachable_failure(host: &str, error: &reqwest::Error) -> CallFailure {
 fn broken_connection_failure(host: &str, error: &reqwest::Error) -> CallFailure {
     failure_with_root_cause(
         FailureKind::Network,
-        &format!("the connection to {host} broke in the middle of an answer"),
+        &format!("the connection to {host} was lost in the middle of a reply"),
         error,
     )
 }
 
-/// The words and, behind them, what lies at the bottom of the error; the layers between only repeat the address.
+/// Appends the root cause of the error; the layers between only repeat the URL.
 fn failure_with_root_cause(kind: FailureKind, context: &str, error: &reqwest::Error) -> CallFailure {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(cause) = deepest.source() {
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_told_from_others() {
+    fn loopback_addresses_are_recognised() {
         for (url, expected) in [
             ("http://localhost:11434/v1", true),
             ("http://127.0.0.1/", true),
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_named_without_path_and_query() {
+    fn a_host_is_shown_without_path_and_query() {
         assert_eq!(host_and_port("https://api.example.com/v1/x?key=1"), "api.example.com");
         assert_eq!(host_and_port("http://localhost:8080/v1"), "localhost:8080");
         assert_eq!(host_and_port("nonsense"), "");

@@ -1,50 +1,49 @@
-//! A text that must not be seen: it goes into a header and nowhere else.
+//! A text that must not be displayed: it is only sent in a header.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::SECRET_BYTES_MIN;
 
-/// What stands in a secret's place.
+/// Replaces a secret in texts.
 const REDACTED: &str = "[key]";
 
-/// A key. It cannot be printed, compared or written down.
+/// An API key or password. It cannot be displayed, compared or serialized.
 #[derive(Clone)]
 pub struct SecretString {
     text: Arc<str>,
-    /// Other forms of it that would give it away, the longest first.
+    /// Other forms of the secret that must be redacted too, longest first.
     aliases: Arc<[String]>,
 }
 
 impl SecretString {
-    /// Keeps `text` secret, without the blanks around it that shells and files leave there.
+    /// Wraps a secret, without surrounding whitespace.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self { text: text.trim().into(), aliases: Arc::default() }
     }
 
-    /// The same, with other forms of it that are as secret.
+    /// Adds other forms of the secret, which are redacted too.
     pub(crate) fn with_aliases(self, aliases: impl IntoIterator<Item = String>) -> Self {
         let mut forms: Vec<String> = aliases.into_iter().collect();
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         Self { aliases: forms.into(), ..self }
     }
 
-    /// The text itself, for the header it belongs in.
+    /// Returns the secret, for its header.
     pub(crate) fn expose_secret(&self) -> &str {
         &self.text
     }
 
-    /// Whether there is nothing in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// `text` without the secret: vendors like to quote the key they refuse.
+    /// Removes the secret from a text, because vendors may quote the key they refuse.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
-        // A key of three letters would turn every other word into a stand-in, and protects nothing.
+        // A very short key would match ordinary words.
         let forms = std::iter::once(&*self.text).chain(self.aliases.iter().map(String::as_str));
         let forms = forms.filter(|form| form.len() >= SECRET_BYTES_MIN);
         forms.fold(text.to_owned(), |text, form| if text.contains(form) { text.replace(form, REDACTED) } else { text })
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_printed_and_is_taken_out_of_texts() {
+    fn a_secret_is_not_displayed_and_is_removed_from_texts() {
         let key = SecretString::new(" sk-12345678\n");
         assert_eq!(format!("{key:?}"), "[key]");
         assert_eq!(key.expose_secret(), "sk-12345678");
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_secret_is_taken_out() {
+    fn every_form_of_a_secret_is_removed() {
         let login =
             SecretString::new("bWU6aHVudGVyMg==").with_aliases(["hunter22".to_owned(), "me:hunter22".to_owned()]);
         assert_eq!(login.expose_secret(), "bWU6aHVudGVyMg==");
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_too_short_to_be_one_leaves_texts_alone() {
+    fn a_very_short_key_is_not_redacted() {
         assert_eq!(SecretString::new("a").redact("a banana"), "a banana");
         assert!(SecretString::new(" ").is_empty());
     }

@@ -1,5 +1,5 @@
-//! Finds the blocks its instructions teach (`<<<NAME>>>`, keys, `<<<END>>>`), decides whether one is due now, and fills it from
-//! the conversation. It goes by what stands before the template: *next turn*, *when …*, *if …*, or nothing of the kind.
+//! Finds block templates in the instructions (`<<<NAME>>>`, keys, `<<<END>>>`), decides whether one is due now, and fills it
+//! from the conversation. The text before a template decides: *next turn*, *when …*, *if …*, or no condition.
 
 use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
 use super::phrases::{self, BLOCK_CUES, INSTRUCTION_STOP_WORDS};
@@ -14,10 +14,10 @@ use crate::text::shorten_to_line;
 const BLOCK_OPEN: &str = "<<<";
 const BLOCK_CLOSE: &str = ">>>";
 const BLOCK_END: &str = "<<<END>>>";
-/// Different wordings in a row; after these they begin again.
+/// The number of different phrasings before they repeat.
 const WORDING_COUNT: usize = 3;
 
-/// The block to send now, filled in, if any is due.
+/// Returns the filled-in block that is due now, if any.
 pub(super) fn compose_due_block(prompt: &ParsedPrompt, rng: &mut SeededRng) -> Option<String> {
     let templates = find_block_templates(&prompt.instructions);
     let asked_for = templates.iter().find(|template| is_block_requested(template, prompt.last_user_text()));
@@ -25,25 +25,25 @@ pub(super) fn compose_due_block(prompt: &ParsedPrompt, rng: &mut SeededRng) -> O
     Some(fill_block_template(template, prompt, rng))
 }
 
-/// A block as the instructions show it.
+/// A block template in the instructions.
 #[derive(Debug, PartialEq, Eq)]
 struct BlockTemplate<'t> {
     name: &'t str,
     body: &'t str,
-    /// What stands before it and says when it is wanted.
+    /// The text before it, which says when to send it.
     lead: &'t str,
 }
 
 fn find_block_templates(text: &str) -> Vec<BlockTemplate<'_>> {
     let mut found = Vec::new();
     let mut lead_from = 0;
-    // Every marker ends where the next begins, so the text is walked once.
+    // Each marker is searched only up to the next one, so the text is scanned once.
     let starts: Vec<_> = text.match_indices(BLOCK_OPEN).map(|(at, _)| at).collect();
     for pair in starts.windows(2) {
         let (start, end) = (pair[0], pair[1]);
         let Some((name, body)) = text[start + BLOCK_OPEN.len()..end].split_once(BLOCK_CLOSE) else { continue };
-        let is_whole = is_block_name(name) && text[end..].starts_with(BLOCK_END);
-        if is_whole && body.lines().any(|line| TemplateLine::parse(line).key.is_some()) {
+        let is_complete = is_block_name(name) && text[end..].starts_with(BLOCK_END);
+        if is_complete && body.lines().any(|line| TemplateLine::parse(line).key.is_some()) {
             found.push(BlockTemplate { name, body, lead: lead_paragraphs(&text[lead_from..start]) });
             lead_from = end + BLOCK_END.len();
         }
@@ -61,7 +61,7 @@ fn is_block_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The last paragraph, or the last two if it is very short.
+/// Returns the last paragraph, or the last two if it is very short.
 fn lead_paragraphs(before: &str) -> &str {
     let before = before.trim();
     let before = &before[before.ceil_char_boundary(before.len().saturating_sub(BLOCK_LEAD_BYTES_MAX))..];
@@ -73,30 +73,30 @@ fn lead_paragraphs(before: &str) -> &str {
     &before[earlier..]
 }
 
-/// Whether the last message names the block, as a request to send it again would.
+/// Returns whether the message names the block, as a request to send it again does.
 fn is_block_requested(template: &BlockTemplate<'_>, message: &str) -> bool {
     message.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(|word| word == template.name)
 }
 
 fn is_block_due(template: &BlockTemplate<'_>, prompt: &ParsedPrompt) -> bool {
     let lead = format!(" {} ", template.lead.to_lowercase());
-    let says = |phrases: &[&str]| phrases.iter().any(|phrase| lead.contains(phrase));
+    let lead_has = |phrases: &[&str]| phrases.iter().any(|phrase| lead.contains(phrase));
     let marker = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}", template.name);
     let was_sent = prompt.assistant_messages.iter().any(|text| text.contains(&marker));
-    if says(&["next turn", "second turn", "next response", "next reply"]) {
+    if lead_has(&["next turn", "second turn", "next response", "next reply"]) {
         return !was_sent && !prompt.assistant_messages.is_empty();
     }
-    if says(&["when ", "if ", "once ", "only "]) {
+    if lead_has(&["when ", "if ", "once ", "only "]) {
         return message_mentions_block(template, prompt.last_user_text());
     }
-    if says(&["every ", "each ", "always "]) {
+    if lead_has(&["every ", "each ", "always "]) {
         return true;
     }
-    // Without a condition it belongs to the first answers of a thread, once.
+    // Without a condition it is sent once, with one of the first two replies of a thread.
     !was_sent && prompt.assistant_messages.len() <= 1
 }
 
-/// Whether the message has a word in common with what the block is for.
+/// Returns whether the message shares a word with the block's name, values or condition.
 fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
     let mut cues: Vec<_> = content_words(template.lead).collect();
     cues.extend(content_words(template.name));
@@ -106,19 +106,19 @@ fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
         }
     }
     cues.retain(|cue| !INSTRUCTION_STOP_WORDS.contains(&cue.as_str()));
-    let meant = BLOCK_CUES
+    let synonyms = BLOCK_CUES
         .iter()
         .filter(|(word, _)| cues.iter().any(|cue| have_same_stem(cue, word)))
-        .flat_map(|(_, meant)| *meant);
-    let meant: Vec<_> = meant.map(|word| (*word).to_owned()).collect();
-    cues.extend(meant);
+        .flat_map(|(_, synonyms)| *synonyms);
+    let synonyms: Vec<_> = synonyms.map(|word| (*word).to_owned()).collect();
+    cues.extend(synonyms);
     content_words(message).any(|word| cues.iter().any(|cue| have_same_stem(cue, &word)))
 }
 
 /// A line of a template.
 #[derive(Debug, PartialEq, Eq)]
 struct TemplateLine<'t> {
-    /// Indentation and dash.
+    /// Indentation and list dash.
     indent: &'t str,
     key: Option<&'t str>,
     value: &'t str,
@@ -141,7 +141,7 @@ impl<'t> TemplateLine<'t> {
     }
 }
 
-/// A value to be sent as it stands, such as `WORKFLOW`: one word, not a description of what goes there.
+/// Returns whether a value is sent unchanged, such as `WORKFLOW`: one word, not a description.
 fn is_literal_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
@@ -149,9 +149,9 @@ fn is_literal_value(value: &str) -> bool {
 fn fill_block_template(template: &BlockTemplate<'_>, prompt: &ParsedPrompt, rng: &mut SeededRng) -> String {
     let mut out = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}\n", template.name);
     let mut key_above = template.name;
-    for (index, written) in template.body.trim_matches('\n').lines().enumerate() {
+    for (index, template_line) in template.body.trim_matches('\n').lines().enumerate() {
         let index = index % WORDING_COUNT;
-        let line = TemplateLine::parse(written);
+        let line = TemplateLine::parse(template_line);
         let value = match line.key {
             _ if line.value.is_empty() || line.value.chars().all(|letter| letter == '.' || letter == '…') => {
                 String::new()
@@ -169,7 +169,7 @@ fn fill_block_template(template: &BlockTemplate<'_>, prompt: &ParsedPrompt, rng:
     out + BLOCK_END
 }
 
-/// What goes in place of a description such as `{their question}`, `[list]` or `{explore|decide}`.
+/// Returns a value for a description such as `{their question}`, `[list]` or `{explore|decide}`.
 fn fill_template_value(
     key: &str,
     description: &str,
@@ -181,19 +181,19 @@ fn fill_template_value(
     let inner = description.trim_matches(|letter: char| "{}[]<>".contains(letter));
     if inner.contains('|') {
         let options: Vec<_> = inner.split('|').map(str::trim).filter(|option| !option.is_empty()).collect();
-        let spoken: Vec<_> = content_words(prompt.last_user_text()).collect();
-        let is_spoken = |option: &&&str| content_words(option).any(|word| spoken.contains(&word));
-        let rolled = options.get(rng.next_below(options.len())).copied().unwrap_or_default();
-        return options.iter().find(is_spoken).copied().unwrap_or(rolled).to_owned();
+        let message_words: Vec<_> = content_words(prompt.last_user_text()).collect();
+        let is_mentioned = |option: &&&str| content_words(option).any(|word| message_words.contains(&word));
+        let random_option = options.get(rng.next_below(options.len())).copied().unwrap_or_default();
+        return options.iter().find(is_mentioned).copied().unwrap_or(random_option).to_owned();
     }
     let key = key.to_lowercase();
-    let low = inner.to_lowercase();
-    if low.contains("null") || low.contains("or none") {
+    let lowercase = inner.to_lowercase();
+    if lowercase.contains("null") || lowercase.contains("or none") {
         return "none".to_owned();
     }
     let keywords = prompt.keywords();
     let keyword = |n: usize| keywords.get(n % keywords.len().max(1)).cloned().unwrap_or_else(phrases::fallback_topic);
-    if low.contains("list") || is_bracketed && key.ends_with('s') && !key.ends_with("ss") {
+    if lowercase.contains("list") || is_bracketed && key.ends_with('s') && !key.ends_with("ss") {
         let items = (0..2).map(|n| {
             sanitize_block_line(&phrases::title_phrase(&keyword(n), index + n), REHEARSAL_LIST_ITEM_CHARS_MAX)
                 .replace(',', "")
@@ -216,10 +216,10 @@ fn fill_template_value(
     sanitize_block_line(&text, REHEARSAL_BLOCKS_LINE_CHARS_MAX)
 }
 
-/// On one line, and without anything that could be taken for a marker or a list.
+/// Shortens a text to one line without characters that could end a block or a list.
 fn sanitize_block_line(text: &str, chars_max: usize) -> String {
-    let harmless: String = text.chars().filter(|letter| !"<>[]{}\"".contains(*letter)).collect();
-    shorten_to_line(&harmless, chars_max)
+    let safe: String = text.chars().filter(|letter| !"<>[]{}\"".contains(*letter)).collect();
+    shorten_to_line(&safe, chars_max)
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_found_with_what_leads_to_them() {
+    fn templates_are_found_with_the_text_before_them() {
         let text = "Look for <<<A>>>...<<<END>>> and <<<b>>>.\n\nRules.\n\nAfter your next turn, append this block:\n\n<<<HANDOVER>>>\n\
             goal: {what}\n<<<END>>>\n\nIf they are stuck:\n\n<<<BATCH>>>\nTYPE: STEP_HELP\n<<<END>>>\n<<<OPEN>>>\nkey: x";
         let found = find_block_templates(text);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_taken_apart() {
+    fn a_template_line_is_parsed() {
         assert_eq!(
             TemplateLine::parse("  goal: {x: y}"),
             TemplateLine { indent: "  ", key: Some("goal"), value: "{x: y}" }

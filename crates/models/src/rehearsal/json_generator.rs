@@ -1,6 +1,5 @@
-//! Makes a JSON value that satisfies a schema, with words from the conversation. Knows types, enums, required fields, bounds
-//! on numbers, texts and lists, references and combinations; patterns are ignored. Bounded in depth and size, whatever the
-//! schema says.
+//! Generates a JSON value that satisfies a schema, with words from the conversation. Supports types, enums, required fields,
+//! bounds on numbers, strings and lists, references and combinations; ignores patterns. Depth and size are limited.
 
 mod merge;
 mod strings;
@@ -11,20 +10,20 @@ use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
 use super::rng::SeededRng;
 use crate::limits::{REHEARSAL_SCHEMA_DEPTH_MAX, REHEARSAL_SCHEMA_VALUES_MAX};
 
-/// Deeper than this only what is required is made.
+/// Optional fields are generated only up to this depth.
 const OPTIONAL_FIELDS_DEPTH: usize = 5;
-/// Items of a list that may have any number.
+/// Items of a list without bounds.
 const USUAL_ARRAY_ITEMS: u64 = 2;
-/// How often another item is tried where all must differ.
+/// Attempts to generate a different item where all must be unique.
 const UNIQUE_ITEM_TRIES: usize = 8;
 
-/// A value that satisfies `schema`.
+/// Generates a value that satisfies `schema`.
 pub(super) fn generate_json(schema: &Value, prompt: &ParsedPrompt, rng: &mut SeededRng) -> Value {
-    let mut maker = JsonGenerator { root: schema, prompt, rng, generated_count: 0, generated_ids: Vec::new() };
-    maker.generate_value(schema, ValuePosition { key: "", parent: "", index: 0, depth: 0 })
+    let mut generator = JsonGenerator { root: schema, prompt, rng, generated_count: 0, generated_ids: Vec::new() };
+    generator.generate_value(schema, ValuePosition { key: "", parent: "", index: 0, depth: 0 })
 }
 
-/// Arguments for a tool: an object, whatever the schema says.
+/// Generates tool arguments: always an object.
 pub(super) fn generate_tool_arguments(schema: &Value, prompt: &ParsedPrompt, rng: &mut SeededRng) -> Value {
     match generate_json(schema, prompt, rng) {
         Value::Object(fields) => Value::Object(fields),
@@ -32,20 +31,20 @@ pub(super) fn generate_tool_arguments(schema: &Value, prompt: &ParsedPrompt, rng
     }
 }
 
-/// Where in the value something is made.
+/// The position of a generated value.
 #[derive(Debug, Clone, Copy)]
 struct ValuePosition<'k> {
-    /// The field it is in; for a list's item, the list's field.
+    /// The field name; for a list item, that of the list.
     key: &'k str,
-    /// The field around that.
+    /// The name of the enclosing field.
     parent: &'k str,
-    /// The place in the list it is in.
+    /// The index in the enclosing list.
     index: usize,
     depth: usize,
 }
 
 impl<'k> ValuePosition<'k> {
-    /// A field of the object here.
+    /// Returns the position of a field of this object.
     fn child_field<'f>(self, key: &'f str) -> ValuePosition<'f>
     where
         'k: 'f,
@@ -60,7 +59,7 @@ struct JsonGenerator<'a> {
     prompt: &'a ParsedPrompt,
     rng: &'a mut SeededRng,
     generated_count: usize,
-    /// Ids made so far, for fields that refer to something.
+    /// Ids generated so far, for fields that refer to one.
     generated_ids: Vec<String>,
 }
 
@@ -94,10 +93,10 @@ impl JsonGenerator<'_> {
         }
     }
 
-    /// The schema with references followed, combinations merged and alternatives chosen; none if it is no object.
+    /// Follows references, merges combinations and chooses alternatives; `None` if the schema is not an object.
     fn resolve_schema(&mut self, schema: &Value, depth: usize) -> Option<Map<String, Value>> {
         let mut fields = merge::flatten_schema(schema, self.root)?;
-        // Each round settles one choice; a choice may bring others.
+        // Each round resolves one choice, which may contain others.
         for _ in 0..REHEARSAL_SCHEMA_DEPTH_MAX {
             let Some(choice) = ["oneOf", "anyOf"].iter().find_map(|key| fields.remove(*key)) else { break };
             let Some(choices) = choice.as_array() else { continue };
@@ -111,33 +110,34 @@ impl JsonGenerator<'_> {
 
     fn choose_alternative<'c>(&mut self, choices: &'c [Value], depth: usize) -> Option<&'c Value> {
         let is_nothing = |choice: &&Value| choice["type"] == "null" || **choice == Value::Bool(false);
-        let real: Vec<_> = choices.iter().filter(|choice| !is_nothing(choice)).collect();
+        let non_null: Vec<_> = choices.iter().filter(|choice| !is_nothing(choice)).collect();
         let is_simple = |choice: &&Value| {
             !["$ref", "allOf", "anyOf", "oneOf", "properties", "items"].iter().any(|key| choice.get(key).is_some())
         };
         if depth > OPTIONAL_FIELDS_DEPTH {
-            // Whatever ends soonest: nothing at all, or something without parts.
+            // Prefer what ends soonest: null, or a value without parts.
             let nothing = choices.iter().find(|choice| choice["type"] == "null");
             let simple = nothing.or_else(|| choices.iter().find(is_simple));
             if simple.is_some() {
                 return simple;
             }
         }
-        match real.len() {
+        match non_null.len() {
             0 => choices.first(),
-            count => Some(real[self.rng.next_below(count)]),
+            count => Some(non_null[self.rng.next_below(count)]),
         }
     }
 
-    /// The option the user spoke of, else any; further ones down a list.
+    /// Returns the option that the user mentioned; else, and for later list items, any.
     fn choose_enum_value(&mut self, options: &[Value], index: usize) -> Value {
-        let asked: Vec<_> = content_words(self.prompt.last_user_text()).collect();
-        let is_asked = |option: &Value| {
+        let message_words: Vec<_> = content_words(self.prompt.last_user_text()).collect();
+        let is_mentioned = |option: &Value| {
             let name = option.as_str().unwrap_or_default();
-            content_words(name).any(|word| asked.iter().any(|asked| have_same_stem(asked, &word)))
+            content_words(name).any(|word| message_words.iter().any(|message_word| have_same_stem(message_word, &word)))
         };
-        let rolled = self.rng.next_below(options.len());
-        let start = if index == 0 { options.iter().position(is_asked).unwrap_or(rolled) } else { rolled };
+        let random_index = self.rng.next_below(options.len());
+        let start =
+            if index == 0 { options.iter().position(is_mentioned).unwrap_or(random_index) } else { random_index };
         options[start].clone()
     }
 
@@ -148,8 +148,8 @@ impl JsonGenerator<'_> {
         let properties = fields.get("properties").and_then(Value::as_object).unwrap_or(&empty);
         let mut object = Map::new();
         for (key, schema) in properties {
-            let is_wanted = position.depth < OPTIONAL_FIELDS_DEPTH && schema != &Value::Bool(false);
-            if is_wanted || required.contains(&key.as_str()) {
+            let is_included = position.depth < OPTIONAL_FIELDS_DEPTH && schema != &Value::Bool(false);
+            if is_included || required.contains(&key.as_str()) {
                 object.insert(key.clone(), self.generate_value(schema, position.child_field(key)));
             }
         }
@@ -159,17 +159,18 @@ impl JsonGenerator<'_> {
                 object.insert(key.to_owned(), self.generate_value(&others, position.child_field(key)));
             }
         }
-        let usual = u64::from(properties.is_empty() && others.is_object() && position.depth < OPTIONAL_FIELDS_DEPTH);
-        let most = size_bound(fields, "maxProperties").unwrap_or(u64::MAX);
-        let least = size_bound(fields, "minProperties").unwrap_or(0).max(usual).min(most);
+        let usual_count =
+            u64::from(properties.is_empty() && others.is_object() && position.depth < OPTIONAL_FIELDS_DEPTH);
+        let maximum = size_bound(fields, "maxProperties").unwrap_or(u64::MAX);
+        let minimum = size_bound(fields, "minProperties").unwrap_or(0).max(usual_count).min(maximum);
         if others != Value::Bool(false) {
             let mut number = 0;
-            while (object.len() as u64) < least && self.generated_count < REHEARSAL_SCHEMA_VALUES_MAX {
+            while (object.len() as u64) < minimum && self.generated_count < REHEARSAL_SCHEMA_VALUES_MAX {
                 number += 1;
                 let key = format!("entry_{number}");
                 if !object.contains_key(&key) {
-                    let made = self.generate_value(&others, position.child_field(&key));
-                    object.insert(key, made);
+                    let value = self.generate_value(&others, position.child_field(&key));
+                    object.insert(key, value);
                 }
             }
         }
@@ -179,27 +180,28 @@ impl JsonGenerator<'_> {
     fn generate_array(&mut self, fields: &Map<String, Value>, position: ValuePosition<'_>) -> Value {
         let first = fields.get("prefixItems").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let others = fields.get("items").cloned().unwrap_or(Value::Bool(true));
-        let least = size_bound(fields, "minItems").unwrap_or(0);
-        let most = size_bound(fields, "maxItems").unwrap_or(u64::MAX);
-        let usual = if position.depth > OPTIONAL_FIELDS_DEPTH { 0 } else { USUAL_ARRAY_ITEMS.max(first.len() as u64) };
-        let mut count = usual.max(least).min(most);
+        let minimum = size_bound(fields, "minItems").unwrap_or(0);
+        let maximum = size_bound(fields, "maxItems").unwrap_or(u64::MAX);
+        let usual_count =
+            if position.depth > OPTIONAL_FIELDS_DEPTH { 0 } else { USUAL_ARRAY_ITEMS.max(first.len() as u64) };
+        let mut count = usual_count.max(minimum).min(maximum);
         if others == Value::Bool(false) {
             count = count.min(first.len() as u64);
         }
-        let must_differ = fields.get("uniqueItems") == Some(&Value::Bool(true));
+        let must_be_unique = fields.get("uniqueItems") == Some(&Value::Bool(true));
         let mut items: Vec<Value> = Vec::new();
         while (items.len() as u64) < count && self.generated_count < REHEARSAL_SCHEMA_VALUES_MAX {
             let schema = first.get(items.len()).unwrap_or(&others);
-            let mut spot = ValuePosition { index: items.len(), depth: position.depth + 1, ..position };
-            let mut item = self.generate_value(schema, spot);
+            let mut item_position = ValuePosition { index: items.len(), depth: position.depth + 1, ..position };
+            let mut item = self.generate_value(schema, item_position);
             for _ in 0..UNIQUE_ITEM_TRIES {
-                if !must_differ || !items.contains(&item) {
+                if !must_be_unique || !items.contains(&item) {
                     break;
                 }
-                spot.index += 1;
-                item = self.generate_value(schema, spot);
+                item_position.index += 1;
+                item = self.generate_value(schema, item_position);
             }
-            if must_differ && items.contains(&item) {
+            if must_be_unique && items.contains(&item) {
                 let Some(other) = find_unused_value(schema, self.root, &items) else { break };
                 item = other;
             }
@@ -209,71 +211,71 @@ impl JsonGenerator<'_> {
     }
 
     fn generate_integer(&mut self, fields: &Map<String, Value>, position: ValuePosition<'_>) -> Value {
-        let (least, most, step) = integer_bounds(fields);
+        let (minimum, maximum, step) = integer_bounds(fields);
         let number = i64::try_from(1 + self.rng.next_below(3) + position.index).unwrap_or(1);
-        let number = number.min(most.unwrap_or(number)).max(least.unwrap_or(i64::MIN));
-        Value::from(round_to_multiple(number, least, step))
+        let number = number.min(maximum.unwrap_or(number)).max(minimum.unwrap_or(i64::MIN));
+        Value::from(round_to_multiple(number, minimum, step))
     }
 
     fn generate_number(&mut self, fields: &Map<String, Value>, position: ValuePosition<'_>) -> Value {
         let bound = |key: &str| fields.get(key).and_then(Value::as_f64);
-        let least = bound("minimum").or(bound("exclusiveMinimum"));
-        let most = bound("maximum").or(bound("exclusiveMaximum"));
+        let minimum = bound("minimum").or(bound("exclusiveMinimum"));
+        let maximum = bound("maximum").or(bound("exclusiveMaximum"));
         if bound("multipleOf").is_some() {
             return self.generate_integer(fields, position);
         }
-        // Quarters are exact in binary, so they read well too.
+        // Quarters are exact in binary, so they print well.
         let part = 0.25 * (1 + self.rng.next_below(3)) as f64;
-        let number = match (least, most) {
-            (Some(least), Some(most)) => least + (most - least) * part,
-            (Some(least), None) => least + 1.0,
-            (None, Some(most)) => most - 1.0,
+        let number = match (minimum, maximum) {
+            (Some(minimum), Some(maximum)) => minimum + (maximum - minimum) * part,
+            (Some(minimum), None) => minimum + 1.0,
+            (None, Some(maximum)) => maximum - 1.0,
             (None, None) => part,
         };
         Number::from_f64(number).map_or_else(|| Value::from(0), Value::Number)
     }
 }
 
-/// Something that is not in the list yet: the last resort where all must differ.
+/// Returns a value that is not in the list yet: the last resort where all must be unique.
 fn find_unused_value(schema: &Value, root: &Value, items: &[Value]) -> Option<Value> {
     let fields = merge::flatten_schema(schema, root)?;
     let options = match fields.get("enum").and_then(Value::as_array) {
         Some(options) => options.clone(),
         None if schema_type(&fields) == "boolean" => vec![Value::Bool(true), Value::Bool(false)],
         None if schema_type(&fields) == "integer" => {
-            let (least, most, step) = integer_bounds(&fields);
-            let first = least.unwrap_or(1).min(most.unwrap_or(i64::MAX));
-            let first = round_to_multiple(first, least, step);
+            let (minimum, maximum, step) = integer_bounds(&fields);
+            let first = minimum.unwrap_or(1).min(maximum.unwrap_or(i64::MAX));
+            let first = round_to_multiple(first, minimum, step);
             let candidates = (0..=items.len() as i64).map(|n| first.saturating_add(n.saturating_mul(step)));
-            candidates.filter(|number| *number <= most.unwrap_or(i64::MAX)).map(Value::from).collect()
+            candidates.filter(|number| *number <= maximum.unwrap_or(i64::MAX)).map(Value::from).collect()
         }
         None => Vec::new(),
     };
     options.into_iter().find(|option| !items.contains(option))
 }
 
-/// The least, the most, and what it must be a multiple of.
+/// Returns the minimum, the maximum and the step of an integer.
 fn integer_bounds(fields: &Map<String, Value>) -> (Option<i64>, Option<i64>, i64) {
     let bound = |key: &str| fields.get(key).and_then(Value::as_f64);
     let above = bound("exclusiveMinimum").map(|bound| (bound.floor() as i64).saturating_add(1));
     let below = bound("exclusiveMaximum").map(|bound| (bound.ceil() as i64).saturating_sub(1));
-    let least = bound("minimum").map(|bound| bound.ceil() as i64).max(above);
-    let most = bound("maximum").map(|bound| bound.floor() as i64).into_iter().chain(below).min();
+    let minimum = bound("minimum").map(|bound| bound.ceil() as i64).max(above);
+    let maximum = bound("maximum").map(|bound| bound.floor() as i64).into_iter().chain(below).min();
     let step = bound("multipleOf").map_or(1, |step| step.ceil() as i64).max(1);
-    (least, most, step)
+    (minimum, maximum, step)
 }
 
-/// The multiple of `step` at `number` or next below it, unless only the one above is large enough.
-fn round_to_multiple(number: i64, least: Option<i64>, step: i64) -> i64 {
+/// Rounds down to a multiple of `step`, or up if the result would be below the minimum.
+fn round_to_multiple(number: i64, minimum: Option<i64>, step: i64) -> i64 {
     let down = number.div_euclid(step).saturating_mul(step);
-    if down >= least.unwrap_or(i64::MIN) { down } else { down.saturating_add(step) }
+    if down >= minimum.unwrap_or(i64::MIN) { down } else { down.saturating_add(step) }
 }
 
 fn size_bound(fields: &Map<String, Value>, key: &str) -> Option<u64> {
     fields.get(key).and_then(Value::as_f64).filter(|limit| *limit >= 0.0).map(|limit| limit as u64)
 }
 
-/// What type is wanted, said or implied.
+/// Returns the explicit or implied type of a schema.
 fn schema_type(fields: &Map<String, Value>) -> &str {
     match fields.get("type") {
         Some(Value::String(kind)) => kind,

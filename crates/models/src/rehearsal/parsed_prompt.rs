@@ -1,5 +1,5 @@
-//! What the stand-in makes of a prompt: its instructions, what was said to it and by it, what it is about. Reads a bounded
-//! part of every message and understands nothing; it counts words.
+//! Extracts from a prompt what the rehearsal model needs: instructions, messages, tool results, topics and keywords. Reads a
+//! bounded part of every message.
 
 use crate::limits::{KEYWORDS_MAX, TOPIC_CHARS_MAX, TOPIC_WORDS_MAX};
 use segue_core::prompt::{ChatRole, Prompt, PromptMessage};
@@ -8,84 +8,81 @@ use super::phrases::STOP_WORDS;
 use crate::limits::{REHEARSAL_INSTRUCTIONS_BYTES_MAX, REHEARSAL_MESSAGE_BYTES_MAX, REHEARSAL_MESSAGES_MAX};
 use crate::text::{shorten_to_line, truncate_to_bytes};
 
-/// A prompt, read.
+/// The parts of a prompt that the rehearsal model uses.
 #[derive(Debug, Default)]
 pub(super) struct ParsedPrompt {
-    /// Standing instructions, and whatever stands before the user's own words in a message.
+    /// System messages, and everything before the user's own text in user messages.
     pub(super) instructions: String,
-    /// What the user said, oldest first; the last one is to be answered.
+    /// Oldest first; the last one is to be answered.
     user_messages: Vec<String>,
-    /// How many messages of the user there are, read or not.
+    /// Includes messages that were not kept.
     user_message_count: usize,
-    /// What it said itself, oldest first.
+    /// Oldest first.
     pub(super) assistant_messages: Vec<String>,
-    /// What tools returned since the user spoke.
+    /// Tool results since the last user message.
     pub(super) tool_results: Vec<String>,
-    /// Whether it called a tool since the user spoke.
+    /// Whether a tool was called since the last user message.
     pub(super) has_called_tool: bool,
 }
 
 impl ParsedPrompt {
     pub(super) fn from_prompt(prompt: &Prompt) -> Self {
-        let mut reading = Self::default();
+        let mut parsed = Self::default();
         for message in &*prompt.messages {
             match message.chat_role {
-                ChatRole::System => reading.add_instructions(&message.parts),
+                ChatRole::System => parsed.add_instructions(&message.parts),
                 ChatRole::User => {
-                    let own_words = message.parts.iter().rposition(|part| !part.trim().is_empty()).unwrap_or_default();
-                    reading.add_instructions(message.parts.get(..own_words).unwrap_or_default());
-                    let words = message.parts.get(own_words).map_or("", |part| strip_enclosing_tag(part));
-                    push_bounded(&mut reading.user_messages, truncate_to_bytes(words, REHEARSAL_MESSAGE_BYTES_MAX));
-                    reading.user_message_count += 1;
-                    reading.tool_results.clear();
-                    reading.has_called_tool = false;
+                    let user_part = message.parts.iter().rposition(|part| !part.trim().is_empty()).unwrap_or_default();
+                    parsed.add_instructions(message.parts.get(..user_part).unwrap_or_default());
+                    let words = message.parts.get(user_part).map_or("", |part| strip_enclosing_tag(part));
+                    push_bounded(&mut parsed.user_messages, truncate_to_bytes(words, REHEARSAL_MESSAGE_BYTES_MAX));
+                    parsed.user_message_count += 1;
+                    parsed.tool_results.clear();
+                    parsed.has_called_tool = false;
                 }
                 ChatRole::Assistant => {
-                    push_bounded(&mut reading.assistant_messages, &message_prefix(message));
-                    reading.has_called_tool |= !message.tool_calls.is_empty();
+                    push_bounded(&mut parsed.assistant_messages, &message_prefix(message));
+                    parsed.has_called_tool |= !message.tool_calls.is_empty();
                 }
-                ChatRole::Tool => push_bounded(&mut reading.tool_results, &message_prefix(message)),
+                ChatRole::Tool => push_bounded(&mut parsed.tool_results, &message_prefix(message)),
             }
         }
-        reading
+        parsed
     }
 
-    /// What is to be answered.
     pub(super) fn last_user_text(&self) -> &str {
         self.user_messages.last().map_or("", |text| text)
     }
 
-    /// What the user said first.
     pub(super) fn first_user_text(&self) -> &str {
         self.user_messages.first().map_or("", |text| text)
     }
 
-    /// What the user said before the last message.
+    /// Returns the user message before the last one.
     pub(super) fn previous_user_text(&self) -> Option<&str> {
         self.earlier_user_texts().last().map(String::as_str)
     }
 
-    /// What the user said before the last message, oldest first.
+    /// Returns all user messages before the last one, oldest first.
     pub(super) fn earlier_user_texts(&self) -> &[String] {
         self.user_messages.split_last().map_or(&[], |(_, earlier)| earlier)
     }
 
-    /// How many messages of the user it was shown.
     pub(super) fn user_message_count(&self) -> usize {
         self.user_message_count
     }
 
-    /// What the last message is about, in a few of its own words.
+    /// Returns the topic of the last user message, in a few of its own words.
     pub(super) fn last_topic(&self) -> String {
         extract_topic(self.last_user_text())
     }
 
-    /// The same of the first one.
+    /// Returns the topic of the first user message.
     pub(super) fn first_topic(&self) -> String {
         extract_topic(self.first_user_text())
     }
 
-    /// The telling words of what the user said, newest message first.
+    /// Returns the content words of the user messages, newest message first.
     pub(super) fn keywords(&self) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         for text in self.user_messages.iter().rev() {
@@ -101,7 +98,7 @@ impl ParsedPrompt {
         found
     }
 
-    /// What the last message puts in quotes, or what looks like a file or an address.
+    /// Returns the quoted part of the last user message, or a word that looks like a file or URL.
     pub(super) fn quoted_text_or_path(&self) -> Option<String> {
         let text = self.last_user_text();
         for (open, close) in [('`', '`'), ('"', '"'), ('“', '”')] {
@@ -128,11 +125,11 @@ impl ParsedPrompt {
     }
 }
 
-/// A few words of `text` that name what it is about; empty if it says nothing.
+/// Returns a few words of `text` that name its topic; empty if `text` is empty.
 pub(super) fn extract_topic(text: &str) -> String {
     let sentences = text.split(|letter: char| ".?!;:\n".contains(letter));
     let weight = |phrase: &Vec<&str>| phrase.iter().filter(|word| is_content_word(&normalize_word(word))).count();
-    // Reversed, because among equals the last is taken, and the first sentence is to win.
+    // Reversed because `max_by_key` returns the last of equals, and the first sentence should win.
     let phrase = sentences.rev().map(extract_content_phrase).max_by_key(weight);
     match phrase {
         Some(phrase) if !phrase.is_empty() => shorten_to_line(&phrase.join(" "), TOPIC_CHARS_MAX),
@@ -140,14 +137,14 @@ pub(super) fn extract_topic(text: &str) -> String {
     }
 }
 
-/// The words of `text` that carry meaning, in lower case, in order.
+/// Returns the words of `text` that are not stop words, in lower case.
 pub(super) fn content_words(text: &str) -> impl Iterator<Item = String> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '\'')
         .map(|word| word.trim_matches('\'').to_lowercase())
         .filter(|word| is_content_word(word) && word.len() <= TOPIC_CHARS_MAX)
 }
 
-/// Whether two words, in lower case, are forms of one.
+/// Returns whether two lowercase words are forms of the same word.
 pub(super) fn have_same_stem(one: &str, other: &str) -> bool {
     const STEM_CHARS: usize = 5;
     let stem = |word: &str| {
@@ -164,7 +161,7 @@ fn normalize_word(word: &str) -> String {
     word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase()
 }
 
-/// From the first telling word on, without a weak ending.
+/// Returns the words from the first content word to the last one, up to a limit.
 fn extract_content_phrase(sentence: &str) -> Vec<&str> {
     let words: Vec<_> = sentence.split_whitespace().collect();
     let start = words.iter().position(|word| is_content_word(&normalize_word(word))).unwrap_or(words.len());
@@ -182,7 +179,7 @@ fn extract_content_phrase(sentence: &str) -> Vec<&str> {
     phrase
 }
 
-/// What a fence around the user's words holds.
+/// Removes an enclosing XML-style tag from the user's text.
 fn strip_enclosing_tag(part: &str) -> &str {
     let part = part.trim();
     let inner = part.strip_prefix('<').and_then(|rest| {
@@ -203,7 +200,7 @@ fn message_prefix(message: &PromptMessage) -> String {
     text.trim().to_owned()
 }
 
-/// Keeps the first and the newest.
+/// Adds a text to a bounded list, which keeps the first and the newest.
 fn push_bounded(list: &mut Vec<String>, text: &str) {
     if list.len() == REHEARSAL_MESSAGES_MAX {
         list.remove(1);
@@ -230,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_words_are_found_behind_context_and_inside_a_fence() {
+    fn the_users_text_is_found_after_context_and_inside_a_tag() {
         let mut message = PromptMessage::from_text(ChatRole::User, "Context: the moon.");
         message.parts.push("<user_message from=\"u\">\nIs it <b>cheese</b>?\n</user_message>".into());
         message.parts.push("  ".into());
@@ -241,13 +238,13 @@ mod tests {
             output_format: segue_core::prompt::OutputFormat::Text,
             reply_tokens_max: 1,
         };
-        let reading = ParsedPrompt::from_prompt(&prompt);
-        assert_eq!(reading.last_user_text(), "Is it <b>cheese</b>?");
-        assert_eq!(reading.instructions.trim(), "Context: the moon.");
+        let parsed = ParsedPrompt::from_prompt(&prompt);
+        assert_eq!(parsed.last_user_text(), "Is it <b>cheese</b>?");
+        assert_eq!(parsed.instructions.trim(), "Context: the moon.");
     }
 
     #[test]
-    fn forms_of_a_word_are_alike() {
+    fn forms_of_a_word_have_the_same_stem() {
         assert!(
             have_same_stem("planning", "plann")
                 && have_same_stem("searching", "search")
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_or_looks_like_a_file_is_found() {
+    fn quoted_text_and_file_names_are_found() {
         let quoted = |text: &str| {
             ParsedPrompt { user_messages: vec![text.to_owned()], ..ParsedPrompt::default() }.quoted_text_or_path()
         };

@@ -1,15 +1,15 @@
-//! Every word the stand-in says, and the lists of words it goes by. It speaks of itself as a stand-in, and leaves out words
-//! that flows tell their speakers to avoid.
+//! All texts of the rehearsal model, and the word lists it uses to read prompts. Its replies say openly that they come from
+//! the built-in demo model.
 
 use super::rng::SeededRng;
 
-/// What prose for a user ends with.
+/// Marks prose of the rehearsal model, at its end.
 pub const REHEARSAL_MARK: &str = "(rehearsal)";
 
-/// What the stand-in is called where models are listed.
-pub(super) const REHEARSAL_LABEL: &str = "rehearsal stand-in (no network, no key)";
+/// The name of the rehearsal model where models are listed.
+pub(super) const REHEARSAL_LABEL: &str = "rehearsal (built-in demo model)";
 
-/// Words that say nothing about a subject.
+/// Words that are never a topic.
 #[rustfmt::skip]
 pub(super) const STOP_WORDS: &[&str] = &[
     "about", "above", "actually", "after", "again", "all", "also", "always", "and", "any", "anything", "are",
@@ -28,7 +28,7 @@ pub(super) const STOP_WORDS: &[&str] = &[
     "yet", "you", "your",
 ];
 
-/// Words in the instructions around a block that say nothing about when it is due.
+/// Words in the instructions around a block that say nothing about when to send it.
 #[rustfmt::skip]
 pub(super) const INSTRUCTION_STOP_WORDS: &[&str] = &[
     "answer", "append", "benefit", "block", "complex", "current", "emit", "ends", "exactly", "following", "format",
@@ -36,7 +36,7 @@ pub(super) const INSTRUCTION_STOP_WORDS: &[&str] = &[
     "they're", "trigger", "turn", "type", "use", "user", "write",
 ];
 
-/// What people say when they mean what a block is named for: the block's word, and theirs.
+/// Words in block names, each with the words a user may say instead.
 pub(super) const BLOCK_CUES: &[(&str, &[&str])] = &[
     ("workflow", &["plan", "steps", "ready", "start", "begin", "roadmap"]),
     ("help", &["stuck", "blocked", "blocker"]),
@@ -45,141 +45,123 @@ pub(super) const BLOCK_CUES: &[(&str, &[&str])] = &[
     ("done", &["complete", "completed", "finished"]),
 ];
 
-/// Messages that are only a greeting.
+/// A message of only these words is a greeting.
 pub(super) const GREETING_WORDS: &[&str] =
     &["hello", "hi", "hey", "good", "morning", "evening", "afternoon", "day", "there", "hallo", "hola"];
 
-/// Asks and roles whose business is to make things shorter.
+/// Parts of the names of asks and roles that summarise.
 pub(super) const SUMMARY_NAME_STEMS: &[&str] = &["summar", "compact", "compress", "narrat", "digest"];
 
-/// Makes quoted words harmless: what the user typed must not come out as a marker of ours.
+/// Replaces block markers in quoted text, so that they do not become part of a real block.
 pub(super) fn escape_block_markers(text: &str) -> String {
     text.replace("<<<", "‹‹‹").replace(">>>", "›››")
 }
 
 pub(super) fn greeting_phrase(rng: &mut SeededRng) -> String {
     rng.choose([
-        "Hello. I am a stand-in, here so that you can try the conversation before a key is set up. Say anything; I will pick up your words and play my part.",
-        "Good to meet you. Nobody real is behind this voice yet: I only rehearse the part. What would you like to talk about?",
+        "Hello! I am the built-in demo model. My replies are canned, so that you can try a conversation without an API key. Tell me something, such as your name, and ask me about it later.",
+        "Hi! This is a demo without a real model. Try “My name is Ada.” and then “What is my name?” to see that the conversation is remembered. With an API key, a real model would reply here.",
     ])
     .to_owned()
 }
 
 pub(super) fn empty_message_phrase() -> String {
-    "I was sent no words to answer. I am a stand-in, but even I need a cue: say something?".to_owned()
+    "Your message was empty. This is the built-in demo model: write something to see how it replies.".to_owned()
 }
 
-pub(super) fn opening_phrase(is_question: bool, topic: &str, rng: &mut SeededRng) -> String {
-    let choices = if is_question {
-        [
-            format!(
-                "You ask about “{topic}”. I am only standing in, so take this as the outline of an answer and not as advice."
-            ),
-            format!("“{topic}”: a fair question. In rehearsal I can mark where the answer goes, not give it."),
-            format!("On “{topic}” a considered answer would stand here; I am holding its place."),
-        ]
-    } else {
-        [
-            format!("I have taken in “{topic}”. I am only standing in, so I can play the part but not do the work."),
-            format!("“{topic}”: noted. In rehearsal this is where the real work would begin."),
-            format!("So it is about “{topic}”. I am a stand-in and will keep the place warm."),
-        ]
-    };
-    choices[rng.next_below(choices.len())].clone()
+/// Says that the reply is not a real answer.
+pub(super) fn demo_notice_phrase(rng: &mut SeededRng) -> String {
+    rng.choose([
+        "This is the built-in demo model, so this is not a real answer.",
+        "This is a demo reply, because no real model is connected.",
+        "You are talking to the built-in demo model, which only gives canned replies.",
+    ])
+    .to_owned()
 }
 
-pub(super) fn body_phrase(keyword: &str, rng: &mut SeededRng) -> String {
-    let choices = [
-        format!(
-            "The real thing would weigh what speaks for “{keyword}” against what it costs, and name what to settle first."
-        ),
-        format!(
-            "The real thing would start from “{keyword}”, say what depends on it, and end with something to do today."
-        ),
-        format!("The real thing would look at “{keyword}” from two sides and say plainly where they part."),
-    ];
-    choices[rng.next_below(choices.len())].clone()
+pub(super) fn echo_phrase(is_question: bool, message: &str) -> String {
+    let verb = if is_question { "asked" } else { "wrote" };
+    format!("You {verb}: “{message}”.")
 }
 
-/// Shows that earlier messages are at hand.
+/// Shows that earlier messages are remembered.
 pub(super) fn earlier_message_phrase(count: usize, first: &str, previous: &str, rng: &mut SeededRng) -> String {
     let choices = [
-        format!("This is message {count} of yours that I can see; it began with “{first}”."),
-        format!("Just before, you said “{previous}”; I still have it in front of me."),
+        format!("It is your message number {count}; the first one was “{first}”."),
+        format!("Before that you wrote “{previous}”."),
     ];
     choices[rng.next_below(choices.len())].clone()
 }
 
-pub(super) fn closing_phrase(keyword: &str, rng: &mut SeededRng) -> String {
-    let choices = [
-        format!("What matters most to you about “{keyword}”?"),
-        format!("Shall we take “{keyword}” first?"),
-        "What would a good outcome look like?".to_owned(),
-        format!("Is there a limit I should know of, for “{keyword}”?"),
-    ];
-    choices[rng.next_below(choices.len())].clone()
+/// Says how to get a real answer.
+pub(super) fn real_model_phrase(rng: &mut SeededRng) -> String {
+    rng.choose([
+        "With an API key, a real model would reply here.",
+        "Set an API key, and a real model will answer instead.",
+        "A real model would answer here; it needs an API key.",
+    ])
+    .to_owned()
 }
 
 pub(super) fn tool_result_phrase(result: &str) -> String {
     if result.is_empty() {
-        return "The tool came back with nothing to show.".to_owned();
+        return "The tool returned nothing.".to_owned();
     }
-    format!("The tool came back with this: “{result}”. I leave it to the real thing to make sense of it.")
+    format!("The tool returned: “{result}”. A real model would use this to answer you.")
 }
 
-pub(super) fn summary_phrase(said: &[String]) -> String {
-    if said.is_empty() {
-        return "Nothing has been said yet.".to_owned();
+pub(super) fn summary_phrase(topics: &[String]) -> String {
+    if topics.is_empty() {
+        return "The user has not written anything yet.".to_owned();
     }
-    let list: Vec<_> = said.iter().map(|text| format!("“{text}”")).collect();
-    format!("So far the user spoke of {}.", list.join(", then "))
+    let list: Vec<_> = topics.iter().map(|topic| format!("“{topic}”")).collect();
+    format!("So far the user wrote about {}.", list.join(", then "))
 }
 
 pub(super) fn first_message_phrase(text: &str) -> String {
-    format!("The first thing you said, as far as I was shown, is: “{text}”.")
+    format!("Your first message was: “{text}”.")
 }
 
 pub(super) fn previous_message_phrase(text: &str) -> String {
-    format!("Just before this you said: “{text}”.")
+    format!("Just before this you wrote: “{text}”.")
 }
 
 pub(super) fn no_earlier_message_phrase() -> String {
-    "This is the first message of yours that I was shown, so there is nothing before it that I could remember."
-        .to_owned()
+    "This is the first message of yours that I can see, so there is nothing earlier to remember.".to_owned()
 }
 
 pub(super) fn message_count_phrase(count: usize) -> String {
-    format!("I can see {count} of your messages, this one included.")
+    format!("I can see {count} of your messages, including this one.")
 }
 
-pub(super) fn message_list_phrase(said: &[String]) -> String {
-    let list: Vec<_> = said.iter().enumerate().map(|(index, text)| format!("{}. “{text}”", index + 1)).collect();
-    format!("This is what you told me, as far as I was shown:\n{}", list.join("\n"))
+pub(super) fn message_list_phrase(messages: &[String]) -> String {
+    let list: Vec<_> = messages.iter().enumerate().map(|(index, text)| format!("{}. “{text}”", index + 1)).collect();
+    format!("This is what you wrote, as far as I can see:\n{}", list.join("\n"))
 }
 
 pub(super) fn user_fact_phrase(what: &str, value: &str) -> String {
-    format!("You told me: your {what} is {value}.")
+    format!("Your {what} is {value}; you told me earlier.")
 }
 
 pub(super) fn other_fact_phrase(what: &str, value: &str) -> String {
-    format!("You told me: the {what} is {value}.")
+    format!("The {what} is {value}; you told me earlier.")
 }
 
 pub(super) fn mention_phrase(what: &str, text: &str) -> String {
-    format!("About {what} you said: “{text}”.")
+    format!("About {what} you wrote: “{text}”.")
 }
 
 pub(super) fn unknown_fact_phrase(what: &str) -> String {
-    format!("I find nothing about your {what} in what I was shown of this conversation.")
+    format!("I find nothing about your {what} in the messages I can see.")
 }
 
 pub(super) fn no_mention_phrase(what: &str) -> String {
-    format!("I find nothing about {what} in what I was shown of this conversation.")
+    format!("I find nothing about {what} in the messages I can see.")
 }
 
-/// What stands in for a subject where there is none.
+/// Replaces the topic of a message that has none.
 pub(super) fn fallback_topic() -> String {
-    "the matter at hand".to_owned()
+    "this topic".to_owned()
 }
 
 pub(super) fn reason_phrase(topic: &str) -> String {
@@ -190,21 +172,21 @@ pub(super) fn question_phrase(keyword: &str) -> String {
     format!("What matters most about {keyword}?")
 }
 
-/// The `index`-th of several short names for things to do with a subject.
+/// Returns the `index`-th of several titles about a keyword.
 pub(super) fn title_phrase(keyword: &str, index: usize) -> String {
     const FORMS: [(&str, &str); 4] =
-        [("Settle ", " first"), ("Weigh the cost of ", ""), ("Try ", " on a small scale"), ("Look again at ", "")];
+        [("Start with ", ""), ("Check the cost of ", ""), ("Try ", " on a small scale"), ("Review ", "")];
     let (before, after) = FORMS[index % FORMS.len()];
     number_repeated_text(format!("{before}{keyword}{after}"), index, FORMS.len())
 }
 
-/// The `index`-th of several sentences about a subject.
+/// Returns the `index`-th of several sentences about a topic.
 pub(super) fn filler_sentence(topic: &str, index: usize) -> String {
     const FORMS: [(&str, &str); 4] = [
-        ("A placeholder for what would be said about ", "."),
-        ("Where ", " is concerned, the first step decides the rest."),
-        ("The price of ", " is not known yet."),
-        ("Much depends on how soon ", " is needed."),
+        ("Demo text about ", "."),
+        ("A real model would say more about ", "."),
+        ("The cost of ", " is not known yet."),
+        ("It depends on how soon ", " is needed."),
     ];
     let (before, after) = FORMS[index % FORMS.len()];
     number_repeated_text(format!("{before}{topic}{after}"), index, FORMS.len())

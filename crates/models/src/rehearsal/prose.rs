@@ -1,4 +1,5 @@
-//! Composes an answer in prose: picks up the subject, shows that earlier messages are at hand, asks something back.
+//! Composes prose: says that it is a demo, repeats the message, shows that earlier messages are remembered, and says how to
+//! get a real answer.
 
 use super::parsed_prompt::{ParsedPrompt, extract_topic};
 use super::rng::SeededRng;
@@ -9,7 +10,7 @@ use crate::limits::{
 use crate::model::CallMetadata;
 use crate::text::shorten_to_line;
 
-/// What to say, without the mark.
+/// Composes the reply to the last message, without the mark.
 pub(super) fn compose_prose(prompt: &ParsedPrompt, call: &CallMetadata, rng: &mut SeededRng) -> String {
     if let Some(result) = prompt.tool_results.last() {
         return phrases::tool_result_phrase(&shorten_to_line(result, TOOL_RESULT_QUOTE_CHARS_MAX));
@@ -21,8 +22,8 @@ pub(super) fn compose_prose(prompt: &ParsedPrompt, call: &CallMetadata, rng: &mu
         return answer;
     }
     if is_summary_call(call) {
-        let said = prompt.earlier_user_texts().iter().map(String::as_str).chain([prompt.last_user_text()]);
-        let newest: Vec<_> = said.rev().take(SUMMARY_ITEMS_MAX).map(extract_topic).collect();
+        let texts = prompt.earlier_user_texts().iter().map(String::as_str).chain([prompt.last_user_text()]);
+        let newest: Vec<_> = texts.rev().take(SUMMARY_ITEMS_MAX).map(extract_topic).collect();
         return phrases::summary_phrase(&newest.into_iter().rev().collect::<Vec<_>>());
     }
     if is_greeting_text(prompt.last_user_text()) {
@@ -32,17 +33,11 @@ pub(super) fn compose_prose(prompt: &ParsedPrompt, call: &CallMetadata, rng: &mu
 }
 
 fn compose_default_prose(prompt: &ParsedPrompt, rng: &mut SeededRng) -> String {
-    let topic = Some(prompt.last_topic()).filter(|topic| !topic.is_empty()).unwrap_or_else(phrases::fallback_topic);
-    let keywords = prompt.keywords();
-    let keyword = |dice: &mut SeededRng| {
-        let choices = keywords.len().min(4);
-        keywords.get(dice.next_below(choices)).cloned().unwrap_or_else(phrases::fallback_topic)
-    };
+    let quote = |text: &str| shorten_to_line(text, REHEARSAL_PROSE_QUOTE_CHARS_MAX);
     let is_question = prompt.last_user_text().trim_end().ends_with('?');
     let mut sentences =
-        vec![phrases::opening_phrase(is_question, &topic, rng), phrases::body_phrase(&keyword(rng), rng)];
+        vec![phrases::demo_notice_phrase(rng), phrases::echo_phrase(is_question, &quote(prompt.last_user_text()))];
     if let Some(previous) = prompt.previous_user_text() {
-        let quote = |text: &str| shorten_to_line(text, REHEARSAL_PROSE_QUOTE_CHARS_MAX);
         sentences.push(phrases::earlier_message_phrase(
             prompt.user_message_count(),
             &quote(prompt.first_user_text()),
@@ -50,7 +45,7 @@ fn compose_default_prose(prompt: &ParsedPrompt, rng: &mut SeededRng) -> String {
             rng,
         ));
     }
-    sentences.push(phrases::closing_phrase(&keyword(rng), rng));
+    sentences.push(phrases::real_model_phrase(rng));
     sentences.join(" ")
 }
 

@@ -1,5 +1,5 @@
-//! Answers questions about the conversation itself from what the prompt holds, so that a user can see memory at work, and see
-//! where it ends. Goes by fixed turns of phrase; whatever it does not recognise is left to ordinary prose.
+//! Answers questions about the conversation from the prompt, so that a user can see what is remembered and what is not.
+//! Recognises fixed phrases only; other messages get ordinary prose.
 
 use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
 use super::phrases;
@@ -41,19 +41,20 @@ const OTHER_FACT_PHRASES: &[&str] = &["what is the ", "what was the ", "remember
 const MENTION_PHRASES: &[&str] =
     &["i say about ", "i tell you about ", "i said about ", "i told you about ", "remember what i said about "];
 
-/// The answer, if the last message asks about the conversation.
+/// Returns the answer if the last message asks about the conversation.
 pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
-    let asked =
+    let question =
         tokenize_words(prompt.last_user_text()).into_iter().map(|token| token.lowercase).collect::<Vec<_>>().join(" ");
-    let asks = |phrases: &[&str]| phrases.iter().any(|phrase| asked.contains(phrase));
-    let rest =
-        |phrases: &[&str]| phrases.iter().find_map(|phrase| asked.split_once(phrase).map(|(_, rest)| rest.to_owned()));
+    let asks = |phrases: &[&str]| phrases.iter().any(|phrase| question.contains(phrase));
+    let rest = |phrases: &[&str]| {
+        phrases.iter().find_map(|phrase| question.split_once(phrase).map(|(_, rest)| rest.to_owned()))
+    };
     let quote = |text: &str| shorten_to_line(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
 
     if let Some(what) = rest(MENTION_PHRASES).filter(|what| !what.is_empty()) {
         return Some(recall_mention(prompt, &what));
     }
-    if asked.contains("who am i") {
+    if question.contains("who am i") {
         return Some(recall_user_fact(prompt, "name"));
     }
     if asks(MESSAGE_COUNT_PHRASES) {
@@ -65,7 +66,7 @@ pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
             None => phrases::no_earlier_message_phrase(),
         });
     }
-    if asks(PREVIOUS_MESSAGE_PHRASES) || asked.ends_with("what did i say") {
+    if asks(PREVIOUS_MESSAGE_PHRASES) || question.ends_with("what did i say") {
         return Some(
             prompt
                 .previous_user_text()
@@ -79,8 +80,8 @@ pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
         let value = find_stated_fact(prompt, &what)?;
         return Some(phrases::other_fact_phrase(&what, &value));
     }
-    if asks(RECAP_PHRASES) && asked.split(' ').count() <= RECALLED_MESSAGES_MAX {
-        let said: Vec<_> = prompt
+    if asks(RECAP_PHRASES) && question.split(' ').count() <= RECALLED_MESSAGES_MAX {
+        let earlier: Vec<_> = prompt
             .earlier_user_texts()
             .iter()
             .rev()
@@ -88,10 +89,10 @@ pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
             .rev()
             .map(|text| quote(text))
             .collect();
-        return Some(if said.is_empty() {
+        return Some(if earlier.is_empty() {
             phrases::no_earlier_message_phrase()
         } else {
-            phrases::message_list_phrase(&said)
+            phrases::message_list_phrase(&earlier)
         });
     }
     None
@@ -105,9 +106,10 @@ fn recall_user_fact(prompt: &ParsedPrompt, what: &str) -> String {
 }
 
 fn recall_mention(prompt: &ParsedPrompt, what: &str) -> String {
-    let wanted: Vec<_> = content_words(what).collect();
-    let mentions =
-        |text: &&String| content_words(text).any(|word| wanted.iter().any(|wanted| have_same_stem(wanted, &word)));
+    let topic_words: Vec<_> = content_words(what).collect();
+    let mentions = |text: &&String| {
+        content_words(text).any(|word| topic_words.iter().any(|topic_word| have_same_stem(topic_word, &word)))
+    };
     let what = shorten_to_line(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX);
     match prompt.earlier_user_texts().iter().rev().find(mentions) {
         Some(text) => phrases::mention_phrase(&what, &shorten_to_line(text, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
@@ -115,22 +117,22 @@ fn recall_mention(prompt: &ParsedPrompt, what: &str) -> String {
     }
 }
 
-/// What the user said that `what` is, newest first.
+/// Returns the newest value that the user gave for `what`.
 fn find_stated_fact(prompt: &ParsedPrompt, what: &str) -> Option<String> {
     let what: Vec<_> = what.split(' ').filter(|word| !word.is_empty()).collect();
     if what.is_empty() {
         return None;
     }
     prompt.earlier_user_texts().iter().rev().find_map(|text| {
-        let said = tokenize_words(text);
-        find_value_after(&said, &what).or_else(|| if what == ["name"] { find_introduced_name(&said) } else { None })
+        let words = tokenize_words(text);
+        find_value_after(&words, &what).or_else(|| if what == ["name"] { find_introduced_name(&words) } else { None })
     })
 }
 
-/// The value in `… what is value …`.
-fn find_value_after(said: &[WordToken<'_>], what: &[&str]) -> Option<String> {
-    (0..said.len()).find_map(|start| {
-        let rest = what.iter().try_fold(&said[start..], |rest, word| {
+/// Returns the value in `… what is value …`.
+fn find_value_after(words: &[WordToken<'_>], what: &[&str]) -> Option<String> {
+    (0..words.len()).find_map(|start| {
+        let rest = what.iter().try_fold(&words[start..], |rest, word| {
             let (first, rest) = rest.split_first()?;
             (first.lowercase == *word).then_some(rest)
         })?;
@@ -142,9 +144,9 @@ fn find_value_after(said: &[WordToken<'_>], what: &[&str]) -> Option<String> {
     })
 }
 
-/// The name in `call me Ada` or `I am Ada`.
-fn find_introduced_name(said: &[WordToken<'_>]) -> Option<String> {
-    said.windows(3).find_map(|three| {
+/// Returns the name in `call me Ada` or `I am Ada`.
+fn find_introduced_name(words: &[WordToken<'_>]) -> Option<String> {
+    words.windows(3).find_map(|three| {
         let is_named = three[2].text.starts_with(char::is_uppercase);
         match [three[0].lowercase.as_str(), three[1].lowercase.as_str()] {
             ["call", "me"] | ["i", "am"] if is_named => join_value_words(&three[2..]),
@@ -168,12 +170,12 @@ fn join_value_words(rest: &[WordToken<'_>]) -> Option<String> {
     (!value.is_empty()).then_some(value)
 }
 
-/// A word as it was written, and as it is compared.
+/// A word as written and in lower case.
 #[derive(Debug)]
 struct WordToken<'t> {
     text: &'t str,
     lowercase: String,
-    /// A comma or the like comes after it.
+    /// Whether punctuation follows the word.
     ends_clause: bool,
 }
 
@@ -182,11 +184,11 @@ fn tokenize_words(text: &str) -> Vec<WordToken<'_>> {
     for written in text.split_whitespace() {
         let word = written.trim_matches(|letter: char| !letter.is_alphanumeric());
         let is_last = written.ends_with(|letter: char| ".,;:!?)".contains(letter));
-        let low = word.to_lowercase().replace('’', "'");
-        let (stem, ending) = match low.rsplit_once('\'') {
+        let lowercase_word = word.to_lowercase().replace('’', "'");
+        let (stem, ending) = match lowercase_word.rsplit_once('\'') {
             Some((stem, "s")) => (stem.to_owned(), Some("is")),
             Some(("i", "m")) => ("i".to_owned(), Some("am")),
-            _ => (low, None),
+            _ => (lowercase_word, None),
         };
         if stem.is_empty() {
             continue;

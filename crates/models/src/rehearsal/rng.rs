@@ -1,17 +1,17 @@
-//! Variety without chance: numbers that follow from the request alone.
+//! Pseudo-random numbers seeded by the request, so that the same request gets the same reply.
 
 use segue_core::body::BodyId;
 use segue_core::prompt::Prompt;
 
 use crate::model::CallMetadata;
 
-/// A row of numbers.
+/// A SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(super) struct SeededRng(u64);
 
 impl SeededRng {
-    /// From what the model is sent and who it is. The session's name plays no part: the same conversation in another session
-    /// goes the same way.
+    /// Seeds from the prompt and the role, ask, agent and attempt. The session is not included, so the same conversation in
+    /// another session gets the same replies.
     pub(super) fn from_call(prompt: &Prompt, call: &CallMetadata) -> Self {
         let mut digest = BodyId::hash_text(prompt.model.as_str());
         for message in &*prompt.messages {
@@ -26,9 +26,7 @@ impl SeededRng {
         Self(digest.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// The next number, any.
     pub(super) fn next_u64(&mut self) -> u64 {
-        // SplitMix64: a counter with well-mixed bits.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,18 +34,18 @@ impl SeededRng {
         bits ^ bits >> 31
     }
 
-    /// The next number below `sides`; zero if there are no sides.
+    /// Returns the next number below `bound`; zero if `bound` is zero.
     pub(super) fn next_below(&mut self, bound: usize) -> usize {
         let number = self.next_u64();
         match u64::try_from(bound) {
-            Ok(sides) if sides > 0 => usize::try_from(number % sides).unwrap_or_default(),
+            Ok(bound) if bound > 0 => usize::try_from(number % bound).unwrap_or_default(),
             _ => 0,
         }
     }
 
-    /// One of these.
-    pub(super) fn choose<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
+    /// Returns one of the items.
+    pub(super) fn choose<T: Copy, const N: usize>(&mut self, items: [T; N]) -> T {
         const { assert!(N > 0) };
-        from[self.next_below(N)]
+        items[self.next_below(N)]
     }
 }

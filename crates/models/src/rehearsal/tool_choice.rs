@@ -1,4 +1,5 @@
-//! Calls a tool, once, if the last message plainly asks for what it does or the instructions insist on it.
+//! Chooses a tool call: if the last message clearly asks for a tool or the instructions require one, and only once per user
+//! message.
 
 use segue_core::prompt::{Prompt, ToolCall, ToolSpec};
 
@@ -6,23 +7,23 @@ use super::json_generator;
 use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
 use super::rng::SeededRng;
 
-/// How far behind `must call` a tool's name may stand.
+/// Bytes after `must call` that are searched for a tool's name.
 const REQUIRED_TOOL_SEARCH_BYTES: usize = 60;
 
-/// The call to make, if one is wanted and none was made since the user spoke.
+/// Returns the call to make, unless a tool was already called since the last user message.
 pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut SeededRng) -> Option<ToolCall> {
     if parsed.has_called_tool || !parsed.tool_results.is_empty() {
         return None;
     }
-    let asked: Vec<_> = content_words(parsed.last_user_text()).collect();
+    let message_words: Vec<_> = content_words(parsed.last_user_text()).collect();
     let best = prompt
         .tools
         .iter()
         .rev()
-        .map(|tool| (score_tool_match(tool, parsed.last_user_text(), &asked), tool))
-        .max_by_key(|(fit, _)| *fit);
+        .map(|tool| (score_tool_match(tool, parsed.last_user_text(), &message_words), tool))
+        .max_by_key(|(score, _)| *score);
     let tool = match best {
-        Some((fit, tool)) if fit > 0 => tool,
+        Some((score, tool)) if score > 0 => tool,
         _ => prompt.tools.iter().find(|tool| is_tool_required(tool, &parsed.instructions))?,
     };
     let id = format!("call_{:012x}", rng.next_u64() >> 16);
@@ -33,20 +34,20 @@ pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut
     })
 }
 
-/// How plainly the message asks for this tool; zero if it does not.
-fn score_tool_match(tool: &ToolSpec, message: &str, asked: &[String]) -> usize {
+/// Scores how clearly the message asks for a tool; zero if it does not.
+fn score_tool_match(tool: &ToolSpec, message: &str, message_words: &[String]) -> usize {
     let name = tool.name.as_str();
     let is_identifier = name.contains(|letter: char| !letter.is_alphanumeric());
     if is_identifier && message.contains(name) || message.contains(&format!("`{name}`")) {
         return usize::MAX;
     }
-    let is_asked = |word: &String| asked.iter().any(|asked| have_same_stem(asked, word));
-    // Short verbs count in a name (`get`, `add`), so stop words are not left out here.
-    let in_name: Vec<_> = name.split(|letter: char| !letter.is_alphanumeric()).map(str::to_lowercase).collect();
-    let named = in_name.iter().filter(|word| is_asked(word)).count();
-    let described = content_words(&tool.description).filter(is_asked).count();
-    let is_plain = named > 0 && (named == in_name.len() || described >= 2);
-    if is_plain { named * 8 + described.min(7) } else { 0 }
+    let is_mentioned = |word: &String| message_words.iter().any(|message_word| have_same_stem(message_word, word));
+    // Short verbs such as `get` and `add` matter in a name, so stop words are kept here.
+    let name_words: Vec<_> = name.split(|letter: char| !letter.is_alphanumeric()).map(str::to_lowercase).collect();
+    let name_matches = name_words.iter().filter(|word| is_mentioned(word)).count();
+    let description_matches = content_words(&tool.description).filter(is_mentioned).count();
+    let is_clear = name_matches > 0 && (name_matches == name_words.len() || description_matches >= 2);
+    if is_clear { name_matches * 8 + description_matches.min(7) } else { 0 }
 }
 
 fn is_tool_required(tool: &ToolSpec, instructions: &str) -> bool {

@@ -1,11 +1,10 @@
-//! Patterns as file names know them: `*` is any run of characters, line breaks included; `?` is exactly one. A pattern
-//! fits a whole text. There is no way to write a literal star; `contains` is there for that.
+//! Glob patterns: `*` matches any number of characters, including line breaks; `?` matches exactly one. A pattern must match
+//! the whole text. A literal star cannot be written; use `contains` for that.
 
 use std::fmt;
 
 use crate::limits::GLOB_BYTES_MAX;
 
-/// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Glob(String);
 
@@ -14,23 +13,23 @@ impl Glob {
         Self(pattern.into())
     }
 
-    /// Reads a pattern somebody else wrote.
+    /// Checks the length of a pattern from a file.
     pub(super) fn parse(pattern: &str) -> Result<Self, String> {
         if pattern.len() > GLOB_BYTES_MAX {
-            return Err(format!("a pattern of {} bytes is too long; at most {GLOB_BYTES_MAX}", pattern.len()));
+            return Err(format!("the pattern is too long: {} bytes (limit {GLOB_BYTES_MAX})", pattern.len()));
         }
         Ok(Self::new(pattern))
     }
 
-    /// Whether the whole of `text` fits. Takes at most pattern times text steps.
+    /// Returns whether the whole of `text` matches. Takes at most pattern length times text length steps.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (mut pattern, mut text) = (self.0.as_str(), text);
-        // Where to go on if what follows the newest star does not fit: behind the star, one character further.
+        // Where to retry if the text after the newest star does not match: after the star, one character later.
         let mut retry: Option<(&str, &str)> = None;
         loop {
-            let wanted = pattern.chars().next();
+            let expected = pattern.chars().next();
             let found = text.chars().next();
-            match (wanted, found) {
+            match (expected, found) {
                 (None, None) => return true,
                 (Some('*'), _) => {
                     pattern = &pattern[1..];
@@ -65,12 +64,12 @@ mod tests {
 
     use super::*;
 
-    fn fits(pattern: &str, text: &str) -> bool {
+    fn matches(pattern: &str, text: &str) -> bool {
         Glob::new(pattern).matches(text)
     }
 
     #[test]
-    fn stars_and_question_marks_do_what_they_do_in_file_names() {
+    fn stars_and_question_marks_work_as_in_file_names() {
         for (pattern, text) in [
             ("", ""),
             ("*", ""),
@@ -84,36 +83,36 @@ mod tests {
             ("*ab", "aab"),
             ("a*a", "aa"),
         ] {
-            assert!(fits(pattern, text), "{pattern} should fit {text}");
+            assert!(matches(pattern, text), "{pattern} should match {text}");
         }
         for (pattern, text) in [("", "a"), ("?", ""), ("a*a", "a"), ("plan", "plans"), ("*b", "abc"), ("A", "a")] {
-            assert!(!fits(pattern, text), "{pattern} should not fit {text}");
+            assert!(!matches(pattern, text), "{pattern} should not match {text}");
         }
     }
 
     #[test]
-    fn a_hostile_pattern_is_slow_at_worst_by_its_length() {
-        assert!(!fits(&format!("{}b", "*a".repeat(30)), &"a".repeat(20_000)));
+    fn a_hostile_pattern_takes_bounded_time() {
+        assert!(!matches(&format!("{}b", "*a".repeat(30)), &"a".repeat(20_000)));
         assert!(Glob::parse(&"*".repeat(GLOB_BYTES_MAX + 1)).is_err());
     }
 
-    /// The definition, written as plainly as it can be.
-    fn by_definition(pattern: &[char], text: &[char]) -> bool {
+    /// A naive implementation, to compare with.
+    fn matches_naively(pattern: &[char], text: &[char]) -> bool {
         match (pattern.first(), text.first()) {
             (None, None) => true,
             (None, Some(_)) => false,
-            (Some('*'), _) => (0..=text.len()).any(|skipped| by_definition(&pattern[1..], &text[skipped..])),
-            (Some('?'), Some(_)) => by_definition(&pattern[1..], &text[1..]),
-            (Some(letter), Some(other)) => letter == other && by_definition(&pattern[1..], &text[1..]),
+            (Some('*'), _) => (0..=text.len()).any(|skipped| matches_naively(&pattern[1..], &text[skipped..])),
+            (Some('?'), Some(_)) => matches_naively(&pattern[1..], &text[1..]),
+            (Some(letter), Some(other)) => letter == other && matches_naively(&pattern[1..], &text[1..]),
             (Some(_), None) => false,
         }
     }
 
     proptest! {
         #[test]
-        fn fitting_agrees_with_its_definition(pattern in "[ab*?ż]{0,7}", text in "[abż]{0,9}") {
-            let (wanted, found): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
-            prop_assert_eq!(fits(&pattern, &text), by_definition(&wanted, &found));
+        fn matching_agrees_with_the_naive_implementation(pattern in "[ab*?ż]{0,7}", text in "[abż]{0,9}") {
+            let (pattern_chars, text_chars): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
+            prop_assert_eq!(matches(&pattern, &text), matches_naively(&pattern_chars, &text_chars));
         }
     }
 }

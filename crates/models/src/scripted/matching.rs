@@ -1,5 +1,4 @@
-//! Whether an entry is for a call, and if not, why. The first entry that fits and is not used up wins; that choice is
-//! made by the model, not here.
+//! Checks whether an entry matches a call and explains why not. Which matching entry is used is decided by the model.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -14,7 +13,7 @@ use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{CallMetadata, ModelRequest};
 use crate::text;
 
-/// A call, as conditions look at it.
+/// A call as the conditions see it.
 #[derive(Debug)]
 pub(super) struct MatchableCall<'r> {
     pub(super) metadata: &'r CallMetadata,
@@ -28,7 +27,6 @@ impl<'r> MatchableCall<'r> {
         Self { metadata: &request.metadata, prompt: &request.prompt, last: OnceCell::new(), system: OnceCell::new() }
     }
 
-    /// The last user message.
     pub(super) fn last_user_text(&self) -> &str {
         self.last.get_or_init(|| text::last_user_text(self.prompt))
     }
@@ -38,84 +36,86 @@ impl<'r> MatchableCall<'r> {
     }
 }
 
-/// A condition that does not hold.
+/// A condition that is not met.
 #[derive(Debug)]
 pub(super) enum ConditionMismatch<'a> {
-    Name { key: &'static str, wanted: &'a [Glob], found: Option<&'a str> },
-    Number { key: &'static str, wanted: &'a NumberRange, found: Option<u32> },
-    MissingText { place: &'static str, text: &'a str, wanted: &'a str },
-    Pattern { wanted: &'a Glob },
+    Name { key: &'static str, expected: &'a [Glob], found: Option<&'a str> },
+    Number { key: &'static str, expected: &'a NumberRange, found: Option<u32> },
+    MissingText { location: &'static str, text: &'a str, expected: &'a str },
+    Pattern { expected: &'a Glob },
 }
 
 impl ReplyConditions {
-    /// The conditions that do not hold, found one by one: none if the entry is for this call.
+    /// Returns the conditions that are not met; none if the entry matches.
     pub(super) fn mismatches<'a>(&'a self, call: &'a MatchableCall<'_>) -> impl Iterator<Item = ConditionMismatch<'a>> {
-        let facts = call.metadata;
+        let metadata = call.metadata;
         let names = [
-            ("role", &self.role, Some(facts.role.as_str())),
-            ("ask", &self.ask, Some(facts.ask.as_str())),
-            ("phase", &self.phase, facts.phase.as_ref().map(|name| name.as_str())),
-            ("agent", &self.agent, facts.agent.as_ref().map(|name| name.as_str())),
-            ("peer", &self.peer, facts.peer.as_ref().map(|name| name.as_str())),
+            ("role", &self.role, Some(metadata.role.as_str())),
+            ("ask", &self.ask, Some(metadata.ask.as_str())),
+            ("phase", &self.phase, metadata.phase.as_ref().map(|name| name.as_str())),
+            ("agent", &self.agent, metadata.agent.as_ref().map(|name| name.as_str())),
+            ("peer", &self.peer, metadata.peer.as_ref().map(|name| name.as_str())),
             ("model", &self.model, Some(call.prompt.model.as_str())),
         ];
         let numbers = [
-            ("turn", &self.turn, facts.turn.map(|TurnId(number)| number)),
-            ("attempt", &self.attempt, Some(facts.attempt)),
-            ("call", &self.call, Some(facts.call.0)),
+            ("turn", &self.turn, metadata.turn.map(|TurnId(number)| number)),
+            ("attempt", &self.attempt, Some(metadata.attempt)),
+            ("call", &self.call, Some(metadata.call.0)),
         ];
-        let names = names.into_iter().filter_map(|(key, wanted, found)| {
-            let fits = wanted.is_empty() || wanted.iter().any(|name| name.matches(found.unwrap_or_default()));
-            (!fits).then_some(ConditionMismatch::Name { key, wanted, found })
+        let names = names.into_iter().filter_map(|(key, expected, found)| {
+            let is_match = expected.is_empty() || expected.iter().any(|name| name.matches(found.unwrap_or_default()));
+            (!is_match).then_some(ConditionMismatch::Name { key, expected, found })
         });
-        let numbers = numbers.into_iter().filter_map(|(key, wanted, found)| {
-            let wanted = wanted.as_ref()?;
-            let fits = found.is_some_and(|number| wanted.contains(number));
-            (!fits).then_some(ConditionMismatch::Number { key, wanted, found })
+        let numbers = numbers.into_iter().filter_map(|(key, expected, found)| {
+            let expected = expected.as_ref()?;
+            let is_match = found.is_some_and(|number| expected.contains(number));
+            (!is_match).then_some(ConditionMismatch::Number { key, expected, found })
         });
         let last = self
             .contains
             .iter()
-            .filter_map(|wanted| find_missing_text("the last user message", call.last_user_text(), wanted));
+            .filter_map(|expected| find_missing_text("the last user message", call.last_user_text(), expected));
         let system = self
             .system_contains
             .iter()
-            .filter_map(|wanted| find_missing_text("the standing instructions", call.system_text(), wanted));
-        let pattern = self.pattern.iter().filter(|wanted| !wanted.matches(call.last_user_text()));
+            .filter_map(|expected| find_missing_text("the system prompt", call.system_text(), expected));
+        let pattern = self.pattern.iter().filter(|expected| !expected.matches(call.last_user_text()));
         names
             .chain(numbers)
             .chain(last)
             .chain(system)
-            .chain(pattern.map(|wanted| ConditionMismatch::Pattern { wanted }))
+            .chain(pattern.map(|expected| ConditionMismatch::Pattern { expected }))
     }
 }
 
-fn find_missing_text<'a>(place: &'static str, text: &'a str, wanted: &'a str) -> Option<ConditionMismatch<'a>> {
-    (!text.contains(wanted)).then_some(ConditionMismatch::MissingText { place, text, wanted })
+fn find_missing_text<'a>(location: &'static str, text: &'a str, expected: &'a str) -> Option<ConditionMismatch<'a>> {
+    (!text.contains(expected)).then_some(ConditionMismatch::MissingText { location, text, expected })
 }
 
 impl fmt::Display for ConditionMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name { key, wanted, found } => {
-                let wanted: Vec<_> = wanted.iter().map(Glob::to_string).collect();
+            Self::Name { key, expected, found } => {
+                let expected: Vec<_> = expected.iter().map(Glob::to_string).collect();
                 write!(
                     f,
-                    "{key} is {}, wanted {}",
+                    "{key} is {}, expected {}",
                     display_or_absent(found.map(|name| format!("`{name}`"))),
-                    wanted.join(" or ")
+                    expected.join(" or ")
                 )
             }
-            Self::Number { key, wanted, found } => write!(f, "{key} is {}, wanted {wanted}", display_or_absent(*found)),
-            Self::MissingText { place, text, wanted } => {
-                write!(f, "{place} does not contain “{}”", text::shorten_to_line(wanted, QUOTED_CHARS_MAX))?;
-                if text.to_lowercase().contains(&wanted.to_lowercase()) {
-                    f.write_str(" (only in other letter case)")
+            Self::Number { key, expected, found } => {
+                write!(f, "{key} is {}, expected {expected}", display_or_absent(*found))
+            }
+            Self::MissingText { location, text, expected } => {
+                write!(f, "{location} does not contain “{}”", text::shorten_to_line(expected, QUOTED_CHARS_MAX))?;
+                if text.to_lowercase().contains(&expected.to_lowercase()) {
+                    f.write_str(" (the letter case differs)")
                 } else {
                     Ok(())
                 }
             }
-            Self::Pattern { wanted } => write!(f, "the last user message does not fit the pattern {wanted}"),
+            Self::Pattern { expected } => write!(f, "the last user message does not match the pattern {expected}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Says, when no entry is for a call, what the call was and why the nearest entries were not for it.
+//! Explains why no entry matched a call: what the call was, and which conditions of the closest entries are not met.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::scripted_reply::ScriptedReply;
 use crate::limits::{QUOTED_CHARS_MAX, UNMATCHED_REPLIES_SHOWN_MAX};
 use crate::text::shorten_to_line;
 
-/// The failure of a call no entry is for; `uses` tells how often each entry was used.
+/// Builds the failure of a call that no entry matches; `uses` counts the uses of each entry.
 pub(super) fn no_matching_reply_failure(
     call: &MatchableCall<'_>,
     entries: &[ScriptedReply],
@@ -22,13 +22,13 @@ pub(super) fn no_matching_reply_failure(
         .enumerate()
         .map(|(index, (entry, used))| (reply_label(index, entry), mismatch_reasons(call, entry, *used)))
         .collect();
-    // Stable: among equally near entries the first in the file comes first.
+    // The sort is stable: of equally close entries, the first in the file comes first.
     reasons.sort_by_key(|(_, reasons)| reasons.len());
     if !reasons.is_empty() {
-        message.push_str("\nnearest entries:");
+        message.push_str("\nclosest entries:");
     }
-    for (place, why) in reasons.iter().take(UNMATCHED_REPLIES_SHOWN_MAX) {
-        let _ = write!(message, "\n  {place}: {}", why.join("; "));
+    for (label, mismatches) in reasons.iter().take(UNMATCHED_REPLIES_SHOWN_MAX) {
+        let _ = write!(message, "\n  {label}: {}", mismatches.join("; "));
     }
     if reasons.len() > UNMATCHED_REPLIES_SHOWN_MAX {
         let _ = write!(message, "\n  ({} more)", reasons.len() - UNMATCHED_REPLIES_SHOWN_MAX);
@@ -36,7 +36,7 @@ pub(super) fn no_matching_reply_failure(
     CallFailure::new(FailureKind::BadRequest, message)
 }
 
-/// How an entry is called in messages.
+/// Returns the name of an entry for messages.
 pub(super) fn reply_label(index: usize, entry: &ScriptedReply) -> String {
     match entry.line {
         Some(line) => format!("[[reply]] {} (line {line})", index + 1),
@@ -45,14 +45,14 @@ pub(super) fn reply_label(index: usize, entry: &ScriptedReply) -> String {
 }
 
 fn describe_call(call: &MatchableCall<'_>) -> String {
-    let facts = call.metadata;
-    let mut parts = vec![format!("role `{}`", facts.role), format!("ask `{}`", facts.ask)];
-    parts.extend(facts.phase.as_ref().map(|phase| format!("phase `{phase}`")));
-    parts.extend(facts.agent.as_ref().map(|agent| format!("agent `{agent}`")));
-    parts.extend(facts.peer.as_ref().map(|peer| format!("peer `{peer}`")));
-    parts.extend(facts.turn.map(|turn| format!("turn {}", turn.0)));
-    parts.push(format!("call {}", facts.call.0));
-    parts.push(format!("attempt {}", facts.attempt));
+    let metadata = call.metadata;
+    let mut parts = vec![format!("role `{}`", metadata.role), format!("ask `{}`", metadata.ask)];
+    parts.extend(metadata.phase.as_ref().map(|phase| format!("phase `{phase}`")));
+    parts.extend(metadata.agent.as_ref().map(|agent| format!("agent `{agent}`")));
+    parts.extend(metadata.peer.as_ref().map(|peer| format!("peer `{peer}`")));
+    parts.extend(metadata.turn.map(|turn| format!("turn {}", turn.0)));
+    parts.push(format!("call {}", metadata.call.0));
+    parts.push(format!("attempt {}", metadata.attempt));
     parts.push(format!("model `{}`", call.prompt.model));
     parts.push(match call.last_user_text() {
         "" => "no user message".to_owned(),
@@ -62,9 +62,9 @@ fn describe_call(call: &MatchableCall<'_>) -> String {
 }
 
 fn mismatch_reasons(call: &MatchableCall<'_>, entry: &ScriptedReply, used: u32) -> Vec<String> {
-    let mut why: Vec<_> = entry.when.mismatches(call).map(|mismatch| mismatch.to_string()).collect();
+    let mut reasons: Vec<_> = entry.when.mismatches(call).map(|mismatch| mismatch.to_string()).collect();
     if let Some(times) = entry.times.filter(|times| used >= *times) {
-        why.push(format!("used up (times = {times})"));
+        reasons.push(format!("used up (times = {times})"));
     }
-    why
+    reasons
 }

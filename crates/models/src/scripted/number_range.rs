@@ -1,10 +1,9 @@
-//! Numbers an entry is for: one, or a run with both ends included, each end optional.
+//! A number condition: one number, or an inclusive range whose ends are optional.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// From, to, both included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NumberRange(RangeInclusive<u32>);
 
@@ -30,18 +29,19 @@ impl FromStr for NumberRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is no number or range; write 2, \"2..4\" (both included), \"2..\" or \"..4\"");
-        let end = |side: &str, open: u32| match side.trim() {
+        let invalid =
+            || format!("`{text}` is not a number or a range; write 2, \"2..4\" (both included), \"2..\" or \"..4\"");
+        let parse_end = |side: &str, open: u32| match side.trim() {
             "" => Ok(open),
-            digits => digits.parse().map_err(|_| bad()),
+            digits => digits.parse().map_err(|_| invalid()),
         };
         let (from, to) = match text.split_once("..") {
             Some((from, to)) if !(from.trim().is_empty() && to.trim().is_empty()) => {
-                (end(from, u32::MIN)?, end(to, u32::MAX)?)
+                (parse_end(from, u32::MIN)?, parse_end(to, u32::MAX)?)
             }
-            Some(_) => return Err(bad()),
+            Some(_) => return Err(invalid()),
             None => {
-                let number = text.trim().parse().map_err(|_| bad())?;
+                let number = text.trim().parse().map_err(|_| invalid())?;
                 (number, number)
             }
         };
@@ -75,17 +75,17 @@ mod tests {
             ("3..", vec![3, 9], vec![2]),
             ("..2", vec![0, 2], vec![3]),
         ] {
-            let span: NumberRange = written.parse().expect("a range");
-            assert!(inside.into_iter().all(|number| span.contains(number)), "{written}");
-            assert!(!outside.into_iter().any(|number| span.contains(number)), "{written}");
-            assert_eq!(span.to_string(), written);
+            let range: NumberRange = written.parse().expect("a range");
+            assert!(inside.into_iter().all(|number| range.contains(number)), "{written}");
+            assert!(!outside.into_iter().any(|number| range.contains(number)), "{written}");
+            assert_eq!(range.to_string(), written);
         }
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
-        for wrong in ["", "..", "a", "1..b", "4..2", "-1", "2..=4"] {
-            assert!(wrong.parse::<NumberRange>().is_err(), "{wrong}");
+    fn invalid_ranges_are_refused() {
+        for text in ["", "..", "a", "1..b", "4..2", "-1", "2..=4"] {
+            assert!(text.parse::<NumberRange>().is_err(), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Turns an entry into an answer to play: placeholders filled, pieces cut, failures worded.
+//! Turns an entry into a playback: fills placeholders, splits the text, builds failures.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::playback::{PlaybackStep, ReplyPlayback};
 use crate::template;
 use crate::text::{TextChunks, first_user_text};
 
-/// The answer for the `n`-th use of the entry called `entry`.
+/// Builds the reply for the given use of the entry called `entry`.
 pub(super) fn build_playback(
     behavior: &ReplyBehavior,
     call: &MatchableCall<'_>,
@@ -23,8 +23,8 @@ pub(super) fn build_playback(
     let render_json =
         |json| if behavior.raw { Clone::clone(json) } else { template::render_json_template(json, &fill) };
 
-    let mut beats = vec![PlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
-    beats.extend(behavior.reasoning.as_ref().map(|text| PlaybackStep::Reasoning(render(text))));
+    let mut steps = vec![PlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
+    steps.extend(behavior.reasoning.as_ref().map(|text| PlaybackStep::Reasoning(render(text))));
     let kind = behavior.fail.unwrap_or(FailureKind::Network);
     let failure = CallFailure {
         kind,
@@ -33,30 +33,30 @@ pub(super) fn build_playback(
         cost: None,
     };
     if behavior.fail.is_some() && behavior.fail_after_chunks.is_none() {
-        beats.push(PlaybackStep::Fail(failure));
-        return ReplyPlayback::new(beats);
+        steps.push(PlaybackStep::Fail(failure));
+        return ReplyPlayback::new(steps);
     }
-    let cut = |text| match behavior.chunk_chars {
+    let split = |text| match behavior.chunk_chars {
         Some(chars) => TextChunks::split_every(text, chars),
         None => TextChunks::single_chunk(text),
     };
-    beats.push(PlaybackStep::Text(match &behavior.body {
+    steps.push(PlaybackStep::Text(match &behavior.body {
         ReplyBody::Empty => TextChunks::from_chunks(Vec::new()),
-        ReplyBody::Text(text) => cut(render(text)),
-        ReplyBody::Json(json) => cut(render_json(json).to_string()),
+        ReplyBody::Text(text) => split(render(text)),
+        ReplyBody::Json(json) => split(render_json(json).to_string()),
         ReplyBody::Chunks(chunks) => TextChunks::from_chunks(chunks.iter().map(render).collect()),
     }));
-    beats.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
+    steps.extend(behavior.tool_calls.iter().enumerate().map(|(index, tool)| {
         let id = tool.id.clone().unwrap_or_else(|| format!("call_{entry}_{use_number}_{}", index + 1));
         PlaybackStep::ToolCall(ToolCall { id, name: tool.name.clone(), arguments: render_json(&tool.arguments) })
     }));
     if behavior.hang {
-        beats.push(PlaybackStep::Hang);
+        steps.push(PlaybackStep::Hang);
     }
     let stop =
         behavior.stop.unwrap_or(if behavior.tool_calls.is_empty() { StopReason::Done } else { StopReason::ToolCalls });
-    beats.push(PlaybackStep::Finish(ReplyFinish { stop, usage: behavior.usage, ..ReplyFinish::default() }));
-    let playback = ReplyPlayback::new(beats).with_chunk_delay(Duration::from_millis(behavior.chunk_delay_ms));
+    steps.push(PlaybackStep::Finish(ReplyFinish { stop, usage: behavior.usage, ..ReplyFinish::default() }));
+    let playback = ReplyPlayback::new(steps).with_chunk_delay(Duration::from_millis(behavior.chunk_delay_ms));
     match behavior.fail_after_chunks {
         Some(chunks) => playback.failing_after_chunks(chunks, failure),
         None => playback,
@@ -64,21 +64,21 @@ pub(super) fn build_playback(
 }
 
 fn resolve_scripted_placeholder(call: &MatchableCall<'_>, use_number: u32, name: &str) -> Option<String> {
-    let facts = call.metadata;
-    let or_none = |name: Option<String>| Some(name.unwrap_or_default());
+    let metadata = call.metadata;
+    let or_empty = |value: Option<String>| Some(value.unwrap_or_default());
     match name {
         "last" => Some(call.last_user_text().to_owned()),
         "first" => Some(first_user_text(call.prompt)),
         "n" => Some(use_number.to_string()),
-        "turn" => or_none(facts.turn.map(|turn| turn.0.to_string())),
-        "role" => Some(facts.role.to_string()),
-        "ask" => Some(facts.ask.to_string()),
-        "phase" => or_none(facts.phase.as_ref().map(ToString::to_string)),
-        "agent" => or_none(facts.agent.as_ref().map(ToString::to_string)),
-        "peer" => or_none(facts.peer.as_ref().map(ToString::to_string)),
+        "turn" => or_empty(metadata.turn.map(|turn| turn.0.to_string())),
+        "role" => Some(metadata.role.to_string()),
+        "ask" => Some(metadata.ask.to_string()),
+        "phase" => or_empty(metadata.phase.as_ref().map(ToString::to_string)),
+        "agent" => or_empty(metadata.agent.as_ref().map(ToString::to_string)),
+        "peer" => or_empty(metadata.peer.as_ref().map(ToString::to_string)),
         "model" => Some(call.prompt.model.to_string()),
-        "attempt" => Some(facts.attempt.to_string()),
-        "call" => Some(facts.call.0.to_string()),
+        "attempt" => Some(metadata.attempt.to_string()),
+        "call" => Some(metadata.call.0.to_string()),
         _ => None,
     }
 }

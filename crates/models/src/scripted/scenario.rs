@@ -1,5 +1,5 @@
-//! A scenario: what the model answers, and optionally what the user says and what should come of it. This module reads
-//! the file; the user's side is only carried along for whoever plays it.
+//! Parses scenario files: the replies of the model, and optionally the user's messages with the expected results. The user's
+//! side is only parsed here; test runners play it.
 
 use std::str::FromStr;
 
@@ -50,50 +50,47 @@ const BEHAVIOR_KEYS: [&str; 16] = [
 ];
 const TOOL_KEYS: [&str; 3] = ["name", "arguments", "id"];
 const USAGE_KEYS: [&str; 5] = ["input", "output", "cached", "written", "reasoning"];
-const STOP_REASON_WORDS: [&str; 4] = ["done", "length", "tools", "filtered"];
+const STOP_REASON_WORDS: [&str; 4] = ["done", "length", "tool_calls", "content_filter"];
 
-/// A scenario file, read and checked.
+/// A parsed and validated scenario file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scenario {
-    /// What it is called.
     pub name: Option<String>,
-    /// The flow it is for.
+    /// The flow it is written for.
     pub flow: Option<FlowName>,
-    /// What it shows.
     pub description: Option<String>,
-    /// What the user says, in order.
+    /// The user's messages, in order.
     pub user_messages: Vec<ScenarioMessage>,
-    /// The scripted answers, in order.
+    /// The scripted replies, in order.
     pub replies: Vec<ScriptedReply>,
-    /// The answer to calls no other entry is for.
+    /// The reply to calls that no entry matches.
     pub default: Option<ScriptedReply>,
 }
 
-/// Something the user says, and what should come of it.
+/// A user message and the expected result of its turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScenarioMessage {
-    /// Where in the file; 0 if it does not come from one.
+    /// Line in the file; 0 if it does not come from one.
     pub line: usize,
-    /// The user's words.
     pub text: String,
-    /// What should come of it; nothing is expected unless it is written down.
+    /// Nothing is expected unless it is given.
     pub expect: TurnExpectation,
 }
 
-/// What should come of a message.
+/// The expected result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnExpectation {
-    /// The whole text shown to the user.
+    /// The exact text shown to the user.
     pub reply: Option<String>,
-    /// Each of these occurs in the text shown to the user.
+    /// Texts that must occur in the text shown to the user.
     pub contains: Vec<String>,
-    /// None of these occurs in it.
+    /// Texts that must not occur in it.
     pub lacks: Vec<String>,
     /// The phase after the turn.
     pub phase: Option<PhaseName>,
-    /// How many model calls the turn took.
+    /// The number of model calls in the turn.
     pub calls: Option<u32>,
-    /// How the turn failed.
+    /// The failure of the turn.
     pub failure: Option<FailureKind>,
 }
 
@@ -102,13 +99,13 @@ impl FromStr for Scenario {
 
     fn from_str(text: &str) -> Result<Self, ScenarioError> {
         if text.len() > SCENARIO_BYTES_MAX {
-            let message = format!("a scenario of {} bytes is too long; at most {SCENARIO_BYTES_MAX}", text.len());
-            return Err(ScenarioError { line: 1, place: None, message });
+            let message = format!("the scenario is too long: {} bytes (limit {SCENARIO_BYTES_MAX})", text.len());
+            return Err(ScenarioError { line: 1, table: None, message });
         }
         let lines = LineIndex::new(text);
         let table = DeTable::parse(text).map_err(|error| ScenarioError {
             line: lines.line_of_byte(error.span().map_or(0, |span| span.start)),
-            place: None,
+            table: None,
             message: error.message().to_owned(),
         })?;
         let top = ScenarioTable::new(&lines, None, 0, table.get_ref(), &TOP_KEYS)?;
@@ -117,15 +114,15 @@ impl FromStr for Scenario {
             replies: parse_scripted_replies(&top)?,
             ..Self::default()
         };
-        if let Some(about) = top.table("scenario", &SCENARIO_KEYS)? {
-            scenario.name = about.string("name")?;
-            scenario.flow = about.string("flow")?.map(FlowName::from);
-            scenario.description = about.string("description")?;
+        if let Some(info) = top.table("scenario", &SCENARIO_KEYS)? {
+            scenario.name = info.string("name")?;
+            scenario.flow = info.string("flow")?.map(FlowName::from);
+            scenario.description = info.string("description")?;
         }
         let keys: Vec<_> = BEHAVIOR_KEYS.into_iter().chain(CONDITION_KEYS).collect();
         if let Some(fields) = top.table("default", &keys)? {
             if let Some(key) = CONDITION_KEYS.into_iter().find(|key| fields.contains_key(key)) {
-                return Err(fields.key_error(key, "the default takes no conditions; make it a `[[reply]]`"));
+                return Err(fields.key_error(key, "the default takes no conditions; use a `[[reply]]` instead"));
             }
             scenario.default = Some(ScriptedReply {
                 line: Some(fields.line()),
@@ -139,9 +136,9 @@ impl FromStr for Scenario {
 }
 
 fn parse_user_messages(top: &ScenarioTable<'_>) -> Result<Vec<ScenarioMessage>, ScenarioError> {
-    let says = top.tables("say", &MESSAGE_KEYS, |number| Some(format!("[[say]] {number}")))?;
-    check_entry_count(top, "say", says.len())?;
-    let read = |fields: &ScenarioTable<'_>| {
+    let messages = top.tables("say", &MESSAGE_KEYS, |number| Some(format!("[[say]] {number}")))?;
+    check_entry_count(top, "say", messages.len())?;
+    let parse = |fields: &ScenarioTable<'_>| {
         Ok(ScenarioMessage {
             line: fields.line(),
             text: fields.string("text")?.ok_or_else(|| fields.table_error("`text` is missing"))?,
@@ -155,17 +152,17 @@ fn parse_user_messages(top: &ScenarioTable<'_>) -> Result<Vec<ScenarioMessage>, 
             },
         })
     };
-    says.iter().map(read).collect()
+    messages.iter().map(parse).collect()
 }
 
 fn parse_scripted_replies(top: &ScenarioTable<'_>) -> Result<Vec<ScriptedReply>, ScenarioError> {
     let keys: Vec<_> = BEHAVIOR_KEYS.into_iter().chain(CONDITION_KEYS).collect();
     let replies = top.tables("reply", &keys, |number| Some(format!("[[reply]] {number}")))?;
     check_entry_count(top, "reply", replies.len())?;
-    let read = |fields: &ScenarioTable<'_>| {
+    let parse = |fields: &ScenarioTable<'_>| {
         let times = fields.number("times")?;
         if times == Some(0) {
-            return Err(fields.key_error("times", "an entry that may never be used; leave it out"));
+            return Err(fields.key_error("times", "must be at least 1; remove the entry instead"));
         }
         Ok(ScriptedReply {
             line: Some(fields.line()),
@@ -174,14 +171,12 @@ fn parse_scripted_replies(top: &ScenarioTable<'_>) -> Result<Vec<ScriptedReply>,
             then: parse_behavior(fields)?,
         })
     };
-    replies.iter().map(read).collect()
+    replies.iter().map(parse).collect()
 }
 
 fn check_entry_count(top: &ScenarioTable<'_>, key: &str, count: usize) -> Result<(), ScenarioError> {
     if count > SCENARIO_ENTRIES_MAX {
-        return Err(
-            top.table_error(format!("{count} entries of `[[{key}]]` are too many; at most {SCENARIO_ENTRIES_MAX}"))
-        );
+        return Err(top.table_error(format!("too many `[[{key}]]` entries: {count} (limit {SCENARIO_ENTRIES_MAX})")));
     }
     Ok(())
 }
@@ -204,7 +199,7 @@ fn parse_conditions(fields: &ScenarioTable<'_>) -> Result<ReplyConditions, Scena
 }
 
 fn parse_behavior(fields: &ScenarioTable<'_>) -> Result<ReplyBehavior, ScenarioError> {
-    let then = ReplyBehavior {
+    let behavior = ReplyBehavior {
         body: parse_reply_body(fields)?,
         raw: fields.bool("raw")?.unwrap_or_default(),
         chunk_chars: fields.number("chunk_chars")?,
@@ -220,14 +215,17 @@ fn parse_behavior(fields: &ScenarioTable<'_>) -> Result<ReplyBehavior, ScenarioE
         usage: parse_usage(fields)?,
         stop: fields.enum_word("stop", &STOP_REASON_WORDS)?,
     };
-    then.validate().map_err(|message| fields.table_error(message))?;
-    Ok(then)
+    behavior.validate().map_err(|message| fields.table_error(message))?;
+    Ok(behavior)
 }
 
 fn parse_reply_body(fields: &ScenarioTable<'_>) -> Result<ReplyBody, ScenarioError> {
     let given: Vec<_> = ["text", "json", "chunks"].into_iter().filter(|key| fields.contains_key(key)).collect();
     if let [first, second, ..] = given[..] {
-        return Err(fields.key_error(second, format!("`{first}` is given already; an entry says one thing")));
+        return Err(fields.key_error(
+            second,
+            format!("`{first}` is already given; an entry can have only one of `text`, `json` and `chunks`"),
+        ));
     }
     if let Some(text) = fields.string("text")? {
         return Ok(ReplyBody::Text(text));
@@ -240,14 +238,14 @@ fn parse_reply_body(fields: &ScenarioTable<'_>) -> Result<ReplyBody, ScenarioErr
 }
 
 fn parse_tool_calls(fields: &ScenarioTable<'_>) -> Result<Vec<ScriptedToolCall>, ScenarioError> {
-    let place = fields.table_name().map(str::to_owned);
-    let tools = fields.tables("tool_calls", &TOOL_KEYS, |_| place.clone())?;
-    let read = |tool: &ScenarioTable<'_>| {
+    let table_name = fields.table_name().map(str::to_owned);
+    let tools = fields.tables("tool_calls", &TOOL_KEYS, |_| table_name.clone())?;
+    let parse = |tool: &ScenarioTable<'_>| {
         let name = tool.string("name")?.ok_or_else(|| tool.table_error("a tool call needs a `name`"))?;
         let arguments = tool.json("arguments")?.unwrap_or_else(|| serde_json::json!({}));
         Ok(ScriptedToolCall { id: tool.string("id")?, name: ToolName::from(name), arguments })
     };
-    tools.iter().map(read).collect()
+    tools.iter().map(parse).collect()
 }
 
 fn parse_usage(fields: &ScenarioTable<'_>) -> Result<Option<TokenUsage>, ScenarioError> {

@@ -1,4 +1,4 @@
-//! Reads TOML tables field by field, so that every complaint names its line, its entry and the key probably meant.
+//! Reads TOML tables field by field, so that every error names its line, its entry and a suggestion.
 
 use segue_core::prompt::FailureKind;
 use serde::de::DeserializeOwned;
@@ -10,19 +10,18 @@ use super::glob::Glob;
 use super::number_range::NumberRange;
 use crate::suggest::did_you_mean_suffix;
 
-/// What is wrong with a scenario, and where.
+/// An error in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}{}: {message}", .place.as_ref().map_or_else(String::new, |place| format!(", {place}")))]
+#[error("line {line}{}: {message}", .table.as_ref().map_or_else(String::new, |table| format!(", {table}")))]
 pub struct ScenarioError {
-    /// The line, counted from 1.
+    /// Counted from 1.
     pub line: usize,
-    /// Which table, such as `[[reply]] 3`.
-    pub place: Option<String>,
-    /// What is wrong with it.
+    /// The table, such as `[[reply]] 3`.
+    pub table: Option<String>,
     pub message: String,
 }
 
-/// Where lines begin.
+/// The byte offsets of line breaks.
 #[derive(Debug)]
 pub(super) struct LineIndex(Vec<usize>);
 
@@ -31,13 +30,13 @@ impl LineIndex {
         Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
     }
 
-    /// The line of a byte, counted from 1.
+    /// Returns the line number of a byte, counted from 1.
     pub(super) fn line_of_byte(&self, byte: usize) -> usize {
         self.0.partition_point(|newline| *newline < byte) + 1
     }
 }
 
-/// One table, with what is needed to complain about it.
+/// A table with its position in the file, for error messages.
 #[derive(Debug, Clone)]
 pub(super) struct ScenarioTable<'t> {
     lines: &'t LineIndex,
@@ -47,7 +46,7 @@ pub(super) struct ScenarioTable<'t> {
 }
 
 impl<'t> ScenarioTable<'t> {
-    /// A table that may hold only `keys`.
+    /// Wraps a table that may contain only `keys`.
     pub(super) fn new(
         lines: &'t LineIndex,
         table_name: Option<String>,
@@ -65,19 +64,19 @@ impl<'t> ScenarioTable<'t> {
         Ok(fields)
     }
 
-    /// The line this table begins on.
+    /// Returns the line on which this table begins.
     pub(super) fn line(&self) -> usize {
         self.line
     }
 
-    /// Which table this is.
+    /// Returns the table's name, such as `[[reply]] 3`.
     pub(super) fn table_name(&self) -> Option<&str> {
         self.table_name.as_deref()
     }
 
-    /// A complaint about this table as a whole.
+    /// Builds an error about this table as a whole.
     pub(super) fn table_error(&self, message: impl Into<String>) -> ScenarioError {
-        ScenarioError { line: self.line, place: self.table_name.clone(), message: message.into() }
+        ScenarioError { line: self.line, table: self.table_name.clone(), message: message.into() }
     }
 
     pub(super) fn contains_key(&self, key: &str) -> bool {
@@ -85,7 +84,7 @@ impl<'t> ScenarioTable<'t> {
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, ScenarioError> {
-        self.read_key(key, "a text in quotes", |value| Ok(value.as_str().map(str::to_owned)))
+        self.read_key(key, "a string", |value| Ok(value.as_str().map(str::to_owned)))
     }
 
     pub(super) fn bool(&self, key: &str) -> Result<Option<bool>, ScenarioError> {
@@ -93,14 +92,14 @@ impl<'t> ScenarioTable<'t> {
     }
 
     pub(super) fn number<N: TryFrom<u64>>(&self, key: &str) -> Result<Option<N>, ScenarioError> {
-        self.read_key(key, "a number, not negative and not too large", |value| {
+        self.read_key(key, "a non-negative number within range", |value| {
             Ok(value.as_integer().and_then(parse_toml_integer).and_then(|number| N::try_from(number).ok()))
         })
     }
 
-    /// A text, or several.
+    /// Reads a string or a list of strings.
     pub(super) fn strings(&self, key: &str) -> Result<Vec<String>, ScenarioError> {
-        let found = self.read_key(key, "a text in quotes, or a list of them", |value| {
+        let found = self.read_key(key, "a string or a list of strings", |value| {
             Ok(match value {
                 DeValue::String(text) => Some(vec![text.to_string()]),
                 DeValue::Array(items) => items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect(),
@@ -110,7 +109,7 @@ impl<'t> ScenarioTable<'t> {
         Ok(found.unwrap_or_default())
     }
 
-    /// A name pattern, or several.
+    /// Reads a name pattern or a list of them.
     pub(super) fn globs(&self, key: &str) -> Result<Vec<Glob>, ScenarioError> {
         self.strings(key)?
             .iter()
@@ -132,12 +131,12 @@ impl<'t> ScenarioTable<'t> {
         })
     }
 
-    /// One of the words a closed list is written with.
+    /// Reads one of a fixed set of words.
     pub(super) fn enum_word<W: DeserializeOwned>(&self, key: &str, words: &[&str]) -> Result<Option<W>, ScenarioError> {
-        self.read_key(key, "a word in quotes", |value| {
+        self.read_key(key, "a string", |value| {
             let Some(word) = value.as_str() else { return Ok(None) };
-            let known = |_| format!("unknown word `{word}`{}", suggest_known(word, words));
-            serde_json::from_value(Value::from(word)).map(Some).map_err(known)
+            let unknown_word = |_| format!("unknown word `{word}`{}", suggest_known(word, words));
+            serde_json::from_value(Value::from(word)).map(Some).map_err(unknown_word)
         })
     }
 
@@ -145,40 +144,40 @@ impl<'t> ScenarioTable<'t> {
         self.enum_word(key, &FAILURE_KIND_WORDS)
     }
 
-    /// Any value as JSON; a text must itself be JSON.
+    /// Reads any value as JSON; a string must contain JSON itself.
     pub(super) fn json(&self, key: &str) -> Result<Option<Value>, ScenarioError> {
-        self.read_key(key, "a table, a list, or JSON in quotes", |value| match value {
+        self.read_key(key, "a table, a list, or a JSON string", |value| match value {
             DeValue::String(text) => {
-                serde_json::from_str(text).map(Some).map_err(|error| format!("this is no JSON: {error}"))
+                serde_json::from_str(text).map(Some).map_err(|error| format!("not valid JSON: {error}"))
             }
             other => toml_to_json(other).map(Some),
         })
     }
 
-    /// A table within this one.
+    /// Reads a table within this one.
     pub(super) fn table(&self, key: &str, keys: &[&str]) -> Result<Option<ScenarioTable<'t>>, ScenarioError> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let inner = value.get_ref().as_table().ok_or_else(|| self.key_error(key, "expected a table"))?;
         ScenarioTable::new(self.lines, self.table_name.clone(), value.span().start, inner, keys).map(Some)
     }
 
-    /// A list of tables within this one; `place` names the n-th.
+    /// Reads a list of tables within this one; `table_name` names the n-th.
     pub(super) fn tables(
         &self,
         key: &str,
         keys: &[&str],
-        place: impl Fn(usize) -> Option<String>,
+        table_name: impl Fn(usize) -> Option<String>,
     ) -> Result<Vec<ScenarioTable<'t>>, ScenarioError> {
         let Some(value) = self.table.get(key) else { return Ok(Vec::new()) };
         let items = value.get_ref().as_array().ok_or_else(|| self.key_error(key, "expected a list of tables"))?;
         let tables = items.iter().enumerate().map(|(index, item)| {
             let table = item.get_ref().as_table().ok_or_else(|| self.key_error(key, "expected a list of tables"))?;
-            ScenarioTable::new(self.lines, place(index + 1), item.span().start, table, keys)
+            ScenarioTable::new(self.lines, table_name(index + 1), item.span().start, table, keys)
         });
         tables.collect()
     }
 
-    /// A complaint about one key.
+    /// Builds an error about one key.
     pub(super) fn key_error(&self, key: &str, message: impl Into<String>) -> ScenarioError {
         let start = self.table.get_key_value(key).map(|(key, _)| key.span().start);
         match start {
@@ -188,7 +187,7 @@ impl<'t> ScenarioTable<'t> {
     }
 
     fn error_at(&self, start: usize, message: String) -> ScenarioError {
-        ScenarioError { line: self.lines.line_of_byte(start), place: self.table_name.clone(), message }
+        ScenarioError { line: self.lines.line_of_byte(start), table: self.table_name.clone(), message }
     }
 
     fn read_key<T>(
@@ -206,24 +205,24 @@ impl<'t> ScenarioTable<'t> {
     }
 }
 
-/// The words for [`FailureKind`], as they are serialised.
+/// The serialized names of [`FailureKind`].
 pub(super) const FAILURE_KIND_WORDS: [&str; 10] = [
-    "bad_key",
-    "no_such_model",
+    "invalid_api_key",
+    "model_not_found",
     "context_too_long",
     "rate_limit",
     "overload",
     "network",
     "timeout",
-    "malformed",
+    "malformed_reply",
     "refused",
     "bad_request",
 ];
 
-/// What was probably meant; failing that, all there is.
+/// Returns a suggestion, or else all known names.
 fn suggest_known(given: &str, known: &[&str]) -> String {
     let guess = did_you_mean_suffix(given, known.iter().copied());
-    if guess.is_empty() { format!("; known are {}", known.join(", ")) } else { guess }
+    if guess.is_empty() { format!("; expected one of {}", known.join(", ")) } else { guess }
 }
 
 fn parse_toml_integer(integer: &DeInteger<'_>) -> Option<u64> {
@@ -243,8 +242,8 @@ fn toml_to_json(value: &DeValue<'_>) -> Result<Value, String> {
             .ok()
             .and_then(serde_json::Number::from_f64)
             .map(Value::Number)
-            .ok_or_else(|| format!("`{float}` is no JSON number"))?,
-        DeValue::Datetime(moment) => Value::from(moment.to_string()),
+            .ok_or_else(|| format!("`{float}` is not a JSON number"))?,
+        DeValue::Datetime(datetime) => Value::from(datetime.to_string()),
         DeValue::Array(items) => items.iter().map(|item| toml_to_json(item.get_ref())).collect::<Result<_, _>>()?,
         DeValue::Table(fields) => Value::Object(
             fields
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_word_is_a_kind() {
+    fn every_failure_word_is_a_failure_kind() {
         for word in FAILURE_KIND_WORDS {
             let kind: FailureKind = serde_json::from_value(Value::from(word)).expect("a kind");
             assert_eq!(serde_json::to_value(kind).expect("a word"), word);

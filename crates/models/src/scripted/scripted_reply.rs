@@ -1,5 +1,5 @@
-//! One entry of a scenario: when it applies, and what the model then does. The order of entries and how often each was
-//! used are kept elsewhere.
+//! One entry of a scenario: its conditions and its behavior. The order of entries and the number of uses are kept by the
+//! model.
 
 use std::ops::RangeInclusive;
 
@@ -11,14 +11,14 @@ use super::glob::Glob;
 use super::number_range::NumberRange;
 use crate::template;
 
-/// What a placeholder may name.
+/// The names of all placeholders.
 pub(super) const REPLY_PLACEHOLDERS: [&str; 12] =
     ["last", "first", "n", "turn", "role", "ask", "phase", "agent", "peer", "model", "attempt", "call"];
 
-/// A scripted answer and the calls it is for. Without conditions it is for every call, without a limit.
+/// A scripted reply and its conditions. Without conditions it matches every call, any number of times.
 ///
-/// Names in conditions may hold `*` and `?`; an empty name means that the call has none. Text may hold placeholders such as
-/// `{{last}}`; unknown ones stay as they are.
+/// Names in conditions may contain `*` and `?`; an empty name matches a call without that name. Texts may contain
+/// placeholders such as `{{last}}`; unknown ones stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedReply {
     pub(super) line: Option<usize>,
@@ -27,7 +27,7 @@ pub struct ScriptedReply {
     pub(super) then: ReplyBehavior,
 }
 
-/// The conditions; all must hold.
+/// The conditions of an entry; all must be met.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ReplyConditions {
     pub(super) role: Vec<Glob>,
@@ -44,7 +44,7 @@ pub(super) struct ReplyConditions {
     pub(super) system_contains: Vec<String>,
 }
 
-/// What happens.
+/// What the model does when the entry matches.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ReplyBehavior {
     pub(super) body: ReplyBody,
@@ -63,7 +63,7 @@ pub(super) struct ReplyBehavior {
     pub(super) stop: Option<StopReason>,
 }
 
-/// What is said.
+/// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum ReplyBody {
     #[default]
@@ -73,7 +73,7 @@ pub(super) enum ReplyBody {
     Chunks(Vec<String>),
 }
 
-/// A tool call to make.
+/// A tool call of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ScriptedToolCall {
     pub(super) id: Option<String>,
@@ -81,21 +81,21 @@ pub(super) struct ScriptedToolCall {
     pub(super) arguments: Value,
 }
 
-/// What an entry does.
+/// The behavior of an entry.
 impl ScriptedReply {
-    /// Says this.
+    /// Replies with a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::from_behavior(ReplyBehavior { body: ReplyBody::Text(text.into()), ..ReplyBehavior::default() })
     }
 
-    /// Says this as JSON; placeholders are filled within its strings.
+    /// Replies with JSON; placeholders in its strings are filled.
     #[must_use]
     pub fn json(value: Value) -> Self {
         Self::from_behavior(ReplyBehavior { body: ReplyBody::Json(value), ..ReplyBehavior::default() })
     }
 
-    /// Says this in exactly these chunks.
+    /// Replies in exactly these chunks.
     #[must_use]
     pub fn chunks<S: Into<String>>(chunks: impl IntoIterator<Item = S>) -> Self {
         Self::from_behavior(ReplyBehavior {
@@ -104,7 +104,7 @@ impl ScriptedReply {
         })
     }
 
-    /// Calls a tool and says nothing.
+    /// Calls a tool, without a text.
     #[must_use]
     pub fn tool_call(name: impl Into<ToolName>, arguments: Value) -> Self {
         Self::from_behavior(ReplyBehavior::default()).and_tool_call(name, arguments)
@@ -120,83 +120,83 @@ impl ScriptedReply {
         })
     }
 
-    /// Never answers.
+    /// Never replies.
     #[must_use]
     pub fn hang() -> Self {
         Self::from_behavior(ReplyBehavior { hang: true, ..ReplyBehavior::default() })
     }
 
-    /// Calls a tool too, after the text.
+    /// Also calls a tool, after the text.
     #[must_use]
     pub fn and_tool_call(mut self, name: impl Into<ToolName>, arguments: Value) -> Self {
         self.then.tool_calls.push(ScriptedToolCall { id: None, name: name.into(), arguments });
         self
     }
 
-    /// Breaks off after so many chunks of text; a network failure unless another was given.
+    /// Fails after this many text chunks, with a network failure unless another kind is given.
     #[must_use]
     pub fn and_fail_after_chunks(mut self, chunks: usize) -> Self {
         self.then.fail_after_chunks = Some(chunks);
         self
     }
 
-    /// Hangs after the text, without an end.
+    /// Hangs after the text.
     #[must_use]
     pub fn and_hang(mut self) -> Self {
         self.then.hang = true;
         self
     }
 
-    /// Thinks this aloud first.
+    /// Sends this reasoning first.
     #[must_use]
     pub fn reasoning(mut self, text: impl Into<String>) -> Self {
         self.then.reasoning = Some(text.into());
         self
     }
 
-    /// Cuts the text every so many characters.
+    /// Splits the text every `chars` characters.
     #[must_use]
     pub fn chunk_chars(mut self, chars: usize) -> Self {
         self.then.chunk_chars = Some(chars);
         self
     }
 
-    /// Waits before the first chunk.
+    /// Sets the delay before the first chunk.
     #[must_use]
     pub fn delay_ms(mut self, ms: u64) -> Self {
         self.then.delay_ms = ms;
         self
     }
 
-    /// Waits between chunks.
+    /// Sets the delay between chunks.
     #[must_use]
     pub fn chunk_delay_ms(mut self, ms: u64) -> Self {
         self.then.chunk_delay_ms = ms;
         self
     }
 
-    /// Says when another try is welcome; only for failures.
+    /// Sets the retry delay that a failure asks for.
     #[must_use]
     pub fn retry_after_ms(mut self, ms: u64) -> Self {
         self.then.retry_after_ms = Some(ms);
         self
     }
 
-    /// Reports these figures.
+    /// Sets the reported token usage.
     #[must_use]
     pub fn usage(mut self, usage: TokenUsage) -> Self {
         self.then.usage = Some(usage);
         self
     }
 
-    /// Ends for this reason.
+    /// Sets the stop reason.
     #[must_use]
     pub fn stop(mut self, stop: StopReason) -> Self {
         self.then.stop = Some(stop);
         self
     }
 
-    /// Leaves braces in the text alone.
+    /// Turns placeholders off.
     #[must_use]
     pub fn raw(mut self) -> Self {
         self.then.raw = true;
@@ -219,73 +219,73 @@ macro_rules! for_name {
     )*};
 }
 
-/// Which calls an entry is for. Giving a name twice means either.
+/// The conditions of an entry. A name that is given twice matches either value.
 impl ScriptedReply {
     for_name! {
-        /// Only calls of this role.
+        /// Matches calls of this role.
         role,
-        /// Only this ask.
+        /// Matches this ask.
         ask,
-        /// Only in this phase.
+        /// Matches calls in this phase.
         phase,
-        /// Only this agent.
+        /// Matches calls of this agent.
         agent,
-        /// Only towards this peer.
+        /// Matches calls with this peer.
         peer,
-        /// Only when this model is asked for.
+        /// Matches calls to this model.
         model,
     }
 
-    /// Only in this turn; the first is 1.
+    /// Matches this turn, counted from 1.
     #[must_use]
     pub fn turn(mut self, turn: u32) -> Self {
         self.when.turn = Some(turn.into());
         self
     }
 
-    /// Only in these turns.
+    /// Matches these turns.
     #[must_use]
     pub fn turns(mut self, turns: RangeInclusive<u32>) -> Self {
         self.when.turn = Some(turns.into());
         self
     }
 
-    /// Only on this attempt; the first is 1.
+    /// Matches this attempt, counted from 1.
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.when.attempt = Some(attempt.into());
         self
     }
 
-    /// Only this call of the session.
+    /// Matches this call of the session.
     #[must_use]
     pub fn call(mut self, call: u32) -> Self {
         self.when.call = Some(call.into());
         self
     }
 
-    /// Only if the last user message holds this.
+    /// Matches if the last user message contains this text.
     #[must_use]
     pub fn contains(mut self, text: impl Into<String>) -> Self {
         self.when.contains.push(text.into());
         self
     }
 
-    /// Only if the whole last user message fits this pattern of `*` and `?`.
+    /// Matches if the whole last user message matches this pattern of `*` and `?`.
     #[must_use]
     pub fn pattern(mut self, pattern: &str) -> Self {
         self.when.pattern = Some(Glob::new(pattern));
         self
     }
 
-    /// Only if the standing instructions hold this.
+    /// Matches if the system prompt contains this text.
     #[must_use]
     pub fn system_contains(mut self, text: impl Into<String>) -> Self {
         self.when.system_contains.push(text.into());
         self
     }
 
-    /// At most so often.
+    /// Limits how often the entry is used.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
@@ -294,37 +294,34 @@ impl ScriptedReply {
 }
 
 impl ReplyBehavior {
-    /// Complains about what does not go together.
+    /// Returns an error if fields contradict each other or a placeholder is unknown.
     pub(super) fn validate(&self) -> Result<(), String> {
         let fails = self.fail.is_some() || self.fail_after_chunks.is_some();
-        let says = self.body != ReplyBody::Empty;
-        let whole = matches!(self.body, ReplyBody::Text(_) | ReplyBody::Json(_));
-        let wrong = [
+        let has_body = self.body != ReplyBody::Empty;
+        let is_single_text = matches!(self.body, ReplyBody::Text(_) | ReplyBody::Json(_));
+        let problems = [
             (
-                !says && self.tool_calls.is_empty() && !fails && !self.hang,
-                "it does nothing; give one of `text`, `json`, `chunks`, `tool_calls`, `fail`, `hang`",
+                !has_body && self.tool_calls.is_empty() && !fails && !self.hang,
+                "the entry does nothing; give one of `text`, `json`, `chunks`, `tool_calls`, `fail`, `hang`",
             ),
-            (self.message.is_some() && !fails, "`message` belongs to `fail`"),
-            (self.retry_after_ms.is_some() && !fails, "`retry_after_ms` belongs to `fail`"),
+            (self.message.is_some() && !fails, "`message` is only allowed with `fail`"),
+            (self.retry_after_ms.is_some() && !fails, "`retry_after_ms` is only allowed with `fail`"),
+            (self.fail_after_chunks.is_some() && !has_body, "`fail_after_chunks` needs `text`, `json` or `chunks`"),
             (
-                self.fail_after_chunks.is_some() && !says,
-                "`fail_after_chunks` needs `text`, `json` or `chunks` to break off",
-            ),
-            (
-                self.fail.is_some() && self.fail_after_chunks.is_none() && says,
-                "with `fail`, text is said only if `fail_after_chunks` says how much",
+                self.fail.is_some() && self.fail_after_chunks.is_none() && has_body,
+                "with `fail`, text needs `fail_after_chunks` to say how much of it is sent",
             ),
             (fails && self.hang, "`fail` and `hang` exclude each other"),
             (
                 (fails || self.hang) && (self.usage.is_some() || self.stop.is_some()),
-                "an answer that never ends has no `usage` and no `stop`",
+                "a reply that fails or hangs has no `usage` and no `stop`",
             ),
             (fails && !self.tool_calls.is_empty(), "`fail` and `tool_calls` exclude each other"),
-            (self.chunk_chars.is_some() && !whole, "`chunk_chars` cuts `text` or `json`"),
+            (self.chunk_chars.is_some() && !is_single_text, "`chunk_chars` needs `text` or `json`"),
             (self.chunk_chars == Some(0), "`chunk_chars` must be at least 1"),
         ];
-        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
-            Some((_, complaint)) => Err(complaint.to_owned()),
+        match problems.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, problem)) => Err(problem.to_owned()),
             None => self.check_placeholders(),
         }
     }

@@ -1,5 +1,5 @@
-//! Anthropic's messages. What is cached there is marked by us: the instructions, the end of the last prompt, and the end of this one if
-//! another will begin with it.
+//! Anthropic's Messages API. Cache breakpoints are explicit: after the instructions, at the end of the previous prompt, and at
+//! the end of this one if later prompts will begin with it.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::wire_format::{
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
 use crate::model::{PromptCaching, ReplyChunk};
 
-/// The version of the format.
+/// The API version.
 pub(super) const ANTHROPIC_VERSION_HEADER: (&str, &str) = ("anthropic-version", "2023-06-01");
-/// Whose seals these are.
+/// Tags vendor state in this format.
 const ANTHROPIC_STATE: &str = "anthropic";
 
 pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
+    let endpoint = builder.endpoint;
     let mut messages = build_anthropic_messages(builder);
     let mut system: Vec<Value> =
         builder.system_text().map(|text| json!({ "type": "text", "text": text })).into_iter().collect();
@@ -36,13 +36,13 @@ pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value 
         })
         .collect();
     if messages.is_empty() {
-        // Somebody must be spoken to; instructions alone are then what is said.
-        let said = std::mem::take(&mut system);
-        messages.push(json!({ "role": "user", "content": said }));
+        // The API requires at least one message, so instructions without messages are sent as the user's.
+        let content = std::mem::take(&mut system);
+        messages.push(json!({ "role": "user", "content": content }));
     }
     mark_cache_breakpoints(&mut tools, &mut system, &mut messages, builder.caching);
     let mut body = json!({
-        "model": connection.model,
+        "model": endpoint.model,
         "max_tokens": builder.output_token_budget(),
         "stream": true,
         "messages": messages,
@@ -58,32 +58,29 @@ pub(super) fn build_anthropic_body(builder: &VendorRequestBuilder<'_>) -> Value 
     {
         body["output_config"]["format"] = json!({ "type": "json_schema", "schema": schema });
     }
-    match (connection.params.effort, connection.capabilities.thinking) {
+    match (endpoint.params.effort, endpoint.capabilities.thinking) {
         (Some(effort), ThinkingSupport::Levels) => {
-            // Most of them cannot do without.
+            // Most of these models cannot turn thinking off.
             let level = if effort == ReasoningEffort::None { ReasoningEffort::Low } else { effort };
             body["output_config"]["effort"] = json!(level.as_str());
             body["thinking"] = json!({ "type": "adaptive", "display": "summarized" });
         }
         (None | Some(ReasoningEffort::None), _) | (Some(_), ThinkingSupport::None) => {}
         (Some(effort), ThinkingSupport::Budget | ThinkingSupport::Unknown) => {
-            let tokens = connection.thinking_token_budget(
-                effort,
-                builder.output_token_budget(),
-                builder.prompt.reply_tokens_max,
-            );
+            let tokens =
+                endpoint.thinking_token_budget(effort, builder.output_token_budget(), builder.prompt.reply_tokens_max);
             if let Some(tokens) = tokens.filter(|_| can_enable_thinking(builder)) {
                 body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens });
             }
         }
     }
-    if let Some(temperature) = connection.effective_temperature() {
+    if let Some(temperature) = endpoint.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
     body
 }
 
-/// Sets the marks up to which the vendor keeps what it has read. At most four are allowed; three are of use.
+/// Sets the cache breakpoints. The API allows four; three are useful here.
 fn mark_cache_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &mut [Value], caching: PromptCaching) {
     if let Some(last) = system.last_mut().or(tools.last_mut()) {
         set_cache_control(last);
@@ -92,10 +89,10 @@ fn mark_cache_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &
         return;
     }
     let last_user = messages.len().checked_sub(1);
-    // Where the prompt before this one ended: the user's message before the last.
-    let before = messages.len().checked_sub(3).filter(|place| messages[*place]["role"] == "user");
-    for place in [before, last_user].into_iter().flatten() {
-        if let Some(last) = messages[place]["content"].as_array_mut().and_then(|blocks| blocks.last_mut()) {
+    // The previous prompt ended with the user message before the last.
+    let before = messages.len().checked_sub(3).filter(|index| messages[*index]["role"] == "user");
+    for index in [before, last_user].into_iter().flatten() {
+        if let Some(last) = messages[index]["content"].as_array_mut().and_then(|blocks| blocks.last_mut()) {
             set_cache_control(last);
         }
     }
@@ -105,19 +102,19 @@ fn set_cache_control(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-/// User and assistant in turn; what a tool returned is the user's.
+/// Builds alternating user and assistant messages; tool results belong to the user.
 fn build_anthropic_messages(builder: &VendorRequestBuilder<'_>) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    let last_asked = builder.prompt.messages.iter().rposition(|message| message.chat_role == ChatRole::User);
+    let last_user = builder.prompt.messages.iter().rposition(|message| message.chat_role == ChatRole::User);
     let messages = builder.prompt.messages.iter().enumerate();
-    for (place, message) in messages.filter(|(_, message)| message.chat_role != ChatRole::System) {
+    for (index, message) in messages.filter(|(_, message)| message.chat_role != ChatRole::System) {
         let role = if message.chat_role == ChatRole::Assistant { "assistant" } else { "user" };
-        // Thoughts are bound to the tools and the words before them, so they go back only while the round they began is open.
-        let is_open = last_asked.is_none_or(|asked| place > asked);
+        // Thinking blocks are only valid while the tool round they began is open.
+        let is_open = last_user.is_none_or(|last_user| index > last_user);
         let blocks = build_content_blocks(builder, message, is_open);
         match turns.last_mut() {
             _ if blocks.is_empty() => {}
-            Some((last, said)) if *last == role => said.extend(blocks),
+            Some((last, content)) if *last == role => content.extend(blocks),
             _ => turns.push((role, blocks)),
         }
     }
@@ -129,10 +126,10 @@ fn build_content_blocks(
     message: &PromptMessage,
     keep_thinking: bool,
 ) -> Vec<Value> {
-    let said = message.text();
+    let text = message.text();
     if message.chat_role == ChatRole::Tool {
         let mut result =
-            json!({ "type": "tool_result", "tool_use_id": builder.answered_call_id(message), "content": said });
+            json!({ "type": "tool_result", "tool_use_id": builder.answered_call_id(message), "content": text });
         if message.failed {
             result["is_error"] = json!(true);
         }
@@ -142,16 +139,16 @@ fn build_content_blocks(
         let source = json!({ "type": "base64", "media_type": image.media_type.mime_type(), "data": &*image.data });
         json!({ "type": "image", "source": source })
     });
-    if let Some(sealed) = decode_content_blocks(builder, message, keep_thinking) {
-        return sealed;
+    if let Some(blocks) = decode_content_blocks(builder, message, keep_thinking) {
+        return blocks;
     }
-    // A text of blanks only is refused.
-    let words = (!said.trim().is_empty()).then(|| json!({ "type": "text", "text": said }));
+    // The API refuses texts of whitespace only.
+    let text_block = (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }));
     let calls = message
         .tool_calls
         .iter()
         .map(|call| with_vendor_call_id(builder, build_tool_use_block(builder.tool_names, call)));
-    images.chain(words).chain(calls).collect()
+    images.chain(text_block).chain(calls).collect()
 }
 
 fn build_tool_use_block(names: &ToolNameMap, call: &ToolCall) -> Value {
@@ -159,26 +156,26 @@ fn build_tool_use_block(names: &ToolNameMap, call: &ToolCall) -> Value {
     json!({ "type": "tool_use", "id": call.id, "name": names.vendor_name(&call.name), "input": input })
 }
 
-/// A call with an id that the vendor takes.
+/// Replaces the id of a call by one that the vendor accepts.
 fn with_vendor_call_id(builder: &VendorRequestBuilder<'_>, mut call: Value) -> Value {
     call["id"] = json!(builder.endpoint.vendor_call_id(nonempty_str_at(&call, "/id").unwrap_or_default()));
     call
 }
 
-/// Whether the round that is open, if one is, began with a thought of this model: thinking cannot be switched on in the middle of one.
+/// Returns whether thinking may be enabled: not in the middle of a tool round that this model began without it.
 fn can_enable_thinking(builder: &VendorRequestBuilder<'_>) -> bool {
-    let open = builder.prompt.messages.iter().rev().take_while(|message| message.chat_role != ChatRole::User);
-    let mut is_first_thought_through = true;
-    for message in open.filter(|message| !message.tool_calls.is_empty()) {
+    let open_round = builder.prompt.messages.iter().rev().take_while(|message| message.chat_role != ChatRole::User);
+    let mut begins_with_thinking = true;
+    for message in open_round.filter(|message| !message.tool_calls.is_empty()) {
         let Some(blocks) = decode_content_blocks(builder, message, true) else { return false };
-        let is_thought =
+        let is_thinking =
             |block: &Value| matches!(nonempty_str_at(block, "/type"), Some("thinking" | "redacted_thinking"));
-        is_first_thought_through = blocks.first().is_some_and(is_thought);
+        begins_with_thinking = blocks.first().is_some_and(is_thinking);
     }
-    is_first_thought_through
+    begins_with_thinking
 }
 
-/// What the model thought, said and called, in its own order.
+/// Restores the content blocks of an earlier reply, in their original order, from the message's vendor state.
 fn decode_content_blocks(
     builder: &VendorRequestBuilder<'_>,
     message: &PromptMessage,
@@ -194,30 +191,29 @@ fn decode_content_blocks(
         _ => keep_thinking,
     });
     let calls = blocks.iter().filter(|block| block["type"] == "tool_use").count();
-    let is_whole = calls > 0 && calls == message.tool_calls.len();
-    let sent = |block: Value| if block["type"] == "tool_use" { with_vendor_call_id(builder, block) } else { block };
-    is_whole.then(|| blocks.into_iter().map(sent).collect())
+    let is_complete = calls > 0 && calls == message.tool_calls.len();
+    let with_id = |block: Value| if block["type"] == "tool_use" { with_vendor_call_id(builder, block) } else { block };
+    is_complete.then(|| blocks.into_iter().map(with_id).collect())
 }
 
-/// Reads the stream.
+/// Reads the response stream.
 pub(super) struct AnthropicStreamReader {
     pub context: ReaderContext,
     tool_calls: ToolCallAssembler,
-    /// By their places.
+    /// By content block index.
     blocks: BTreeMap<u64, StreamedBlock>,
     stop: Option<StopReason>,
     usage: TokenUsage,
 }
 
-/// A piece of the answer on its way.
+/// A content block that is being received.
 enum StreamedBlock {
     Thinking(ThinkingBlock),
     Text(String),
-    /// The next of the calls.
+    /// The next call of the assembler.
     ToolUse,
 }
 
-/// A thought on its way.
 struct ThinkingBlock {
     block: Value,
     thinking: String,
@@ -230,10 +226,10 @@ impl ThinkingBlock {
         Self { block: block.clone(), thinking: at("/thinking"), signature: at("/signature") }
     }
 
-    /// The thought as it must be sent back.
+    /// Returns the block as it must be sent back.
     fn to_json(&self) -> Value {
         let mut block = self.block.clone();
-        // One that nobody may read has neither.
+        // A redacted block has neither.
         if block["type"] == "thinking" {
             block["thinking"] = json!(self.thinking);
             block["signature"] = json!(self.signature);
@@ -243,7 +239,7 @@ impl ThinkingBlock {
 }
 
 impl AnthropicStreamReader {
-    pub fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: ReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
@@ -253,12 +249,12 @@ impl AnthropicStreamReader {
         }
     }
 
-    /// The figures so far.
-    pub fn usage(&self) -> Option<TokenUsage> {
+    /// Returns the token usage reported so far.
+    pub(super) fn usage(&self) -> Option<TokenUsage> {
         (self.usage != TokenUsage::default()).then_some(self.usage)
     }
 
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let body = self.context.parse_event_json(event)?;
         match nonempty_str_at(&body, "/type").unwrap_or(&event.name) {
             "message_start" => self.update_usage(body.pointer("/message/usage")),
@@ -277,59 +273,59 @@ impl AnthropicStreamReader {
 
     fn start_block(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let block = &body["content_block"];
-        let place = body["index"].as_u64().unwrap_or(0);
+        let index = body["index"].as_u64().unwrap_or(0);
         match nonempty_str_at(block, "/type") {
             Some("text") => {
-                self.blocks.insert(place, StreamedBlock::Text(String::new()));
-                self.append_text(place, nonempty_str_at(block, "/text"), out);
+                self.blocks.insert(index, StreamedBlock::Text(String::new()));
+                self.append_text(index, nonempty_str_at(block, "/text"), out);
             }
             Some("tool_use") => {
-                self.blocks.insert(place, StreamedBlock::ToolUse);
+                self.blocks.insert(index, StreamedBlock::ToolUse);
                 self.tool_calls.add_fragment(
-                    place,
+                    index,
                     nonempty_str_at(block, "/id"),
                     nonempty_str_at(block, "/name"),
                     "",
                 )?;
             }
             Some("thinking" | "redacted_thinking") => {
-                self.blocks.insert(place, StreamedBlock::Thinking(ThinkingBlock::from_block_start(block)));
+                self.blocks.insert(index, StreamedBlock::Thinking(ThinkingBlock::from_block_start(block)));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn append_text(&mut self, index: u64, words: Option<&str>, out: &mut Vec<ReplyChunk>) {
-        let Some(words) = words else { return };
-        if let Some(StreamedBlock::Text(said)) = self.blocks.get_mut(&index) {
-            said.push_str(words);
+    fn append_text(&mut self, index: u64, text: Option<&str>, out: &mut Vec<ReplyChunk>) {
+        let Some(text) = text else { return };
+        if let Some(StreamedBlock::Text(block_text)) = self.blocks.get_mut(&index) {
+            block_text.push_str(text);
         }
-        out.push(ReplyChunk::Text(words.to_owned()));
+        out.push(ReplyChunk::Text(text.to_owned()));
     }
 
     fn apply_delta(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let delta = &body["delta"];
-        let place = body["index"].as_u64().unwrap_or(0);
+        let index = body["index"].as_u64().unwrap_or(0);
         match nonempty_str_at(delta, "/type") {
-            Some("text_delta") => self.append_text(place, nonempty_str_at(delta, "/text"), out),
+            Some("text_delta") => self.append_text(index, nonempty_str_at(delta, "/text"), out),
             Some("input_json_delta") => {
                 self.tool_calls.add_fragment(
-                    place,
+                    index,
                     None,
                     None,
                     nonempty_str_at(delta, "/partial_json").unwrap_or_default(),
                 )?;
             }
             Some("thinking_delta") => {
-                let thought = nonempty_str_at(delta, "/thinking").unwrap_or_default();
-                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&place) {
-                    current.thinking.push_str(thought);
+                let thinking = nonempty_str_at(delta, "/thinking").unwrap_or_default();
+                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&index) {
+                    current.thinking.push_str(thinking);
                 }
-                out.push(ReplyChunk::Reasoning(thought.to_owned()));
+                out.push(ReplyChunk::Reasoning(thinking.to_owned()));
             }
             Some("signature_delta") => {
-                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&place) {
+                if let Some(StreamedBlock::Thinking(current)) = self.blocks.get_mut(&index) {
                     current.signature.push_str(nonempty_str_at(delta, "/signature").unwrap_or_default());
                 }
             }
@@ -338,14 +334,14 @@ impl AnthropicStreamReader {
         Ok(())
     }
 
-    /// The figures come in two parts; what comes later is the total, and what does not come again holds.
+    /// Merges usage, which arrives in two parts: later values replace earlier ones, missing ones stay.
     fn update_usage(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
         let at = |key: &str| token_count_at(usage, key);
-        if let Some(fresh) = at("/input_tokens") {
+        if let Some(uncached) = at("/input_tokens") {
             let read = at("/cache_read_input_tokens").unwrap_or(self.usage.cached_tokens);
             let written = at("/cache_creation_input_tokens").unwrap_or(self.usage.cache_write_tokens);
-            self.usage.input_tokens = fresh.saturating_add(read).saturating_add(written);
+            self.usage.input_tokens = uncached.saturating_add(read).saturating_add(written);
             (self.usage.cached_tokens, self.usage.cache_write_tokens) = (read, written);
         }
         self.usage.output_tokens = at("/output_tokens").unwrap_or(self.usage.output_tokens);
@@ -362,13 +358,13 @@ impl AnthropicStreamReader {
         out.push(finish_chunk(stop, self.usage()));
     }
 
-    /// The whole answer, in its order.
+    /// Encodes all content blocks of the reply, in order.
     fn encode_reply_state(&self, calls: &[Option<ToolCall>]) -> ReplyChunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
-            StreamedBlock::Thinking(thought) => Some(thought.to_json()),
-            // A text of blanks only is refused.
-            StreamedBlock::Text(words) => (!words.trim().is_empty()).then(|| json!({ "type": "text", "text": words })),
+            StreamedBlock::Thinking(block) => Some(block.to_json()),
+            // The API refuses texts of whitespace only.
+            StreamedBlock::Text(text) => (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text })),
             StreamedBlock::ToolUse => {
                 calls.next()?.as_ref().map(|call| build_tool_use_block(&self.context.tool_names, call))
             }

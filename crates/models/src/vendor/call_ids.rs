@@ -1,6 +1,6 @@
-//! The ids of tool calls as vendors allow them. A conversation may hold the calls of several models, each with ids in its vendor's own
-//! form, and some vendors refuse the form of others. An id that fits is sent as it is; another becomes a digest of itself, the
-//! same in a call and in its result, and in every request.
+//! Tool call ids as vendors accept them. A conversation may contain calls of several models, with ids in each vendor's own
+//! form, which other vendors may refuse. A valid id is sent unchanged; any other is replaced by a digest, which is the same in
+//! the call, in its result and in every request.
 
 use segue_core::body::BodyId;
 
@@ -10,7 +10,7 @@ use crate::limits::{
 };
 
 impl ModelEndpoint {
-    /// The id of a call as the vendor is told it.
+    /// Returns the id of a call as the vendor accepts it.
     pub(super) fn vendor_call_id(&self, id: &str) -> String {
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let (fits, digest_bytes) = match self.wire {
@@ -18,13 +18,13 @@ impl ModelEndpoint {
                 let fits = id.len() == MISTRAL_CALL_ID_BYTES && id.chars().all(|c| c.is_ascii_alphanumeric());
                 (fits, MISTRAL_CALL_ID_BYTES)
             }
-            // Some servers want the ids of their own making back, whatever stands in them.
+            // Some servers expect their own ids back, whatever they contain.
             WireFormat::Chat => (id.len() <= CHAT_CALL_ID_BYTES_MAX, CHAT_CALL_ID_BYTES_MAX),
             WireFormat::Responses => (id.len() <= RESPONSES_CALL_ID_BYTES_MAX, RESPONSES_CALL_ID_BYTES_MAX),
             WireFormat::Anthropic => {
                 (id.len() <= ANTHROPIC_CALL_ID_BYTES_MAX && id.chars().all(is_word), ANTHROPIC_CALL_ID_BYTES_MAX)
             }
-            // One takes whatever there is, the other is told none but its own.
+            // Ollama accepts any id; Gemini is only sent ids that it assigned itself.
             WireFormat::Ollama | WireFormat::Gemini => (true, 0),
         };
         if fits && !id.is_empty() {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::vendor::{Credentials, GenerationParams, ModelCapabilities};
 
-    fn connection(wire: WireFormat, provider: &str, base_url: &str) -> ModelEndpoint {
+    fn test_endpoint(wire: WireFormat, provider: &str, base_url: &str) -> ModelEndpoint {
         ModelEndpoint {
             provider: provider.to_owned(),
             wire,
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_fits_is_sent_as_it_is_and_another_as_its_digest() {
+    fn a_valid_id_is_sent_unchanged_and_any_other_as_a_digest() {
         let long = "chatcmpl-tool-".repeat(5);
         let ids = ["call_1", "toolu_01A09q90qw90lq917835lq9", "functions.look:0", "D681PevKs", &long, "größe"];
         for (wire, provider, base_url, fits, bytes_max) in [
@@ -68,17 +68,17 @@ mod tests {
             (WireFormat::Anthropic, "anthropic", "https://acme.example/v1", &[0, 1, 3], 64),
             (WireFormat::Ollama, "ollama", "http://localhost", &[0, 1, 2, 3, 4, 5], 100),
         ] {
-            let connection = connection(wire, provider, base_url);
+            let endpoint = test_endpoint(wire, provider, base_url);
             let mut seen = std::collections::BTreeSet::new();
-            for (place, id) in ids.iter().enumerate() {
-                let sent = connection.vendor_call_id(id);
-                assert_eq!(sent == *id, fits.contains(&place), "{wire:?} {provider}: {id} became {sent}");
+            for (index, id) in ids.iter().enumerate() {
+                let sent = endpoint.vendor_call_id(id);
+                assert_eq!(sent == *id, fits.contains(&index), "{wire:?} {provider}: {id} became {sent}");
                 assert!(!sent.is_empty() && sent.len() <= bytes_max, "{sent}");
-                assert_eq!(sent, connection.vendor_call_id(id), "it is the same in the result");
+                assert_eq!(sent, endpoint.vendor_call_id(id), "the result has the same id");
                 assert!(seen.insert(sent));
             }
         }
-        let mistral = connection(WireFormat::Chat, "mistral", "");
-        assert!(ids.iter().all(|id| mistral.vendor_call_id(id).len() == 9), "neither more nor less");
+        let mistral = test_endpoint(WireFormat::Chat, "mistral", "");
+        assert!(ids.iter().all(|id| mistral.vendor_call_id(id).len() == 9), "exactly nine characters");
     }
 }

@@ -1,4 +1,4 @@
-//! What a model can do, and how it is to be asked. Decides how many tokens an answer may take, thoughts included; says nothing to anybody.
+//! Model capabilities and generation parameters. Computes the output token budget, including thinking. Sends nothing.
 
 use segue_core::limits::WINDOW_RESERVE_TOKENS;
 use serde::{Deserialize, Serialize};
@@ -6,71 +6,70 @@ use serde::{Deserialize, Serialize};
 use super::{ModelEndpoint, WireFormat};
 use crate::limits::{ANSWER_TOKENS_MIN, PROMPT_MARGIN_PERCENT, THINKING_TOKENS_MIN};
 
-/// What a model can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCapabilities {
-    /// How many tokens fit into prompt and answer together.
+    /// Tokens that prompt and reply may use together.
     pub window_tokens: u32,
-    /// Its longest answer, where that is known.
+    /// The longest reply, if known.
     pub output_tokens_max: Option<u32>,
-    /// How it can be held to a schema.
+    /// How the model can be made to return JSON that matches a schema.
     pub json: JsonMode,
-    /// Whether it can look at images.
+    /// Whether it accepts images.
     pub images: FeatureSupport,
-    /// Whether it can call tools.
+    /// Whether it supports tool calls.
     pub tools: FeatureSupport,
-    /// How it thinks before it answers, which takes tokens beside those of the answer.
+    /// How it thinks before it answers; thinking uses output tokens too.
     pub thinking: ThinkingSupport,
-    /// The fewest tokens of thought it can be held to, where it cannot do without.
+    /// The smallest thinking budget it accepts, if thinking cannot be turned off.
     #[serde(default)]
     pub thinking_tokens_min: u32,
-    /// Whether it can be told up to where to cache, where the vendor would otherwise decide that.
+    /// Whether it accepts explicit cache breakpoints where the vendor would otherwise choose them.
     pub cache_breakpoints: bool,
-    /// How its server speaks, where that is not how everybody does.
+    /// Deviations of the server from standard chat completions.
     #[serde(default)]
     pub dialect: ChatDialect,
 }
 
-/// How chat completions are spoken: nearly alike everywhere.
+/// Differences between servers that implement OpenAI's chat completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatDialect {
-    /// What the longest answer is called.
+    /// The request field for the output token limit.
     pub max_tokens_field: MaxTokensField,
-    /// Whether figures come without being asked for, and asking is refused.
+    /// Whether token usage is sent without being requested, and requesting it is refused.
     pub usage_always_sent: bool,
-    /// What a server wants to see again of the thoughts that led to a tool call.
+    /// Which reasoning the server expects back with tool calls.
     pub reasoning_echo: ReasoningEcho,
-    /// Whether the prompt ends with the tag that opens a thought, so that an answer has only the one that closes it.
+    /// Whether the prompt template ends with `<think>`, so that a reply contains only the closing tag.
     pub starts_in_thinking: bool,
 }
 
-/// What the longest answer is called.
+/// The request field for the output token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaxTokensField {
-    /// As nearly everybody does.
+    /// `max_tokens`, the usual name.
     #[default]
     MaxTokens,
-    /// As OpenAI does, whose models that think take no temperature either.
+    /// `max_completion_tokens`, as at OpenAI, whose thinking models accept no temperature either.
     MaxCompletionTokens,
 }
 
-/// What a server wants to see again of the thoughts that led to a tool call.
+/// Which reasoning a server expects back with the tool calls that followed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEcho {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// The thoughts, as `reasoning_content`.
+    /// The reasoning text, as `reasoning_content`.
     ReasoningContent,
-    /// What it calls `reasoning_details`.
+    /// The structured `reasoning_details`.
     ReasoningDetails,
 }
 
 impl ModelCapabilities {
-    /// What is assumed of a model nobody knows.
+    /// Creates capabilities in which only the window is known.
     #[must_use]
     pub fn with_unknown_support(window_tokens: u32) -> Self {
         Self {
@@ -87,50 +86,45 @@ impl ModelCapabilities {
     }
 }
 
-/// Whether a model can do something. What is not known is tried.
+/// Whether a model supports a feature. Features of unknown support are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureSupport {
-    /// It can.
     Yes,
-    /// It cannot.
     No,
-    /// Nobody told us.
     Unknown,
 }
 
-/// How a model thinks, as its vendor sees it.
+/// How a model thinks before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingSupport {
-    /// It does not.
+    /// It does not think.
     None,
-    /// Nobody knows, so it is left room for it.
+    /// Not known, so tokens are reserved for thinking.
     Unknown,
-    /// It is given a number of tokens for it, and thinks only then.
+    /// It thinks only if it is given a number of tokens for it.
     Budget,
-    /// It decides itself, and is told how hard to try.
+    /// It decides by itself how much to think and accepts an effort level.
     Levels,
 }
 
-/// How a model is held to a schema.
+/// How a model is made to return JSON that matches a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JsonMode {
-    /// The vendor takes the schema.
+    /// The vendor enforces the schema.
     Schema,
-    /// The vendor promises JSON, and the model is told of the schema.
+    /// The vendor enforces JSON; the schema is written into the prompt.
     Object,
-    /// The model is told of the schema.
+    /// The schema is written into the prompt.
     Prompt,
 }
 
-/// How a model is to be asked. What is absent is left to the vendor.
+/// Generation parameters. Absent ones are left to the vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct GenerationParams {
-    /// How freely it chooses its words.
     pub temperature: Option<f32>,
-    /// How much it thinks first.
     pub effort: Option<ReasoningEffort>,
 }
 
@@ -138,18 +132,15 @@ pub struct GenerationParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {
-    /// Not at all, or as little as it can.
+    /// Not at all, or as little as possible.
     None,
-    /// A little.
     Low,
-    /// More.
     Medium,
-    /// Much.
     High,
 }
 
 impl ReasoningEffort {
-    /// Its name, as vendors and files spell it.
+    /// Returns the name used by vendors and configuration files.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -160,7 +151,7 @@ impl ReasoningEffort {
         }
     }
 
-    /// As OpenAI wants it: its older models cannot do without thinking.
+    /// Returns the name for OpenAI, whose older models cannot turn thinking off.
     pub(super) fn as_openai_str(self, thinking: ThinkingSupport) -> &'static str {
         match (self, thinking) {
             (Self::None, ThinkingSupport::Budget) => Self::Low.as_str(),
@@ -168,7 +159,7 @@ impl ReasoningEffort {
         }
     }
 
-    /// Tokens of thought, where a vendor wants a number.
+    /// Returns the thinking budget, for vendors that expect a number.
     pub(super) fn thinking_budget_tokens(self) -> u32 {
         match self {
             Self::None => 0,
@@ -180,30 +171,30 @@ impl ReasoningEffort {
 }
 
 impl ModelEndpoint {
-    /// Tokens an answer may take, with room for thoughts where the vendor counts them in. Prompt and answer fit into the window
-    /// together: some servers refuse a prompt that leaves less room than is asked for.
+    /// Returns the output token budget of a call, including thinking. Prompt and output fit into the window together, because
+    /// some servers refuse a request that does not.
     pub(super) fn output_token_budget(&self, reply_tokens_max: u32, prompt_tokens: u32) -> u32 {
         let window = self.capabilities.window_tokens;
-        let thoughts = match (self.params.effort, self.capabilities.thinking) {
+        let thinking = match (self.params.effort, self.capabilities.thinking) {
             (_, ThinkingSupport::None) => 0,
             (Some(effort), _) => effort.thinking_budget_tokens(),
             (None, ThinkingSupport::Levels) => ReasoningEffort::High.thinking_budget_tokens(),
-            // Anthropic's older models think only when told to; OpenAI's and Google's do so unasked.
+            // Anthropic's older models think only on request; OpenAI's and Google's always do.
             (None, ThinkingSupport::Budget) if self.wire == WireFormat::Anthropic => 0,
             (None, ThinkingSupport::Budget) => ReasoningEffort::Medium.thinking_budget_tokens(),
-            // A model that talks for ever must not fill a small window with it.
+            // A small window must not be used up by thinking.
             (None, ThinkingSupport::Unknown) => ReasoningEffort::Medium.thinking_budget_tokens().min(window / 4),
         };
-        let beside = |prompt: u32| window.saturating_sub(prompt).saturating_sub(WINDOW_RESERVE_TOKENS);
-        let answer = reply_tokens_max.min(beside(prompt_tokens).max(ANSWER_TOKENS_MIN));
-        // Every vendor counts a little differently, so thoughts get only what is there for sure.
-        let more = prompt_tokens / 100 * PROMPT_MARGIN_PERCENT;
-        let sure = beside(prompt_tokens.saturating_add(more)).saturating_sub(answer);
-        let thoughts = thoughts.max(self.capabilities.thinking_tokens_min).min(sure);
-        answer.saturating_add(thoughts).min(self.capabilities.output_tokens_max.unwrap_or(u32::MAX))
+        let room_after = |prompt: u32| window.saturating_sub(prompt).saturating_sub(WINDOW_RESERVE_TOKENS);
+        let answer = reply_tokens_max.min(room_after(prompt_tokens).max(ANSWER_TOKENS_MIN));
+        // Vendors count tokens differently, so thinking only gets tokens that are certainly available.
+        let margin = prompt_tokens / 100 * PROMPT_MARGIN_PERCENT;
+        let certain = room_after(prompt_tokens.saturating_add(margin)).saturating_sub(answer);
+        let thinking = thinking.max(self.capabilities.thinking_tokens_min).min(certain);
+        answer.saturating_add(thinking).min(self.capabilities.output_tokens_max.unwrap_or(u32::MAX))
     }
 
-    /// Tokens of thought out of so many for the whole answer, where a vendor wants a number; none if there is no room to think.
+    /// Returns the thinking budget within `output_tokens`, for vendors that expect a number; `None` if there is no room for it.
     pub(super) fn thinking_token_budget(
         &self,
         effort: ReasoningEffort,
@@ -216,9 +207,9 @@ impl ModelEndpoint {
         (tokens >= THINKING_TOKENS_MIN.max(self.capabilities.thinking_tokens_min)).then_some(tokens)
     }
 
-    /// How freely it chooses its words, unless its vendor takes no wish of that kind for a model that thinks.
+    /// Returns the temperature, unless the vendor accepts none for this model.
     pub(super) fn effective_temperature(&self) -> Option<f32> {
-        let is_bound = match (self.wire, self.capabilities.thinking) {
+        let is_rejected = match (self.wire, self.capabilities.thinking) {
             (_, ThinkingSupport::None | ThinkingSupport::Unknown) | (WireFormat::Gemini | WireFormat::Ollama, _) => {
                 false
             }
@@ -228,6 +219,6 @@ impl ModelEndpoint {
             }
             (WireFormat::Anthropic | WireFormat::Responses, ThinkingSupport::Budget | ThinkingSupport::Levels) => true,
         };
-        self.params.temperature.filter(|_| !is_bound)
+        self.params.temperature.filter(|_| !is_rejected)
     }
 }

@@ -1,5 +1,5 @@
-//! OpenAI's chat completions, as OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral and many others
-//! speak them: each a little differently, so the reader takes what it can get.
+//! OpenAI's chat completions, as implemented by OpenAI, llama.cpp, vLLM, Ollama, LM Studio, OpenRouter, Groq, DeepSeek, Mistral
+//! and many others. Servers differ in details, so the reader is tolerant.
 
 use segue_core::prompt::{
     CallFailure, ChatRole, FailureKind, PART_SEPARATOR, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
@@ -16,19 +16,19 @@ use super::wire_format::{
 use super::{JsonMode, MaxTokensField, ReasoningEcho, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
 use crate::model::ReplyChunk;
 
-/// What ends a stream.
+/// The last event of a stream.
 const STREAM_DONE: &str = "[DONE]";
-/// Whose seals these are.
+/// Tags vendor state in this format.
 const CHAT_STATE: &str = "chat";
 
 pub(super) fn build_chat_body(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
-    let most = match connection.capabilities.dialect.max_tokens_field {
+    let endpoint = builder.endpoint;
+    let max_tokens_field = match endpoint.capabilities.dialect.max_tokens_field {
         MaxTokensField::MaxTokens => "max_tokens",
         MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
     };
-    let mut body = json!({ "model": connection.model, "stream": true, most: builder.output_token_budget() });
-    if builder.features.usage && !connection.capabilities.dialect.usage_always_sent {
+    let mut body = json!({ "model": endpoint.model, "stream": true, max_tokens_field: builder.output_token_budget() });
+    if builder.features.usage && !endpoint.capabilities.dialect.usage_always_sent {
         body["stream_options"] = json!({ "include_usage": true });
     }
     let system = builder.openai_system_message("text", &mut body);
@@ -48,14 +48,14 @@ pub(super) fn build_chat_body(builder: &VendorRequestBuilder<'_>) -> Value {
         (Some(_), JsonMode::Object) => body["response_format"] = json!({ "type": "json_object" }),
         (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    if let Some(temperature) = connection.effective_temperature() {
+    if let Some(temperature) = endpoint.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
-    match (connection.params.effort, connection.capabilities.thinking) {
+    match (endpoint.params.effort, endpoint.capabilities.thinking) {
         (None, _) | (Some(_), ThinkingSupport::None) => {}
-        // Where thoughts are wanted back they can also be switched off, by a key of its own.
+        // Servers that expect reasoning back have a separate switch to turn it off.
         (Some(ReasoningEffort::None), _)
-            if connection.capabilities.dialect.reasoning_echo == ReasoningEcho::ReasoningContent =>
+            if endpoint.capabilities.dialect.reasoning_echo == ReasoningEcho::ReasoningContent =>
         {
             body["thinking"] = json!({ "type": "disabled" });
         }
@@ -73,7 +73,7 @@ fn build_chat_messages(builder: &VendorRequestBuilder<'_>, system: Option<Value>
     let mut messages: Vec<Value> = system.into_iter().collect();
     for message in builder.prompt.messages.iter().filter(|message| message.chat_role != ChatRole::System) {
         let Some(next) = build_chat_message(builder, message) else { continue };
-        // Many a model's template insists that user and assistant take turns.
+        // Many prompt templates require alternating user and assistant messages.
         match messages.last_mut() {
             Some(last)
                 if is_plain_text_message(last) && is_plain_text_message(&next) && last["role"] == next["role"] =>
@@ -95,38 +95,38 @@ fn message_content(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
-/// A message as it is sent, unless the assistant said nothing in it: some servers refuse that.
+/// Builds a message; `None` for an assistant message without content, which some servers refuse.
 fn build_chat_message(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Option<Value> {
-    let said = message.text();
+    let text = message.text();
     Some(match message.chat_role {
-        ChatRole::System | ChatRole::User if message.images.is_empty() => json!({ "role": "user", "content": said }),
+        ChatRole::System | ChatRole::User if message.images.is_empty() => json!({ "role": "user", "content": text }),
         ChatRole::System | ChatRole::User => {
-            let words = (!said.is_empty()).then(|| json!({ "type": "text", "text": said }));
+            let text_part = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
             let images = message
                 .images
                 .iter()
                 .map(|image| json!({ "type": "image_url", "image_url": { "url": image_data_url(image) } }));
-            json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })
+            json!({ "role": "user", "content": text_part.into_iter().chain(images).collect::<Vec<_>>() })
         }
-        ChatRole::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
-        ChatRole::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": said }),
+        ChatRole::Assistant if message.tool_calls.is_empty() && text.trim().is_empty() => return None,
+        ChatRole::Assistant if message.tool_calls.is_empty() => json!({ "role": "assistant", "content": text }),
         ChatRole::Assistant => {
-            let seal = vendor_state::decode_vendor_state(CHAT_STATE, builder.endpoint, message).unwrap_or_default();
+            let state = vendor_state::decode_vendor_state(CHAT_STATE, builder.endpoint, message).unwrap_or_default();
             let calls = message.tool_calls.iter().map(|call| {
                 let arguments = to_arguments_object(&call.arguments).to_string();
                 let function = json!({ "name": builder.tool_names.vendor_name(&call.name), "arguments": arguments });
                 let id = builder.endpoint.vendor_call_id(&call.id);
-                let mut sent = json!({ "id": id, "type": "function", "function": function });
-                if let Some(extra) = seal["calls"].get(&call.id) {
-                    sent["extra_content"] = extra.clone();
+                let mut sent_call = json!({ "id": id, "type": "function", "function": function });
+                if let Some(extra) = state["calls"].get(&call.id) {
+                    sent_call["extra_content"] = extra.clone();
                 }
-                sent
+                sent_call
             });
-            let content = if said.is_empty() { Value::Null } else { json!(said) };
+            let content = if text.is_empty() { Value::Null } else { json!(text) };
             let mut sent = json!({ "role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>() });
             for key in [REASONING_CONTENT_KEY, REASONING_DETAILS_KEY] {
-                if let Some(thoughts) = seal.get(key) {
-                    sent[key] = thoughts.clone();
+                if let Some(reasoning) = state.get(key) {
+                    sent[key] = reasoning.clone();
                 }
             }
             sent
@@ -137,36 +137,37 @@ fn build_chat_message(builder: &VendorRequestBuilder<'_>, message: &PromptMessag
     })
 }
 
-/// An image within an address.
+/// Encodes an image as a data URL.
 pub(super) fn image_data_url(image: &PromptImage) -> String {
     format!("data:{};base64,{}", image.media_type.mime_type(), image.data)
 }
 
-/// What a server wants back of its thoughts, under these names.
+/// The message fields for reasoning that is sent back.
 const REASONING_CONTENT_KEY: &str = "reasoning_content";
 const REASONING_DETAILS_KEY: &str = "reasoning_details";
 
-/// Reads the stream.
+/// Reads the response stream.
 pub(super) struct ChatStreamReader {
     pub context: ReaderContext,
     tool_calls: ToolCallAssembler,
     think_splitter: ThinkTagSplitter,
     stop: Option<StopReason>,
     pub usage: Option<TokenUsage>,
-    /// What is sealed: the thoughts, their details, and what hangs on each call, by its place.
+    /// Reasoning text, sent back as vendor state if the server expects it.
     reasoning: String,
     reasoning_details: Vec<Value>,
+    /// Extra content of tool calls, by the index of the call.
     call_extras: Vec<(u64, Value)>,
     is_finished: bool,
 }
 
 impl ChatStreamReader {
-    pub fn new(context: ReaderContext) -> Self {
-        let opens_thoughts = context.endpoint.capabilities.dialect.starts_in_thinking;
+    pub(super) fn new(context: ReaderContext) -> Self {
+        let starts_in_thinking = context.endpoint.capabilities.dialect.starts_in_thinking;
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
-            think_splitter: ThinkTagSplitter::new(opens_thoughts),
+            think_splitter: ThinkTagSplitter::new(starts_in_thinking),
             stop: None,
             usage: None,
             reasoning: String::new(),
@@ -176,15 +177,15 @@ impl ChatStreamReader {
         }
     }
 
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if event.data.trim() == STREAM_DONE {
-            // Whoever says so is done, even without a reason.
+            // The stream is complete, even without a finish reason.
             self.stop.get_or_insert(StopReason::Done);
             self.finish_stream(out);
             return Ok(());
         }
         if event.name == "error" {
-            // Whatever it holds, and be it a sentence.
+            // The data may be JSON or plain text.
             let body = serde_json::from_str(&event.data).unwrap_or_else(|_| Value::String(event.data.clone()));
             return Err(self.context.classify_error(&body));
         }
@@ -192,8 +193,8 @@ impl ChatStreamReader {
         self.read_body(&body, "/choices/0/delta", out)
     }
 
-    /// The stream is over; it was whole if a reason to stop was given.
-    pub fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
+    /// Ends the stream; the reply is complete if there was a finish reason.
+    pub(super) fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
         let Some(stop) = self.stop.filter(|_| !self.is_finished) else { return };
         self.is_finished = true;
         self.think_splitter.finish(out);
@@ -204,11 +205,11 @@ impl ChatStreamReader {
         out.push(finish_chunk(stop, self.usage));
     }
 
-    /// What the server wants to see again with these calls.
+    /// Encodes the reasoning and extra content that the server expects back with these calls.
     fn encode_reply_state(&mut self, calls: &[Option<ToolCall>]) -> Option<ReplyChunk> {
         let mut content = Map::new();
         match self.context.endpoint.capabilities.dialect.reasoning_echo {
-            // It misses them even where there were none.
+            // DeepSeek requires the field even if it is empty.
             ReasoningEcho::ReasoningContent => {
                 content.insert(REASONING_CONTENT_KEY.to_owned(), json!(std::mem::take(&mut self.reasoning)));
             }
@@ -219,16 +220,16 @@ impl ChatStreamReader {
         }
         let extras: Map<String, Value> = std::mem::take(&mut self.call_extras)
             .into_iter()
-            .filter_map(|(place, extra)| Some((calls.get(usize::try_from(place).ok()?)?.as_ref()?.id.clone(), extra)))
+            .filter_map(|(index, extra)| Some((calls.get(usize::try_from(index).ok()?)?.as_ref()?.id.clone(), extra)))
             .collect();
         if !extras.is_empty() {
             content.insert("calls".to_owned(), json!(extras));
         }
-        let is_wanted = calls.iter().any(Option::is_some) && !content.is_empty();
-        is_wanted.then(|| vendor_state::encode_vendor_state(CHAT_STATE, &self.context.endpoint, json!(content)))
+        let is_needed = calls.iter().any(Option::is_some) && !content.is_empty();
+        is_needed.then(|| vendor_state::encode_vendor_state(CHAT_STATE, &self.context.endpoint, json!(content)))
     }
 
-    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none_or(Value::is_null) && body.pointer("/choices/0/message").is_none() {
             return Err(self.context.unknown_format_failure());
         }
@@ -243,8 +244,8 @@ impl ChatStreamReader {
             return Err(self.context.classify_error(body));
         }
         self.usage = parse_chat_usage(body).or(self.usage);
-        if let Some(said) = body.pointer(pointer) {
-            self.read_delta(said, out)?;
+        if let Some(delta) = body.pointer(pointer) {
+            self.read_delta(delta, out)?;
         }
         if let Some(reason) = nonempty_str_at(body, "/choices/0/finish_reason") {
             let refused = self.stop == Some(StopReason::ContentFilter);
@@ -254,38 +255,40 @@ impl ChatStreamReader {
         Ok(())
     }
 
-    fn read_delta(&mut self, said: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    fn read_delta(&mut self, delta: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         for key in ["/reasoning_content", "/reasoning"] {
-            if let Some(thought) = nonempty_str_at(said, key) {
+            if let Some(reasoning) = nonempty_str_at(delta, key) {
                 self.think_splitter.expect_answer_first();
-                out.push(ReplyChunk::Reasoning(thought.to_owned()));
-                self.reasoning.push_str(thought);
+                out.push(ReplyChunk::Reasoning(reasoning.to_owned()));
+                self.reasoning.push_str(reasoning);
                 break;
             }
         }
-        for detail in said.get(REASONING_DETAILS_KEY).and_then(Value::as_array).into_iter().flatten() {
+        for detail in delta.get(REASONING_DETAILS_KEY).and_then(Value::as_array).into_iter().flatten() {
             merge_reasoning_detail(&mut self.reasoning_details, detail);
         }
-        match said.get("content") {
-            Some(Value::String(words)) => self.think_splitter.push(words, out),
-            // Mistral's way of telling thoughts from words.
+        match delta.get("content") {
+            Some(Value::String(text)) => self.think_splitter.push(text, out),
+            // Mistral separates reasoning from text in this way.
             Some(Value::Array(parts)) => parts.iter().for_each(|part| self.read_content_part(part, out)),
             _ => {}
         }
-        if let Some(refusal) = nonempty_str_at(said, "/refusal") {
+        if let Some(refusal) = nonempty_str_at(delta, "/refusal") {
             self.think_splitter.push(refusal, out);
             self.stop = Some(StopReason::ContentFilter);
         }
-        let calls = said.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        for (place, call) in calls.iter().enumerate() {
-            let place = call.get("index").and_then(Value::as_u64).unwrap_or(place as u64);
-            // Some servers send the arguments as an object after all.
-            let whole = call.pointer("/function/arguments").filter(|arguments| arguments.is_object());
-            let whole = whole.map(ToString::to_string);
-            let arguments =
-                whole.as_deref().or_else(|| nonempty_str_at(call, "/function/arguments")).unwrap_or_default();
+        let calls = delta.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for (index, call) in calls.iter().enumerate() {
+            let index = call.get("index").and_then(Value::as_u64).unwrap_or(index as u64);
+            // Some servers send the arguments as an object.
+            let object_arguments = call.pointer("/function/arguments").filter(|arguments| arguments.is_object());
+            let object_arguments = object_arguments.map(ToString::to_string);
+            let arguments = object_arguments
+                .as_deref()
+                .or_else(|| nonempty_str_at(call, "/function/arguments"))
+                .unwrap_or_default();
             self.tool_calls.add_fragment(
-                place,
+                index,
                 nonempty_str_at(call, "/id"),
                 nonempty_str_at(call, "/function/name"),
                 arguments,
@@ -298,27 +301,27 @@ impl ChatStreamReader {
     }
 
     fn read_content_part(&mut self, part: &Value, out: &mut Vec<ReplyChunk>) {
-        if let Some(words) = nonempty_str_at(part, "/text") {
-            self.think_splitter.push(words, out);
+        if let Some(text) = nonempty_str_at(part, "/text") {
+            self.think_splitter.push(text, out);
         }
-        for thought in part.get("thinking").and_then(Value::as_array).into_iter().flatten() {
-            out.extend(nonempty_str_at(thought, "/text").map(|thought| ReplyChunk::Reasoning(thought.to_owned())));
+        for thinking in part.get("thinking").and_then(Value::as_array).into_iter().flatten() {
+            out.extend(nonempty_str_at(thinking, "/text").map(|text| ReplyChunk::Reasoning(text.to_owned())));
         }
     }
 }
 
-/// Adds a piece of what is known of a thought to the piece before it, if both belong together.
+/// Appends a reasoning detail, or merges it with the previous one if it continues it.
 fn merge_reasoning_detail(details: &mut Vec<Value>, more: &Value) {
-    let same = |last: &Value| {
+    let continues = |last: &Value| {
         ["type", "index", "id"].iter().all(|key| more.get(key).is_none() || last.get(key) == more.get(key))
     };
-    let Some(last) = details.last_mut().filter(|last| more.get("index").is_some() && same(last)) else {
+    let Some(last) = details.last_mut().filter(|last| more.get("index").is_some() && continues(last)) else {
         return details.push(more.clone());
     };
     for (key, value) in more.as_object().into_iter().flatten() {
         match (last.get(key).and_then(Value::as_str), value.as_str()) {
-            (Some(so_far), Some(words)) if ["text", "summary", "data"].contains(&key.as_str()) => {
-                last[key] = json!(format!("{so_far}{words}"));
+            (Some(so_far), Some(text)) if ["text", "summary", "data"].contains(&key.as_str()) => {
+                last[key] = json!(format!("{so_far}{text}"));
             }
             _ if value.is_null() => {}
             _ => last[key] = value.clone(),
@@ -326,7 +329,7 @@ fn merge_reasoning_detail(details: &mut Vec<Value>, more: &Value) {
     }
 }
 
-/// What the many servers call the ends of their answers.
+/// Maps the finish reasons of the many servers.
 fn parse_chat_stop(reason: &str, context: &ReaderContext) -> Result<StopReason, CallFailure> {
     let provider = &context.endpoint.provider;
     match reason.to_ascii_lowercase().as_str() {
@@ -336,31 +339,33 @@ fn parse_chat_stop(reason: &str, context: &ReaderContext) -> Result<StopReason, 
         "length" | "max_tokens" | "model_length" | "max_length" => Ok(StopReason::Length),
         "content_filter" | "safety" | "refusal" => Ok(StopReason::ContentFilter),
         "insufficient_system_resource" => {
-            let message = format!("{provider} ran out of room and broke the answer off ({reason})");
+            let message = format!("{provider} ran out of capacity and stopped the reply ({reason})");
             Err(CallFailure::new(FailureKind::Overload, message))
         }
         "error" | "abort" | "aborted" | "cancelled" => {
-            Err(malformed_reply_failure(format!("{provider} broke the answer off ({reason})")))
+            Err(malformed_reply_failure(format!("{provider} aborted the reply ({reason})")))
         }
         _ => Ok(stop_for_unknown_reason()),
     }
 }
 
-/// The figures of a body, wherever this server puts them.
+/// Finds the token usage in a body, wherever the server puts it.
 fn parse_chat_usage(body: &Value) -> Option<TokenUsage> {
     let usage =
         [body.get("usage"), body.pointer("/x_groq/usage")].into_iter().flatten().find(|usage| usage.is_object())?;
     let input = token_count_at(usage, "/prompt_tokens")?;
-    let first = |places: &[&str]| places.iter().find_map(|place| token_count_at(usage, place)).unwrap_or(0);
-    let output = first(&["/completion_tokens"]);
-    let cached = first(&["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"]);
-    // llama.cpp tells it among its timings.
+    let first_count =
+        |pointers: &[&str]| pointers.iter().find_map(|pointer| token_count_at(usage, pointer)).unwrap_or(0);
+    let output = first_count(&["/completion_tokens"]);
+    let cached = first_count(&["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"]);
+    // llama.cpp reports cached tokens among its timings.
     let cached = cached.max(token_count_at(body, "/timings/cache_n").unwrap_or(0)).min(input);
-    let reasoning = first(&["/completion_tokens_details/reasoning_tokens"]);
-    // Where thoughts are not counted as part of the answer, only the sum tells.
-    let apart = token_count_at(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
-    let output = if apart { output.saturating_add(reasoning) } else { output };
-    let written = first(&["/prompt_tokens_details/cache_write_tokens"]).min(input - cached);
+    let reasoning = first_count(&["/completion_tokens_details/reasoning_tokens"]);
+    // Some servers do not count reasoning as output; the total shows it.
+    let is_separate =
+        token_count_at(usage, "/total_tokens") == Some(input.saturating_add(output).saturating_add(reasoning));
+    let output = if is_separate { output.saturating_add(reasoning) } else { output };
+    let written = first_count(&["/prompt_tokens_details/cache_write_tokens"]).min(input - cached);
     Some(TokenUsage {
         input_tokens: input,
         output_tokens: output,

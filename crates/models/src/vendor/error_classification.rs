@@ -1,5 +1,5 @@
-//! What a vendor's refusal means: one of our kinds of failure, in words a user can read. Vendors agree on little beyond the
-//! status code, so the code of the error comes first, then its words, then the status.
+//! Maps a vendor's error to a failure kind and a readable message. Vendors agree on little beyond the status code, so the
+//! error code is checked first, then the message, then the status.
 
 use segue_core::limits::RETRY_AFTER_MS_MAX;
 use segue_core::prompt::{CallFailure, FailureKind};
@@ -9,20 +9,18 @@ use super::retry_after::parse_retry_after_ms;
 use crate::http::SecretString;
 use crate::limits::FAILURE_MESSAGE_CHARS_MAX;
 
-/// What is known of whoever refused.
+/// The call that failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VendorErrorContext<'r> {
-    /// For people.
     pub provider: &'r str,
-    /// The model that was asked.
     pub model: &'r str,
-    /// Where the key is taken from.
+    /// The environment variable that holds the API key.
     pub key_env: Option<&'r str>,
-    /// The key, which is not to be quoted.
+    /// The API key, which must not be quoted.
     pub key: Option<&'r SecretString>,
 }
 
-/// Words in the code or type of an error, and what they mean. The first that is found counts.
+/// Words in the code or type of an error and their meaning. The first match counts.
 const ERROR_CODE_KINDS: [(&str, FailureKind); 27] = [
     ("context_length", FailureKind::ContextTooLong),
     ("exceed_context", FailureKind::ContextTooLong),
@@ -53,7 +51,7 @@ const ERROR_CODE_KINDS: [(&str, FailureKind); 27] = [
     ("not_found_error", FailureKind::ModelNotFound),
 ];
 
-/// Words in the message of an error that the request is to blame for.
+/// Words in error messages about bad requests and their meaning.
 const ERROR_MESSAGE_KINDS: [(&str, FailureKind); 23] = [
     ("maximum prompt length", FailureKind::ContextTooLong),
     ("exceeds the context", FailureKind::ContextTooLong),
@@ -80,7 +78,7 @@ const ERROR_MESSAGE_KINDS: [(&str, FailureKind); 23] = [
     ("credit balance", FailureKind::InvalidApiKey),
 ];
 
-/// What an answer with a status that is no success means.
+/// Classifies a response with an error status.
 pub(crate) fn classify_http_error(
     context: VendorErrorContext<'_>,
     status: u16,
@@ -91,13 +89,13 @@ pub(crate) fn classify_http_error(
     let mut failure = classify_error_body(context, Some(status), &body);
     failure.retry_after_ms = parse_retry_after_ms(headers, &body);
     if let Some(ms) = failure.retry_after_ms.filter(|ms| *ms > RETRY_AFTER_MS_MAX) {
-        // Nobody waits that long, so it is said.
+        // The engine does not wait that long, so the user is told.
         failure.message.push_str(&format!("; it asks to wait {} minutes", ms.div_ceil(60_000)));
     }
     failure
 }
 
-/// What an error in the middle of a stream, or in a body that came with a success, means.
+/// Classifies an error in a stream, or in a body with a success status.
 pub(crate) fn classify_stream_error(context: VendorErrorContext<'_>, body: &Value) -> CallFailure {
     let mut failure = classify_error_body(context, None, body);
     failure.retry_after_ms = parse_retry_after_ms(&[], body);
@@ -105,7 +103,7 @@ pub(crate) fn classify_stream_error(context: VendorErrorContext<'_>, body: &Valu
 }
 
 fn classify_error_body(context: VendorErrorContext<'_>, status: Option<u16>, body: &Value) -> CallFailure {
-    // Gemini puts the error of a stream into a list.
+    // Gemini wraps the error of a stream in a list.
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
     let code_status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
@@ -116,7 +114,7 @@ fn classify_error_body(context: VendorErrorContext<'_>, status: Option<u16>, bod
     CallFailure::new(kind, format_failure_message(context, status, kind, &message))
 }
 
-/// Everything in an error that names it for machines, in lower case.
+/// Joins the machine-readable names of an error, in lower case.
 fn collect_error_codes(error: &Value) -> String {
     let own = ["code", "type", "status", "reason"].iter().filter_map(|key| error.get(key)?.as_str());
     let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
@@ -124,11 +122,11 @@ fn collect_error_codes(error: &Value) -> String {
     own.chain(details).collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// What the error says for people; the whole of it if it says nothing.
+/// Returns the human-readable message of an error, or else the whole error.
 fn extract_error_message(error: &Value) -> String {
-    let words = ["message", "detail", "error", "msg"].iter().find_map(|key| error.get(key)?.as_str());
-    match (words, error) {
-        (Some(words), _) => words.to_owned(),
+    let message = ["message", "detail", "error", "msg"].iter().find_map(|key| error.get(key)?.as_str());
+    match (message, error) {
+        (Some(message), _) => message.to_owned(),
         (None, Value::String(text)) => text.clone(),
         (None, Value::Null) => String::new(),
         (None, other) => other.to_string(),
@@ -137,31 +135,31 @@ fn extract_error_message(error: &Value) -> String {
 
 fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
     let by_code = || ERROR_CODE_KINDS.iter().find(|(word, _)| codes.contains(word)).map(|(_, kind)| *kind);
-    // Many numbers must not be greater than others; only that of tokens is about the prompt.
-    let is_bound = message.contains("must be <=") && message.contains("tokens");
+    // Many parameters have an upper bound; only the one for tokens is about the prompt.
+    let is_token_bound = message.contains("must be <=") && message.contains("tokens");
     let by_message = || {
         let found = ERROR_MESSAGE_KINDS.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
-        found.or(is_bound.then_some(FailureKind::ContextTooLong))
+        found.or(is_token_bound.then_some(FailureKind::ContextTooLong))
     };
     let names_model = message.contains("model");
     match status {
-        // These two speak for themselves, whatever else the body calls itself.
+        // These two statuses take precedence over the rest of the body.
         Some(429) => {
-            // One request that is longer than what may be sent in a minute will not be taken a minute later either.
+            // A single request above the per-minute limit will not succeed later either.
             let is_too_long = message.contains("request too large").then_some(FailureKind::ContextTooLong);
             by_code()
                 .filter(|kind| *kind == FailureKind::InvalidApiKey)
                 .or(is_too_long)
                 .unwrap_or(FailureKind::RateLimit)
         }
-        // A server in between that takes no more bytes knows nothing of tokens, and a shorter past would not help an image.
+        // A proxy's limit on bytes is unrelated to tokens, and a shorter history would not help with an image.
         Some(413) => {
             by_code().or_else(by_message).filter(|kind| !kind.is_transient()).unwrap_or(FailureKind::BadRequest)
         }
         Some(401 | 402) => FailureKind::InvalidApiKey,
         Some(403) => {
-            let speaks = |kind: &FailureKind| matches!(kind, FailureKind::Refused | FailureKind::ModelNotFound);
-            by_code().filter(speaks).or_else(by_message).unwrap_or(FailureKind::InvalidApiKey)
+            let is_specific = |kind: &FailureKind| matches!(kind, FailureKind::Refused | FailureKind::ModelNotFound);
+            by_code().filter(is_specific).or_else(by_message).unwrap_or(FailureKind::InvalidApiKey)
         }
         Some(404) if names_model => FailureKind::ModelNotFound,
         Some(404 | 405) => FailureKind::BadRequest,
@@ -173,12 +171,12 @@ fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> Fai
                 FailureKind::BadRequest
             },
         ),
-        // A server that breaks down over a prompt it cannot hold says so in words only.
+        // A server that fails because of a long prompt says so only in the message.
         Some(500..) => {
             by_message().filter(|kind| *kind == FailureKind::ContextTooLong).unwrap_or(FailureKind::Overload)
         }
         Some(_) => FailureKind::BadRequest,
-        // In a stream: what is wrong with the request stays wrong, anything else may pass.
+        // In a stream: an invalid request stays invalid; anything else may be temporary.
         None => by_code().or_else(by_message).unwrap_or(if codes.contains("invalid_") {
             FailureKind::BadRequest
         } else {
@@ -194,43 +192,47 @@ fn format_failure_message(
     message: &str,
 ) -> String {
     let VendorErrorContext { provider, model, key_env, key } = context;
-    // Before it is cut, which could leave most of the key behind.
+    // Redact before shortening, which could leave part of the key.
     let message = key.map_or_else(|| message.to_owned(), |key| key.redact(message));
-    let said: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said: String = said.chars().filter(|c| !c.is_control()).take(FAILURE_MESSAGE_CHARS_MAX).collect();
+    let text: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String = text.chars().filter(|c| !c.is_control()).take(FAILURE_MESSAGE_CHARS_MAX).collect();
     let code = status.map(|status| format!(" ({status})")).unwrap_or_default();
-    let mut words = match said.is_empty() {
-        true => format!("{provider} refused without a word{code}"),
-        false => format!("{provider}: {said}{code}"),
+    let mut full_message = match text.is_empty() {
+        true => format!("{provider} refused the request without a message{code}"),
+        false => format!("{provider}: {text}{code}"),
     };
     match (kind, status) {
         (FailureKind::InvalidApiKey, _) => {
             if let Some(env) = key_env {
-                words.push_str(&format!("; the key is taken from {env}"));
+                full_message.push_str(&format!("; the key is taken from {env}"));
             }
         }
-        (FailureKind::ModelNotFound, _) if !words.contains(model) => words.push_str(&format!("; asked for `{model}`")),
-        (FailureKind::BadRequest, Some(413)) => words.push_str("; the request is too large to send"),
-        (FailureKind::BadRequest, Some(404 | 405)) => words.push_str("; is the `base_url` right?"),
-        (FailureKind::BadRequest, Some(300..400)) => words.push_str("; it points elsewhere, so set `base_url` to that"),
+        (FailureKind::ModelNotFound, _) if !full_message.contains(model) => {
+            full_message.push_str(&format!("; asked for `{model}`"))
+        }
+        (FailureKind::BadRequest, Some(413)) => full_message.push_str("; the request is too large to send"),
+        (FailureKind::BadRequest, Some(404 | 405)) => full_message.push_str("; is the `base_url` right?"),
+        (FailureKind::BadRequest, Some(300..400)) => {
+            full_message.push_str("; it redirects elsewhere, so set `base_url` to the new address")
+        }
         _ => {}
     }
-    words
+    full_message
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const REFUSER: VendorErrorContext<'_> =
+    const CONTEXT: VendorErrorContext<'_> =
         VendorErrorContext { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY"), key: None };
 
     fn kind_of(status: u16, body: &str) -> FailureKind {
-        classify_http_error(REFUSER, status, &[], body).kind
+        classify_http_error(CONTEXT, status, &[], body).kind
     }
 
     #[test]
-    fn refusals_of_every_vendor_are_sorted() {
+    fn errors_of_every_vendor_are_classified() {
         use FailureKind::*;
         let cases = [
             (
@@ -364,8 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn errors_within_a_stream_are_sorted_by_what_they_call_themselves() {
-        let kind = |body: &str| classify_stream_error(REFUSER, &serde_json::from_str(body).expect("JSON")).kind;
+    fn errors_in_a_stream_are_classified_by_their_code() {
+        let kind = |body: &str| classify_stream_error(CONTEXT, &serde_json::from_str(body).expect("JSON")).kind;
         assert_eq!(
             kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
             FailureKind::Overload
@@ -383,35 +385,35 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_what_to_do() {
-        let words = |status, body: &str| classify_http_error(REFUSER, status, &[], body).message;
-        assert_eq!(words(401, r#"{"error":"nope"}"#), "acme: nope (401); the key is taken from ACME_API_KEY");
+    fn the_message_says_what_to_do() {
+        let message = |status, body: &str| classify_http_error(CONTEXT, status, &[], body).message;
+        assert_eq!(message(401, r#"{"error":"nope"}"#), "acme: nope (401); the key is taken from ACME_API_KEY");
         assert_eq!(
-            words(404, r#"{"error":"no model of that name"}"#),
+            message(404, r#"{"error":"no model of that name"}"#),
             "acme: no model of that name (404); asked for `m-1`"
         );
-        assert_eq!(words(404, ""), "acme refused without a word (404); is the `base_url` right?");
-        let long = words(500, &"very long\u{1b} ".repeat(10_000));
+        assert_eq!(message(404, ""), "acme refused the request without a message (404); is the `base_url` right?");
+        let long = message(500, &"very long\u{1b} ".repeat(10_000));
         assert!(long.chars().count() < FAILURE_MESSAGE_CHARS_MAX + 40 && !long.contains('\u{1b}'), "{long}");
     }
 
     #[test]
-    fn a_key_is_taken_out_before_the_words_are_cut() {
+    fn a_key_is_redacted_before_the_message_is_shortened() {
         let key = SecretString::new(&"k".repeat(2 * FAILURE_MESSAGE_CHARS_MAX));
-        let refuser = VendorErrorContext { key: Some(&key), ..REFUSER };
+        let context = VendorErrorContext { key: Some(&key), ..CONTEXT };
         let body = format!(r#"{{"error":{{"message":"no such key: {}"}}}}"#, key.expose_secret());
         assert_eq!(
-            classify_http_error(refuser, 401, &[], &body).message,
+            classify_http_error(context, 401, &[], &body).message,
             "acme: no such key: [key] (401); the key is taken from ACME_API_KEY"
         );
     }
 
     #[test]
-    fn a_wish_for_patience_is_kept() {
+    fn a_retry_delay_is_kept() {
         let headers = [("retry-after".to_owned(), "3".to_owned())];
-        assert_eq!(classify_http_error(REFUSER, 429, &headers, "{}").retry_after_ms, Some(3_000));
+        assert_eq!(classify_http_error(CONTEXT, 429, &headers, "{}").retry_after_ms, Some(3_000));
         let headers = [("retry-after".to_owned(), "86400".to_owned())];
-        let refused = classify_http_error(REFUSER, 429, &headers, r#"{"error":"quota"}"#);
+        let refused = classify_http_error(CONTEXT, 429, &headers, r#"{"error":"quota"}"#);
         assert_eq!(refused.message, "acme: quota (429); it asks to wait 1440 minutes");
     }
 }

@@ -1,5 +1,5 @@
-//! Google's Gemini. Not all of its function calls have ids, so an answer is also matched to a call by the place of both; its thoughts
-//! carry signatures that it wants to see again.
+//! Google's Gemini API. Not all of its function calls have ids, so results are also matched to calls by position. Calls may
+//! carry thought signatures that must be sent back.
 
 use std::collections::BTreeMap;
 
@@ -15,76 +15,76 @@ use super::wire_format::{
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, vendor_state};
 use crate::model::ReplyChunk;
 
-/// Whose seals these are.
+/// Tags vendor state in this format.
 const GEMINI_STATE: &str = "gemini";
-/// What stands for the signature of a call that another vendor's model made.
+/// Replaces the signature of a call that another vendor's model made.
 const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn build_gemini_body(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
+    let endpoint = builder.endpoint;
     let mut contents = build_gemini_contents(builder);
     let mut system = builder.system_text();
     if contents.is_empty() {
-        // Somebody must be spoken to; instructions alone are then what is said.
-        let said = system.take().unwrap_or_default();
-        contents.push(json!({ "role": "user", "parts": [{ "text": said }] }));
+        // The API requires at least one message, so instructions without messages are sent as the user's.
+        let text = system.take().unwrap_or_default();
+        contents.push(json!({ "role": "user", "parts": [{ "text": text }] }));
     }
     let mut body = json!({ "contents": contents, "generationConfig": build_generation_config(builder) });
     if let Some(system) = system {
         body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
     }
     if !builder.prompt.tools.is_empty() {
-        let declared = builder.prompt.tools.iter().map(|tool| {
+        let declarations = builder.prompt.tools.iter().map(|tool| {
             let name = builder.tool_names.vendor_name(&tool.name);
             json!({ "name": name, "description": tool.description, "parametersJsonSchema": tool.parameters })
         });
-        body["tools"] = json!([{ "functionDeclarations": declared.collect::<Vec<_>>() }]);
+        body["tools"] = json!([{ "functionDeclarations": declarations.collect::<Vec<_>>() }]);
     }
-    if let Some(temperature) = connection.effective_temperature() {
+    if let Some(temperature) = endpoint.effective_temperature() {
         body["generationConfig"]["temperature"] = json!(temperature);
     }
     body
 }
 
 fn build_generation_config(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
-    let mut settings = json!({ "maxOutputTokens": builder.output_token_budget() });
+    let endpoint = builder.endpoint;
+    let mut config = json!({ "maxOutputTokens": builder.output_token_budget() });
     if let Some(schema) = builder.output_schema() {
         if builder.json_mode != JsonMode::Prompt {
-            settings["responseMimeType"] = json!("application/json");
+            config["responseMimeType"] = json!("application/json");
         }
         if builder.json_mode == JsonMode::Schema {
-            settings["responseJsonSchema"] = schema.clone();
+            config["responseJsonSchema"] = schema.clone();
         }
     }
-    match (connection.params.effort, connection.capabilities.thinking) {
+    match (endpoint.params.effort, endpoint.capabilities.thinking) {
         (Some(effort), ThinkingSupport::Levels) => {
-            // None of them can do without.
+            // None of these models can turn thinking off.
             let level = if effort == ReasoningEffort::None { ReasoningEffort::Low } else { effort };
-            settings["thinkingConfig"] = json!({ "thinkingLevel": level.as_str(), "includeThoughts": true });
+            config["thinkingConfig"] = json!({ "thinkingLevel": level.as_str(), "includeThoughts": true });
         }
         (None, _) | (Some(_), ThinkingSupport::None) => {}
-        // Some of them cannot do without.
+        // Some of these models cannot turn thinking off.
         (Some(ReasoningEffort::None), ThinkingSupport::Budget | ThinkingSupport::Unknown) => {
-            settings["thinkingConfig"] = json!({ "thinkingBudget": connection.capabilities.thinking_tokens_min });
+            config["thinkingConfig"] = json!({ "thinkingBudget": endpoint.capabilities.thinking_tokens_min });
         }
         (Some(effort), ThinkingSupport::Budget | ThinkingSupport::Unknown) => {
-            let tokens = effort.thinking_budget_tokens().max(connection.capabilities.thinking_tokens_min);
-            settings["thinkingConfig"] = json!({ "thinkingBudget": tokens, "includeThoughts": true });
+            let tokens = effort.thinking_budget_tokens().max(endpoint.capabilities.thinking_tokens_min);
+            config["thinkingConfig"] = json!({ "thinkingBudget": tokens, "includeThoughts": true });
         }
     }
-    settings
+    config
 }
 
 fn build_gemini_contents(builder: &VendorRequestBuilder<'_>) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     let messages = &builder.prompt.messages;
-    for (place, message) in messages.iter().enumerate().filter(|(_, message)| message.chat_role != ChatRole::System) {
+    for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.chat_role != ChatRole::System) {
         let role = if message.chat_role == ChatRole::Assistant { "model" } else { "user" };
-        let parts = build_gemini_parts(builder, &messages[..place], message);
+        let parts = build_gemini_parts(builder, &messages[..index], message);
         match turns.last_mut() {
             _ if parts.is_empty() => {}
-            Some((last, said)) if *last == role => said.extend(parts),
+            Some((last, content)) if *last == role => content.extend(parts),
             _ => turns.push((role, parts)),
         }
     }
@@ -96,17 +96,17 @@ fn build_gemini_parts(
     earlier: &[PromptMessage],
     message: &PromptMessage,
 ) -> Vec<Value> {
-    let connection = builder.endpoint;
-    let said = message.text();
+    let endpoint = builder.endpoint;
+    let text = message.text();
     if message.chat_role == ChatRole::Tool {
-        let called = earlier.iter().rev().flat_map(|before| before.tool_calls.iter().map(move |call| (before, call)));
-        let call = called.into_iter().find(|(_, call)| Some(&call.id) == message.tool_call_id.as_ref());
+        let calls = earlier.iter().rev().flat_map(|caller| caller.tool_calls.iter().map(move |call| (caller, call)));
+        let call = calls.into_iter().find(|(_, call)| Some(&call.id) == message.tool_call_id.as_ref());
         let name = call.map(|(_, call)| builder.tool_names.vendor_name(&call.name)).unwrap_or_default();
-        let said = if message.failed { json!({ "error": said }) } else { json!({ "result": said }) };
-        let mut response = json!({ "name": name, "response": said });
-        if let Some((before, call)) = call
+        let result = if message.failed { json!({ "error": text }) } else { json!({ "result": text }) };
+        let mut response = json!({ "name": name, "response": result });
+        if let Some((caller, call)) = call
             && is_vendor_assigned_id(
-                &vendor_state::decode_vendor_state(GEMINI_STATE, connection, before).unwrap_or_default(),
+                &vendor_state::decode_vendor_state(GEMINI_STATE, endpoint, caller).unwrap_or_default(),
                 &call.id,
             )
         {
@@ -114,51 +114,51 @@ fn build_gemini_parts(
         }
         return vec![json!({ "functionResponse": response })];
     }
-    let words = (!said.is_empty()).then(|| json!({ "text": said }));
+    let text_part = (!text.is_empty()).then(|| json!({ "text": text }));
     let images = message
         .images
         .iter()
         .map(|image| json!({ "inlineData": { "mimeType": image.media_type.mime_type(), "data": &*image.data } }));
-    let sealed = vendor_state::decode_vendor_state(GEMINI_STATE, connection, message);
-    let calls = message.tool_calls.iter().enumerate().map(|(place, call)| {
+    let state = vendor_state::decode_vendor_state(GEMINI_STATE, endpoint, message);
+    let calls = message.tool_calls.iter().enumerate().map(|(index, call)| {
         let arguments = to_arguments_object(&call.arguments);
         let mut part =
             json!({ "functionCall": { "name": builder.tool_names.vendor_name(&call.name), "args": arguments } });
-        if sealed.as_ref().is_some_and(|sealed| is_vendor_assigned_id(sealed, &call.id)) {
+        if state.as_ref().is_some_and(|state| is_vendor_assigned_id(state, &call.id)) {
             part["functionCall"]["id"] = json!(call.id);
         }
-        let signature = match &sealed {
-            Some(sealed) => sealed["signatures"].get(&call.id).cloned(),
-            // Only the first call of an answer is signed.
-            None => (place == 0).then(|| json!(PLACEHOLDER_SIGNATURE)),
+        let signature = match &state {
+            Some(state) => state["signatures"].get(&call.id).cloned(),
+            // Only the first call of a reply is signed.
+            None => (index == 0).then(|| json!(PLACEHOLDER_SIGNATURE)),
         };
         if let Some(signature) = signature {
             part["thoughtSignature"] = signature;
         }
         part
     });
-    words.into_iter().chain(images).chain(calls).collect()
+    text_part.into_iter().chain(images).chain(calls).collect()
 }
 
-/// Whether the vendor itself gave a call this id.
+/// Returns whether the vendor itself assigned this id to a call.
 fn is_vendor_assigned_id(state: &Value, id: &str) -> bool {
     state["ids"].as_array().is_some_and(|ids| ids.iter().any(|known| known == id))
 }
 
-/// Reads the stream.
+/// Reads the response stream.
 pub(super) struct GeminiStreamReader {
     pub context: ReaderContext,
     tool_calls: ToolCallAssembler,
-    /// By the place of the call.
+    /// By the index of the call.
     signatures: BTreeMap<usize, String>,
-    /// The ids that the vendor gave.
+    /// The ids that the vendor assigned.
     vendor_call_ids: Vec<String>,
     stop: Option<StopReason>,
     pub usage: Option<TokenUsage>,
 }
 
 impl GeminiStreamReader {
-    pub fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: ReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
@@ -169,7 +169,7 @@ impl GeminiStreamReader {
         }
     }
 
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let body = self.context.parse_event_json(event)?;
         if body.get("error").or_else(|| body.get(0)?.get("error")).is_some() {
             return Err(self.context.classify_error(&body));
@@ -188,18 +188,20 @@ impl GeminiStreamReader {
         Ok(())
     }
 
-    /// The stream is over; it was whole if a reason to stop was given. Figures may follow that reason, so only the end is the end.
-    pub fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
+    /// Ends the stream; the reply is complete if there was a finish reason. Usage may follow that reason.
+    pub(super) fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
         let Some(stop) = self.stop.take() else { return };
         let stop = if self.tool_calls.len() > 0 && stop == StopReason::Done { StopReason::ToolCalls } else { stop };
         let calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
-        let signed =
-            calls.iter().enumerate().filter_map(|(place, call)| Some((place, call.as_ref()?))).filter_map(
-                |(place, call)| Some((call.id.clone(), Value::from(self.signatures.get(&place)?.as_str()))),
-            );
-        let signed: Map<String, Value> = signed.collect();
-        if calls.iter().any(Option::is_some) && (!signed.is_empty() || !self.vendor_call_ids.is_empty()) {
-            let content = json!({ "signatures": signed, "ids": self.vendor_call_ids });
+        let signatures: Map<String, Value> = calls
+            .iter()
+            .enumerate()
+            .filter_map(|(index, call)| {
+                Some((call.as_ref()?.id.clone(), Value::from(self.signatures.get(&index)?.as_str())))
+            })
+            .collect();
+        if calls.iter().any(Option::is_some) && (!signatures.is_empty() || !self.vendor_call_ids.is_empty()) {
+            let content = json!({ "signatures": signatures, "ids": self.vendor_call_ids });
             out.push(vendor_state::encode_vendor_state(GEMINI_STATE, &self.context.endpoint, content));
         }
         out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
@@ -208,23 +210,23 @@ impl GeminiStreamReader {
 
     fn read_part(&mut self, part: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if let Some(call) = part.get("functionCall") {
-            let place = self.tool_calls.len();
+            let index = self.tool_calls.len();
             if let Some(signature) = nonempty_str_at(part, "/thoughtSignature") {
-                self.signatures.insert(place, signature.to_owned());
+                self.signatures.insert(index, signature.to_owned());
             }
             self.vendor_call_ids.extend(nonempty_str_at(call, "/id").map(str::to_owned));
-            // It comes whole, and without arguments where there are none.
+            // A call is always complete; its arguments may be missing.
             let arguments = call.get("args").map_or_else(|| "{}".to_owned(), ToString::to_string);
             return self.tool_calls.add_fragment(
-                place as u64,
+                index as u64,
                 nonempty_str_at(call, "/id"),
                 nonempty_str_at(call, "/name"),
                 &arguments,
             );
         }
-        let is_thought = part["thought"].as_bool().unwrap_or(false);
-        let words = nonempty_str_at(part, "/text").map(str::to_owned);
-        out.extend(words.map(|words| if is_thought { ReplyChunk::Reasoning(words) } else { ReplyChunk::Text(words) }));
+        let is_reasoning = part["thought"].as_bool().unwrap_or(false);
+        let text = nonempty_str_at(part, "/text").map(str::to_owned);
+        out.extend(text.map(|text| if is_reasoning { ReplyChunk::Reasoning(text) } else { ReplyChunk::Text(text) }));
         Ok(())
     }
 }
@@ -234,7 +236,7 @@ fn parse_gemini_stop(reason: &str, context: &ReaderContext) -> Result<StopReason
         "STOP" => Ok(StopReason::Done),
         "MAX_TOKENS" => Ok(StopReason::Length),
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
-            let message = format!("{}: the model made a tool call that cannot be read", context.endpoint.provider);
+            let message = format!("{}: the model made a tool call that cannot be parsed", context.endpoint.provider);
             Err(malformed_reply_failure(message))
         }
         "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "LANGUAGE" => {
@@ -245,7 +247,7 @@ fn parse_gemini_stop(reason: &str, context: &ReaderContext) -> Result<StopReason
         | "MALFORMED_RESPONSE"
         | "TOO_MANY_TOOL_CALLS"
         | "MISSING_THOUGHT_SIGNATURE" => {
-            Err(malformed_reply_failure(format!("{} broke the answer off ({reason})", context.endpoint.provider)))
+            Err(malformed_reply_failure(format!("{} aborted the reply ({reason})", context.endpoint.provider)))
         }
         _ => Ok(stop_for_unknown_reason()),
     }

@@ -1,5 +1,5 @@
-//! Ollama's own format: one JSON to a line. It is spoken rather than chat completions since only here the window can be asked for, and a prompt
-//! that does not fit can be had refused: otherwise its beginning is cut off without a word.
+//! Ollama's own API, with one JSON value per line. It is used instead of chat completions because only here a request can set
+//! the window and have a prompt that does not fit refused; otherwise Ollama silently cuts off its beginning.
 
 use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage, ToolCall};
 use serde_json::{Value, json};
@@ -14,34 +14,34 @@ use super::wire_format::{
 use super::{JsonMode, ReasoningEffort, ThinkingSupport, vendor_state};
 use crate::model::ReplyChunk;
 
-/// Whose seals these are.
+/// Tags vendor state in this format.
 const OLLAMA_STATE: &str = "ollama";
 
-/// The server without the place where it speaks like OpenAI.
+/// Returns the server's URL without the suffix of its OpenAI-compatible API.
 pub(crate) fn ollama_server_url(base_url: &str) -> &str {
     let base_url = base_url.strip_suffix("/api").unwrap_or(base_url);
     base_url.strip_suffix("/v1").unwrap_or(base_url)
 }
 
 pub(super) fn build_ollama_body(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
+    let endpoint = builder.endpoint;
     let mut options =
-        json!({ "num_ctx": connection.capabilities.window_tokens, "num_predict": builder.output_token_budget() });
-    if let Some(temperature) = connection.effective_temperature() {
+        json!({ "num_ctx": endpoint.capabilities.window_tokens, "num_predict": builder.output_token_budget() });
+    if let Some(temperature) = endpoint.effective_temperature() {
         options["temperature"] = json!(temperature);
     }
     let system = builder.system_text().map(|system| json!({ "role": "system", "content": system }));
-    let spoken =
+    let messages =
         builder.prompt.messages.iter().enumerate().filter(|(_, message)| message.chat_role != ChatRole::System);
-    let spoken =
-        spoken.filter_map(|(place, message)| build_ollama_message(builder, &builder.prompt.messages[..place], message));
+    let messages = messages
+        .filter_map(|(index, message)| build_ollama_message(builder, &builder.prompt.messages[..index], message));
     let mut body = json!({
-        "model": connection.model,
+        "model": endpoint.model,
         "stream": true,
         "truncate": false,
         "shift": false,
         "options": options,
-        "messages": system.into_iter().chain(spoken).collect::<Vec<_>>(),
+        "messages": system.into_iter().chain(messages).collect::<Vec<_>>(),
     });
     if !builder.prompt.tools.is_empty() {
         let tools = builder.prompt.tools.iter().map(|tool| {
@@ -56,7 +56,7 @@ pub(super) fn build_ollama_body(builder: &VendorRequestBuilder<'_>) -> Value {
         (Some(_), JsonMode::Object) => body["format"] = json!("json"),
         (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    match (connection.params.effort, connection.capabilities.thinking) {
+    match (endpoint.params.effort, endpoint.capabilities.thinking) {
         (None, _) | (Some(_), ThinkingSupport::None) => {}
         (Some(ReasoningEffort::None), ThinkingSupport::Levels) => body["think"] = json!(ReasoningEffort::Low.as_str()),
         (Some(effort), ThinkingSupport::Levels) => body["think"] = json!(effort.as_str()),
@@ -67,29 +67,29 @@ pub(super) fn build_ollama_body(builder: &VendorRequestBuilder<'_>) -> Value {
     body
 }
 
-/// A message as it is sent, unless the assistant said nothing in it.
+/// Builds a message; `None` for an assistant message without content.
 fn build_ollama_message(
     builder: &VendorRequestBuilder<'_>,
     earlier: &[PromptMessage],
     message: &PromptMessage,
 ) -> Option<Value> {
-    let said = message.text();
+    let text = message.text();
     Some(match message.chat_role {
         ChatRole::System | ChatRole::User => {
-            let mut sent = json!({ "role": "user", "content": said });
+            let mut sent = json!({ "role": "user", "content": text });
             if !message.images.is_empty() {
                 sent["images"] = message.images.iter().map(|image| json!(&*image.data)).collect();
             }
             sent
         }
-        ChatRole::Assistant if message.tool_calls.is_empty() && said.trim().is_empty() => return None,
+        ChatRole::Assistant if message.tool_calls.is_empty() && text.trim().is_empty() => return None,
         ChatRole::Assistant => {
-            let mut sent = json!({ "role": "assistant", "content": said });
+            let mut sent = json!({ "role": "assistant", "content": text });
             if !message.tool_calls.is_empty() {
                 sent["tool_calls"] =
                     message.tool_calls.iter().map(|call| build_ollama_tool_call(builder, call)).collect();
-                if let Some(thoughts) = vendor_state::decode_vendor_state(OLLAMA_STATE, builder.endpoint, message) {
-                    sent["thinking"] = thoughts;
+                if let Some(thinking) = vendor_state::decode_vendor_state(OLLAMA_STATE, builder.endpoint, message) {
+                    sent["thinking"] = thinking;
                 }
             }
             sent
@@ -109,7 +109,7 @@ fn build_ollama_tool_call(builder: &VendorRequestBuilder<'_>, call: &ToolCall) -
     json!({ "id": call.id, "function": { "name": builder.tool_names.vendor_name(&call.name), "arguments": arguments } })
 }
 
-/// Reads the stream.
+/// Reads the response stream.
 pub(super) struct OllamaStreamReader {
     pub context: ReaderContext,
     tool_calls: ToolCallAssembler,
@@ -119,7 +119,7 @@ pub(super) struct OllamaStreamReader {
 }
 
 impl OllamaStreamReader {
-    pub fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: ReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
@@ -129,13 +129,13 @@ impl OllamaStreamReader {
         }
     }
 
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let body = self.context.parse_event_json(event)?;
         self.read_body(&body, out)
     }
 
-    /// An answer in one piece.
-    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    /// Reads a reply that was not streamed.
+    pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_none() && body.get("message").is_none() {
             return Err(self.context.unknown_format_failure());
         }
@@ -146,20 +146,20 @@ impl OllamaStreamReader {
         if body.get("error").is_some_and(|error| !error.is_null()) {
             return Err(self.context.classify_error(body));
         }
-        if let Some(thought) = nonempty_str_at(body, "/message/thinking") {
-            self.reasoning.push_str(thought);
-            out.push(ReplyChunk::Reasoning(thought.to_owned()));
+        if let Some(thinking) = nonempty_str_at(body, "/message/thinking") {
+            self.reasoning.push_str(thinking);
+            out.push(ReplyChunk::Reasoning(thinking.to_owned()));
         }
-        if let Some(words) = nonempty_str_at(body, "/message/content") {
-            self.think_splitter.push(words, out);
+        if let Some(text) = nonempty_str_at(body, "/message/content") {
+            self.think_splitter.push(text, out);
         }
         for call in body.pointer("/message/tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            // Each comes whole, and their places are not to be relied on.
+            // Calls are always complete, and their index is not reliable.
             let arguments = call.pointer("/function/arguments");
             let arguments = arguments.map(|given| given.as_str().map_or_else(|| given.to_string(), str::to_owned));
-            let place = self.tool_calls.len() as u64;
+            let index = self.tool_calls.len() as u64;
             self.tool_calls.add_fragment(
-                place,
+                index,
                 nonempty_str_at(call, "/id"),
                 nonempty_str_at(call, "/function/name"),
                 arguments.as_deref().unwrap_or("{}"),
@@ -182,15 +182,15 @@ impl OllamaStreamReader {
         };
         let calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
         if calls.iter().any(Option::is_some) && !self.reasoning.is_empty() {
-            let thoughts = std::mem::take(&mut self.reasoning);
-            out.push(vendor_state::encode_vendor_state(OLLAMA_STATE, &self.context.endpoint, json!(thoughts)));
+            let thinking = std::mem::take(&mut self.reasoning);
+            out.push(vendor_state::encode_vendor_state(OLLAMA_STATE, &self.context.endpoint, json!(thinking)));
         }
         out.extend(calls.into_iter().flatten().map(ReplyChunk::ToolCall));
         out.push(finish_chunk(stop, self.usage));
     }
 }
 
-/// What was cached is not told.
+/// Parses token usage; Ollama does not report cached tokens.
 fn parse_ollama_usage(body: &Value) -> Option<TokenUsage> {
     let output = token_count_at(body, "/eval_count").unwrap_or(0);
     let input = token_count_at(body, "/prompt_eval_count")?;

@@ -1,4 +1,4 @@
-//! OpenAI's responses. Nothing is stored there: the whole conversation is sent each time, as everywhere.
+//! OpenAI's Responses API. Nothing is stored at the vendor: each request contains the whole conversation.
 
 use segue_core::prompt::{CallFailure, ChatRole, PromptMessage, StopReason, TokenUsage};
 use serde_json::{Map, Value, json};
@@ -13,19 +13,19 @@ use super::wire_format::{
 use super::{JsonMode, ThinkingSupport, schema_compat, vendor_state};
 use crate::model::ReplyChunk;
 
-/// Whose seals these are.
+/// Tags vendor state in this format.
 const RESPONSES_STATE: &str = "responses";
 
 pub(super) fn build_responses_body(builder: &VendorRequestBuilder<'_>) -> Value {
-    let connection = builder.endpoint;
+    let endpoint = builder.endpoint;
     let mut body = json!({
-        "model": connection.model,
+        "model": endpoint.model,
         "stream": true,
         "store": false,
         "max_output_tokens": builder.output_token_budget(),
     });
-    // Nothing is stored there, so thoughts must travel with us; a model that has none refuses to give them.
-    let thinks = matches!(connection.capabilities.thinking, ThinkingSupport::Budget | ThinkingSupport::Levels)
+    // Nothing is stored, so encrypted reasoning must be sent back; models without reasoning refuse the option.
+    let thinks = matches!(endpoint.capabilities.thinking, ThinkingSupport::Budget | ThinkingSupport::Levels)
         && builder.features.reasoning;
     if thinks {
         body["include"] = json!(["reasoning.encrypted_content"]);
@@ -51,12 +51,12 @@ pub(super) fn build_responses_body(builder: &VendorRequestBuilder<'_>) -> Value 
         (Some(_), JsonMode::Object) => body["text"] = json!({ "format": { "type": "json_object" } }),
         (Some(_), JsonMode::Prompt) | (None, _) => {}
     }
-    if let Some(temperature) = connection.effective_temperature() {
+    if let Some(temperature) = endpoint.effective_temperature() {
         body["temperature"] = json!(temperature);
     }
-    let thinking = connection.capabilities.thinking;
+    let thinking = endpoint.capabilities.thinking;
     if let Some(effort) =
-        connection.params.effort.filter(|_| thinking != ThinkingSupport::None && builder.features.reasoning)
+        endpoint.params.effort.filter(|_| thinking != ThinkingSupport::None && builder.features.reasoning)
     {
         body["reasoning"] = json!({ "effort": effort.as_openai_str(thinking) });
         if builder.features.reasoning_summaries {
@@ -67,27 +67,27 @@ pub(super) fn build_responses_body(builder: &VendorRequestBuilder<'_>) -> Value 
 }
 
 fn build_input_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Vec<Value> {
-    let said = message.text();
+    let text = message.text();
     match message.chat_role {
         ChatRole::System | ChatRole::User => {
-            let words = (!said.is_empty()).then(|| json!({ "type": "input_text", "text": said }));
+            let text_item = (!text.is_empty()).then(|| json!({ "type": "input_text", "text": text }));
             let images =
                 message.images.iter().map(|image| json!({ "type": "input_image", "image_url": image_data_url(image) }));
-            vec![json!({ "role": "user", "content": words.into_iter().chain(images).collect::<Vec<_>>() })]
+            vec![json!({ "role": "user", "content": text_item.into_iter().chain(images).collect::<Vec<_>>() })]
         }
         ChatRole::Assistant => {
-            if let Some(sealed) = decode_items(builder, message) {
-                return sealed;
+            if let Some(items) = decode_items(builder, message) {
+                return items;
             }
-            let words = (!said.is_empty())
-                .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": said }] }));
+            let text_item = (!text.is_empty())
+                .then(|| json!({ "role": "assistant", "content": [{ "type": "output_text", "text": text }] }));
             let calls = message.tool_calls.iter().map(|call| {
                 let (name, id) =
                     (builder.tool_names.vendor_name(&call.name), builder.endpoint.vendor_call_id(&call.id));
                 let arguments = to_arguments_object(&call.arguments).to_string();
                 json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
             });
-            words.into_iter().chain(calls).collect()
+            text_item.into_iter().chain(calls).collect()
         }
         ChatRole::Tool => {
             let id = builder.answered_call_id(message);
@@ -96,7 +96,7 @@ fn build_input_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage
     }
 }
 
-/// What the model said, thought and called, in its own order.
+/// Restores the items of an earlier reply, in their original order, from the message's vendor state.
 fn decode_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> Option<Vec<Value>> {
     let Value::Array(mut items) = vendor_state::decode_vendor_state(RESPONSES_STATE, builder.endpoint, message)? else {
         return None;
@@ -112,43 +112,43 @@ fn decode_items(builder: &VendorRequestBuilder<'_>, message: &PromptMessage) -> 
     (calls == message.tool_calls.len()).then_some(items)
 }
 
-/// An item as it is sent back: without what only its maker knows how to read, but for the thoughts.
+/// Reduces an output item to the fields that may be sent back; `None` for other item types.
 fn replayable_item(item: &Value) -> Option<Value> {
-    let only = |keys: &[&str]| -> Value {
+    let with_keys = |keys: &[&str]| -> Value {
         keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
     };
     match nonempty_str_at(item, "/type")? {
         "reasoning" if nonempty_str_at(item, "/encrypted_content").is_some() => {
-            let mut thought = only(&["type", "id", "summary", "encrypted_content"]);
-            if thought.get("summary").is_none() {
-                thought["summary"] = json!([]);
+            let mut reasoning = with_keys(&["type", "id", "summary", "encrypted_content"]);
+            if reasoning.get("summary").is_none() {
+                reasoning["summary"] = json!([]);
             }
-            Some(thought)
+            Some(reasoning)
         }
-        "function_call" => Some(only(&["type", "call_id", "name", "arguments"])),
+        "function_call" => Some(with_keys(&["type", "call_id", "name", "arguments"])),
         "message" => {
             let parts = item["content"].as_array().into_iter().flatten();
-            let words = parts
+            let texts = parts
                 .filter_map(|part| nonempty_str_at(part, "/text"))
-                .map(|words| json!({ "type": "output_text", "text": words }));
-            Some(json!({ "role": "assistant", "content": words.collect::<Vec<_>>() }))
+                .map(|text| json!({ "type": "output_text", "text": text }));
+            Some(json!({ "role": "assistant", "content": texts.collect::<Vec<_>>() }))
         }
         _ => None,
     }
 }
 
-/// Reads the stream.
+/// Reads the response stream.
 pub(super) struct ResponsesStreamReader {
     pub context: ReaderContext,
     tool_calls: ToolCallAssembler,
-    /// What is sealed.
+    /// Sent back as vendor state.
     output_items: Vec<Value>,
     is_refused: bool,
     pub usage: Option<TokenUsage>,
 }
 
 impl ResponsesStreamReader {
-    pub fn new(context: ReaderContext) -> Self {
+    pub(super) fn new(context: ReaderContext) -> Self {
         Self {
             context,
             tool_calls: ToolCallAssembler::default(),
@@ -158,7 +158,7 @@ impl ResponsesStreamReader {
         }
     }
 
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         let body = self.context.parse_event_json(event)?;
         let kind = nonempty_str_at(&body, "/type").unwrap_or(&event.name);
         let delta = || nonempty_str_at(&body, "/delta").map(str::to_owned);
@@ -171,7 +171,7 @@ impl ResponsesStreamReader {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 out.extend(delta().map(ReplyChunk::Reasoning));
             }
-            // Parts of a summary come without anything between them.
+            // A separator between the parts of a summary.
             "response.reasoning_summary_part.added" if body["summary_index"].as_u64().unwrap_or(0) > 0 => {
                 out.push(ReplyChunk::Reasoning("\n\n".to_owned()));
             }
@@ -189,8 +189,8 @@ impl ResponsesStreamReader {
         Ok(())
     }
 
-    /// An answer in one piece.
-    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    /// Reads a reply that was not streamed.
+    pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         if body.get("error").is_some_and(|error| !error.is_null()) {
             return Err(self.context.classify_error(body));
         }
@@ -200,15 +200,16 @@ impl ResponsesStreamReader {
         for item in items {
             if item["type"] == "reasoning" {
                 let parts = ["summary", "content"].iter().filter_map(|key| item[key].as_array()).flatten();
-                let thoughts = parts.filter_map(|part| nonempty_str_at(part, "/text")).collect::<Vec<_>>().join("\n\n");
-                out.extend((!thoughts.is_empty()).then_some(ReplyChunk::Reasoning(thoughts)));
+                let reasoning =
+                    parts.filter_map(|part| nonempty_str_at(part, "/text")).collect::<Vec<_>>().join("\n\n");
+                out.extend((!reasoning.is_empty()).then_some(ReplyChunk::Reasoning(reasoning)));
                 self.read_output_item(item)?;
                 continue;
             }
             for part in item["content"].as_array().into_iter().flatten() {
                 self.is_refused |= part["type"] == "refusal";
-                let words = nonempty_str_at(part, "/text").or_else(|| nonempty_str_at(part, "/refusal"));
-                out.extend(words.map(|words| ReplyChunk::Text(words.to_owned())));
+                let text = nonempty_str_at(part, "/text").or_else(|| nonempty_str_at(part, "/refusal"));
+                out.extend(text.map(|text| ReplyChunk::Text(text.to_owned())));
             }
             self.read_output_item(item)?;
         }
@@ -221,10 +222,10 @@ impl ResponsesStreamReader {
         if item["type"] != "function_call" {
             return Ok(());
         }
-        let place = self.tool_calls.len() as u64;
+        let index = self.tool_calls.len() as u64;
         let arguments = nonempty_str_at(item, "/arguments").unwrap_or_default();
         self.tool_calls.add_fragment(
-            place,
+            index,
             nonempty_str_at(item, "/call_id"),
             nonempty_str_at(item, "/name"),
             arguments,
@@ -246,8 +247,8 @@ impl ResponsesStreamReader {
         self.usage = parse_responses_usage(response);
         let mut calls = self.tool_calls.finish_calls(&self.context.tool_names, &self.context.known_call_ids, stop);
         calls.retain(Option::is_some);
-        let thought = self.output_items.iter().any(|item| item["type"] == "reasoning");
-        if !calls.is_empty() && thought {
+        let has_reasoning = self.output_items.iter().any(|item| item["type"] == "reasoning");
+        if !calls.is_empty() && has_reasoning {
             out.push(vendor_state::encode_vendor_state(
                 RESPONSES_STATE,
                 &self.context.endpoint,
@@ -262,7 +263,7 @@ impl ResponsesStreamReader {
 fn parse_responses_usage(response: &Value) -> Option<TokenUsage> {
     let usage = response.get("usage")?;
     let input = token_count_at(usage, "/input_tokens")?;
-    let at = |place: &str| token_count_at(usage, place).unwrap_or(0);
+    let at = |pointer: &str| token_count_at(usage, pointer).unwrap_or(0);
     let cached = at("/input_tokens_details/cached_tokens").min(input);
     Some(TokenUsage {
         input_tokens: input,

@@ -1,11 +1,11 @@
-//! Schemas as vendors can follow them. What a vendor cannot express is left out where leaving it out only allows more: every answer is
-//! checked against the whole schema afterwards.
+//! Adapts JSON schemas to vendors. Constraints that a vendor does not support are dropped, which only allows more: every reply
+//! is validated against the full schema afterwards.
 
 use serde_json::{Map, Value, json};
 
 use crate::limits::SCHEMA_DEPTH_MAX;
 
-/// Words that a strict schema must not hold.
+/// Keywords that a strict schema must not contain.
 const NON_STRICT_KEYWORDS: [&str; 12] = [
     "allOf",
     "oneOf",
@@ -21,7 +21,7 @@ const NON_STRICT_KEYWORDS: [&str; 12] = [
     "unevaluatedProperties",
 ];
 
-/// Words that only narrow a value, and that Anthropic does not take.
+/// Keywords that only narrow a value and that Anthropic does not accept.
 const CONSTRAINT_KEYWORDS: [&str; 15] = [
     "minimum",
     "maximum",
@@ -40,14 +40,14 @@ const CONSTRAINT_KEYWORDS: [&str; 15] = [
     "pattern",
 ];
 
-/// Whether OpenAI can hold a model to the schema letter by letter: every object is closed and every property required.
+/// Returns whether OpenAI can enforce the schema strictly: every object is closed and every property required.
 pub(crate) fn is_strict_schema(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object") && is_strict_at_depth(schema, 0)
 }
 
 fn is_strict_at_depth(schema: &Value, depth: usize) -> bool {
     let Value::Object(members) = schema else { return false };
-    if depth > SCHEMA_DEPTH_MAX || NON_STRICT_KEYWORDS.iter().any(|word| members.contains_key(*word)) {
+    if depth > SCHEMA_DEPTH_MAX || NON_STRICT_KEYWORDS.iter().any(|keyword| members.contains_key(*keyword)) {
         return false;
     }
     if allows_json_type(members, "object") && !is_closed_object(members) {
@@ -64,7 +64,7 @@ fn is_closed_object(members: &Map<String, Value>) -> bool {
         && properties.is_some_and(|properties| properties.keys().all(is_required))
 }
 
-/// The schema with every object closed and without what Anthropic refuses; nothing if it cannot be said so.
+/// Closes every object and drops what Anthropic refuses; `None` if the schema cannot be expressed.
 pub(crate) fn to_anthropic_schema(schema: &Value) -> Option<Value> {
     let Value::Object(members) = schema else { return None };
     if !allows_json_type(members, "object") {
@@ -75,10 +75,10 @@ pub(crate) fn to_anthropic_schema(schema: &Value) -> Option<Value> {
 
 fn close_schema_objects(schema: &Value, depth: usize) -> Option<Value> {
     let Value::Object(members) = schema else { return None };
-    if depth > SCHEMA_DEPTH_MAX || NON_STRICT_KEYWORDS[1..].iter().any(|word| members.contains_key(*word)) {
+    if depth > SCHEMA_DEPTH_MAX || NON_STRICT_KEYWORDS[1..].iter().any(|keyword| members.contains_key(*keyword)) {
         return None;
     }
-    // A map with keys of the model's choice cannot be closed.
+    // An object with arbitrary keys cannot be closed.
     if allows_json_type(members, "object") && !members.contains_key("properties") {
         return None;
     }
@@ -115,7 +115,7 @@ fn allows_json_type(members: &Map<String, Value>, kind: &str) -> bool {
     }
 }
 
-/// The schemas within a schema.
+/// Returns the direct subschemas of a schema.
 fn subschemas(members: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let named = ["properties", "$defs", "definitions"].into_iter();
     let named = named.filter_map(|key| members.get(key)?.as_object()).flat_map(Map::values);
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_is_strict_if_nothing_is_left_open() {
+    fn a_schema_is_strict_if_it_is_fully_closed() {
         let closed = json!({"type": "object", "additionalProperties": false, "required": ["a"],
             "properties": {"a": {"type": "array", "items": {"type": "string"}}}});
         assert!(is_strict_schema(&closed));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_narrows_is_left_out_and_objects_are_closed() {
+    fn constraints_are_dropped_and_objects_are_closed() {
         let schema = json!({"type": "object", "required": ["n"], "properties": {
             "n": {"type": "integer", "minimum": 1, "description": "how many"},
             "list": {"type": "array", "minItems": 2, "items": {"type": "object", "properties": {}}}}});
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_not_said() {
+    fn schemas_that_cannot_be_expressed_are_refused() {
         for schema in [
             json!({"type": "array"}),
             json!({"type": "object"}),

@@ -1,45 +1,44 @@
-//! Server-sent events from bytes, however the bytes are cut into chunks; or plain lines, for servers that send one JSON to a line. Each
-//! byte is looked at once, and no line or event grows beyond its limit. Knows nothing of what the events say.
+//! Decodes server-sent events from chunks of bytes, or plain lines for servers that send one JSON value per line. Each byte is
+//! read once, and no line or event exceeds its limit. Does not interpret the events.
 
 use segue_core::prompt::{CallFailure, FailureKind};
 
 use crate::limits::SSE_EVENT_BYTES_MAX;
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SseEvent {
-    /// What kind; `message` if the server did not say.
+    /// The event type; `message` if the server sent none.
     pub name: String,
-    /// Its lines, joined.
+    /// The data lines, joined.
     pub data: String,
 }
 
-/// Reads events from chunks of bytes.
+/// Decodes events from chunks of bytes.
 #[derive(Debug, Default)]
 pub(crate) struct SseDecoder {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
-    /// The last byte was a carriage return: a line feed right behind it belongs to it.
+    /// The last byte was a carriage return; a line feed right after it belongs to the same line end.
     after_carriage_return: bool,
     has_read_line: bool,
-    /// Every line is an event by itself.
+    /// Every line is an event.
     is_line_delimited: bool,
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl SseDecoder {
-    /// Reads lines, each an event by itself.
-    pub fn line_delimited() -> Self {
+    /// Creates a decoder that treats every line as an event.
+    pub(super) fn line_delimited() -> Self {
         Self { is_line_delimited: true, ..Self::default() }
     }
 
-    /// Takes in a chunk and adds the events that it completes.
+    /// Adds a chunk and appends the events that it completes.
     ///
     /// # Errors
-    /// `Unusable` if an event is too long, `Malformed` if it is no UTF-8.
-    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
+    /// `UnusableReply` if an event is too long, `MalformedReply` if it is not UTF-8.
+    pub(super) fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
         if self.after_carriage_return && bytes.first() == Some(&b'\n') {
             bytes = &bytes[1..];
         }
@@ -59,8 +58,8 @@ impl SseDecoder {
         self.append_to_line(bytes)
     }
 
-    /// The stream is over: an event that lacks only its blank line counts.
-    pub fn finish(&mut self, events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
+    /// Ends the stream; an event that lacks only its blank line is complete.
+    pub(super) fn finish(&mut self, events: &mut Vec<SseEvent>) -> Result<(), CallFailure> {
         if !self.line.is_empty() {
             self.finish_line(events)?;
         }
@@ -69,8 +68,8 @@ impl SseDecoder {
     }
 
     fn append_to_line(&mut self, bytes: &[u8]) -> Result<(), CallFailure> {
-        let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
-        if held + bytes.len() > SSE_EVENT_BYTES_MAX {
+        let buffered = self.line.len() + self.data.as_ref().map_or(0, String::len);
+        if buffered + bytes.len() > SSE_EVENT_BYTES_MAX {
             let message = format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes");
             return Err(CallFailure::new(FailureKind::UnusableReply, message));
         }
@@ -84,7 +83,7 @@ impl SseDecoder {
             line.drain(..BYTE_ORDER_MARK.len());
         }
         let line =
-            String::from_utf8(line).map_err(|_| malformed_stream_failure("the stream is no UTF-8 text".to_owned()))?;
+            String::from_utf8(line).map_err(|_| malformed_stream_failure("the stream is not UTF-8 text".to_owned()))?;
         if self.is_line_delimited {
             if !line.trim().is_empty() {
                 events.push(SseEvent { name: String::new(), data: line });
@@ -157,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_given_up_and_nonsense_is_no_text() {
-        let piece = vec![b'x'; 1 << 16];
-        let endless = std::iter::repeat_n(piece.as_slice(), SSE_EVENT_BYTES_MAX / piece.len() + 1);
+    fn an_endless_line_and_invalid_utf8_are_refused() {
+        let chunk = vec![b'x'; 1 << 16];
+        let endless = std::iter::repeat_n(chunk.as_slice(), SSE_EVENT_BYTES_MAX / chunk.len() + 1);
         assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::UnusableReply);
         let many_lines = "data: y\n".repeat(SSE_EVENT_BYTES_MAX / 2);
         assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::UnusableReply);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_json_to_a_line_is_read_line_by_line() {
+    fn line_delimited_json_is_read_line_by_line() {
         let mut decoder = SseDecoder::line_delimited();
         let mut events = Vec::new();
         for chunk in ["{\"a\":\"data: ", "x\"}\r\n\n{\"b\"", ":1}"] {
@@ -179,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_does_not_matter_where_the_chunks_are_cut(
+        fn chunk_boundaries_do_not_matter(
             text in "(data: |event: |: |[äß€a-c:]{0,4}|\n|\r\n|\r){0,40}",
             cuts in proptest::collection::vec(0usize..200, 0..8),
         ) {

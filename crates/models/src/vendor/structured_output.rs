@@ -1,7 +1,7 @@
-//! Answers that must be JSON of a certain shape. Whatever a vendor promises, the answer is checked here; one that is wrong is
-//! sent back once, with what is wrong about it. If the second is wrong as well, the better of the two is passed on as long as it is JSON at
-//! all: it was paid for, and whoever asked reads it with care. An answer that was cut off counts only if the JSON in it is whole: what
-//! its missing end would have said, nobody knows.
+//! Replies that must be JSON matching a schema. Every reply is validated here, whatever the vendor promises. An invalid one is
+//! sent back once, with its errors. If the second is invalid too, the better of the two is passed on as long as it is JSON at
+//! all: it was paid for, and flows parse it with care. In a truncated reply, JSON counts only if it is complete, because its
+//! missing end is unknown.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish};
 
 pub(super) fn stream_validated_json(vendor: VendorModel, schema: Value, request: ModelRequest) -> ReplyChunkStream {
     let first = CallDriver::start(vendor.clone(), request.clone());
-    let check = ValidatedReply {
+    let validated = ValidatedReply {
         vendor,
-        // A schema that is none cannot be held against anybody.
+        // An invalid schema cannot be checked.
         validator: jsonschema::validator_for(&schema).ok(),
         request,
         reply_stream: Some(first),
@@ -29,9 +29,9 @@ pub(super) fn stream_validated_json(vendor: VendorModel, schema: Value, request:
         rejected: None,
         pending_chunks: Vec::new(),
     };
-    stream::unfold(check, |mut check| async move {
-        let item = check.next_item().await?;
-        Some((item, check))
+    stream::unfold(validated, |mut validated| async move {
+        let item = validated.next_item().await?;
+        Some((item, validated))
     })
     .boxed()
 }
@@ -43,9 +43,9 @@ struct ValidatedReply {
     reply_stream: Option<ReplyChunkStream>,
     text: String,
     has_tool_calls: bool,
-    /// The answer that was sent back, and what it took.
+    /// The JSON of the rejected reply, if any, and its token usage.
     rejected: Option<(Option<Value>, Option<TokenUsage>)>,
-    /// What is ready, last first.
+    /// Chunks to emit, last first.
     pending_chunks: Vec<ReplyChunk>,
 }
 
@@ -58,10 +58,10 @@ impl ValidatedReply {
         Some(match item {
             Some(Ok(ReplyChunk::Text(text))) => {
                 self.text.push_str(&text);
-                // What is withheld is no longer counted by whoever listens.
+                // The caller does not see this text yet, so its limit is enforced here.
                 match self.text.len() > REPLY_BYTES_MAX {
                     true => {
-                        let message = format!("the answer is longer than {REPLY_BYTES_MAX} bytes");
+                        let message = format!("the reply is longer than {REPLY_BYTES_MAX} bytes");
                         self.fail_with_rejected_usage(
                             CallFailure::new(FailureKind::UnusableReply, message).with_usage(None),
                         )
@@ -86,7 +86,7 @@ impl ValidatedReply {
         })
     }
 
-    /// What was sent back was paid for, too.
+    /// Ends with a failure that includes the usage of a rejected reply.
     fn fail_with_rejected_usage(&mut self, failure: CallFailure) -> Result<ReplyChunk, CallFailure> {
         self.reply_stream = None;
         match self.rejected.take() {
@@ -95,37 +95,36 @@ impl ValidatedReply {
         }
     }
 
-    /// The answer is whole: it is passed on, or sent back.
+    /// Validates a complete reply: emits it, or sends it back.
     fn validate_reply(&mut self, finish: ReplyFinish) -> Result<ReplyChunk, CallFailure> {
         let text = std::mem::take(&mut self.text);
         self.reply_stream = None;
         if self.has_tool_calls {
             return Ok(self.emit_reply(text, finish));
         }
-        let is_cut = is_truncated(finish.stop);
+        let was_truncated = is_truncated(finish.stop);
         let found = json::find_json_where(&text, |value| self.describe_schema_errors(value).is_none());
-        if let Some(value) = found.value.filter(|_| !is_cut || found.complaints.is_empty()) {
+        if let Some(value) = found.value.filter(|_| !was_truncated || found.complaints.is_empty()) {
             return Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish));
         }
-        let value = if is_cut { None } else { json::find_json(&text).value };
-        let earlier = match &mut self.rejected {
+        let value = if was_truncated { None } else { json::find_json(&text).value };
+        let first_value = match &mut self.rejected {
             None => {
                 self.retry_with_errors(text, value, &finish);
                 return Ok(ReplyChunk::KeepAlive);
             }
-            Some((earlier, _)) => earlier.take(),
+            Some((first_value, _)) => first_value.take(),
         };
-        match (value, earlier) {
+        match (value, first_value) {
             (Some(value), _) => Ok(self.emit_reply(preserve_or_serialize(&text, &value), finish)),
-            // It is the first that is passed on, and that one was not cut off.
+            // The first reply is passed on, and that one was complete.
             (None, Some(value)) => {
                 Ok(self.emit_reply(value.to_string(), ReplyFinish { stop: StopReason::Done, ..finish }))
             }
             (None, None) => {
-                // The same model would hardly do it the third time.
-                let message = match is_cut {
-                    true => "the model was asked for JSON twice, and it was cut off before its end",
-                    false => "the model was asked for JSON twice and gave none",
+                let message = match was_truncated {
+                    true => "the model was asked for JSON twice, and the second reply was cut off",
+                    false => "the model was asked for JSON twice and sent none",
                 };
                 Err(CallFailure::new(FailureKind::UnusableReply, message).with_usage(finish.usage))
             }
@@ -142,7 +141,7 @@ impl ValidatedReply {
     }
 
     fn retry_with_errors(&mut self, text: String, value: Option<Value>, finish: &ReplyFinish) {
-        let wrong = match (finish.stop, &value) {
+        let problem = match (finish.stop, &value) {
             (StopReason::Length, _) => "it was too long and was cut off before its end; it must be shorter".to_owned(),
             (StopReason::ContentFilter, _) => {
                 "it was broken off before its end; it must be shorter, and say less".to_owned()
@@ -153,12 +152,12 @@ impl ValidatedReply {
             (StopReason::Done | StopReason::ToolCalls, None) => "there is no JSON in it".to_owned(),
         };
         let mut prompt = (*self.request.prompt).clone();
-        // Nobody counts here; a token has three bytes and more.
-        let more = (text.len() + SCHEMA_ERROR_CHARS_MAX * SCHEMA_ERRORS_MAX) / 3;
-        let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        // A rough estimate: a token has three bytes or more.
+        let added_tokens = (text.len() + SCHEMA_ERROR_CHARS_MAX * SCHEMA_ERRORS_MAX) / 3;
+        let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(added_tokens).unwrap_or(u32::MAX));
         prompt.messages_mut().push(PromptMessage::from_text(ChatRole::Assistant, text));
         let complaint = format!(
-            "That is not the JSON that was asked for: {wrong}. Send the whole of it once more, corrected, and nothing else."
+            "That is not the JSON that was asked for: {problem}. Send the whole of it once more, corrected, and nothing else."
         );
         prompt.messages_mut().push(PromptMessage::from_text(ChatRole::User, complaint));
         let request = ModelRequest { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
@@ -166,21 +165,21 @@ impl ValidatedReply {
         self.rejected = Some((value, finish.usage));
     }
 
-    /// What is wrong with a value, if anything.
+    /// Returns the schema errors of a value, if there are any.
     fn describe_schema_errors(&self, value: &Value) -> Option<String> {
         let errors = self.validator.as_ref()?.iter_errors(value).take(SCHEMA_ERRORS_MAX);
-        let told = errors.map(|error| {
-            let place = error.instance_path().to_string();
-            let place = if place.is_empty() { "at the top".to_owned() } else { format!("at {place}") };
-            let words: String = error.to_string().chars().take(SCHEMA_ERROR_CHARS_MAX).collect();
-            format!("{place}: {words}")
+        let descriptions = errors.map(|error| {
+            let path = error.instance_path().to_string();
+            let path = if path.is_empty() { "at the top".to_owned() } else { format!("at {path}") };
+            let message: String = error.to_string().chars().take(SCHEMA_ERROR_CHARS_MAX).collect();
+            format!("{path}: {message}")
         });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| told.join("; "))
+        let descriptions: Vec<String> = descriptions.collect();
+        (!descriptions.is_empty()).then(|| descriptions.join("; "))
     }
 }
 
-/// The answer as it came if it is the value and nothing else, else the value.
+/// Returns the text unchanged if it is exactly the value, else the serialized value.
 fn preserve_or_serialize(text: &str, value: &Value) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(read) if read == *value => text.to_owned(),
@@ -188,7 +187,7 @@ fn preserve_or_serialize(text: &str, value: &Value) -> String {
     }
 }
 
-/// What both took; nothing if that is not known of one of them.
+/// Adds two usages; `None` if either is unknown.
 fn sum_usage(one: Option<TokenUsage>, other: Option<TokenUsage>) -> Option<TokenUsage> {
     Some(one?.plus(other?))
 }

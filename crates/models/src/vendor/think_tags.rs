@@ -1,14 +1,13 @@
-//! Parts what a model thinks from what it says, where the server leaves the thoughts in the text between `<think>` and
-//! `</think>`. Only thoughts at the very beginning count: further on, the tags are something the model talks about. Where the template
-//! opens the tag in the prompt only the closing one is written, and since words that were shown cannot be taken back, that must be known
-//! before.
+//! Separates reasoning from the reply where the server leaves it in the text between `<think>` and `</think>`. Only tags at
+//! the very beginning count; later ones are part of the reply. If the prompt template already opens the tag, the text contains
+//! only the closing one. This must be known in advance, because text that was streamed cannot be taken back.
 
 use crate::model::ReplyChunk;
 
 const THINK_OPEN_TAG: &str = "<think>";
 const THINK_CLOSE_TAG: &str = "</think>";
 
-/// Parts a text that arrives in pieces.
+/// Splits a text that arrives in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ThinkTagSplitter {
     state: SplitterState,
@@ -19,30 +18,30 @@ pub(crate) struct ThinkTagSplitter {
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
 enum SplitterState {
-    /// Nothing but blanks so far, or the beginning of a tag.
+    /// Only whitespace so far, or the beginning of a tag.
     #[default]
     Start,
     /// Between the tags.
     Thinking,
-    /// Right behind the closing tag: the blanks that set the answer off from it are no part of the answer.
+    /// Right after the closing tag; whitespace here is not part of the reply.
     AfterThinking,
-    /// In the answer.
+    /// In the reply text.
     Answer,
 }
 
 impl ThinkTagSplitter {
-    /// Parts a text that begins within a thought if the prompt opened one.
-    pub fn new(starts_in_thinking: bool) -> Self {
+    /// Creates a splitter; `starts_in_thinking` if the prompt opened a thought.
+    pub(super) fn new(starts_in_thinking: bool) -> Self {
         Self { starts_in_thinking, ..Self::default() }
     }
 
-    /// The server tells thoughts itself, so the text is all answer unless it says otherwise.
-    pub fn expect_answer_first(&mut self) {
+    /// Treats the text as reply from the start, because the server separates reasoning itself.
+    pub(super) fn expect_answer_first(&mut self) {
         self.starts_in_thinking = false;
     }
 
-    /// Takes in more text and adds what it turns out to be.
-    pub fn push(&mut self, text: &str, out: &mut Vec<ReplyChunk>) {
+    /// Adds text and appends the resulting chunks.
+    pub(super) fn push(&mut self, text: &str, out: &mut Vec<ReplyChunk>) {
         if self.state == SplitterState::Answer {
             push_text_chunk(text.to_owned(), out);
             return;
@@ -51,12 +50,12 @@ impl ThinkTagSplitter {
         self.split_buffer(out);
     }
 
-    /// The text is over: what was held back is what it looks like.
-    pub fn finish(&mut self, out: &mut Vec<ReplyChunk>) {
-        let held = std::mem::take(&mut self.buffer);
+    /// Ends the text and appends what was held back.
+    pub(super) fn finish(&mut self, out: &mut Vec<ReplyChunk>) {
+        let rest = std::mem::take(&mut self.buffer);
         match self.state {
-            SplitterState::Thinking => push_reasoning_chunk(held, out),
-            SplitterState::Start | SplitterState::Answer => push_text_chunk(held, out),
+            SplitterState::Thinking => push_reasoning_chunk(rest, out),
+            SplitterState::Start | SplitterState::Answer => push_text_chunk(rest, out),
             SplitterState::AfterThinking => {}
         }
     }
@@ -66,8 +65,8 @@ impl ThinkTagSplitter {
             match self.state {
                 SplitterState::Start => {
                     let text = self.buffer.trim_start();
-                    if let Some(thought) = text.strip_prefix(THINK_OPEN_TAG) {
-                        self.buffer = thought.to_owned();
+                    if let Some(rest) = text.strip_prefix(THINK_OPEN_TAG) {
+                        self.buffer = rest.to_owned();
                         self.state = SplitterState::Thinking;
                     } else if THINK_OPEN_TAG.starts_with(text) {
                         return;
@@ -84,8 +83,8 @@ impl ThinkTagSplitter {
                         self.state = SplitterState::AfterThinking;
                     }
                     None => {
-                        let kept = self.buffer.len() - partial_close_tag_bytes(&self.buffer);
-                        push_reasoning_chunk(self.buffer.drain(..kept).collect(), out);
+                        let complete = self.buffer.len() - partial_close_tag_bytes(&self.buffer);
+                        push_reasoning_chunk(self.buffer.drain(..complete).collect(), out);
                         return;
                     }
                 },
@@ -106,7 +105,7 @@ impl ThinkTagSplitter {
     }
 }
 
-/// Bytes at the end that may be the beginning of the closing tag.
+/// Returns the number of bytes at the end that may be the beginning of the closing tag.
 fn partial_close_tag_bytes(text: &str) -> usize {
     (1..THINK_CLOSE_TAG.len()).rev().find(|bytes| text.ends_with(&THINK_CLOSE_TAG[..*bytes])).unwrap_or(0)
 }
@@ -129,29 +128,29 @@ mod tests {
 
     use super::*;
 
-    fn parted<'p>(pieces: impl IntoIterator<Item = &'p str>) -> (String, String) {
-        let (mut think, mut out) = (ThinkTagSplitter::default(), Vec::new());
-        for piece in pieces {
-            think.push(piece, &mut out);
+    fn split<'p>(chunks: impl IntoIterator<Item = &'p str>) -> (String, String) {
+        let (mut splitter, mut out) = (ThinkTagSplitter::default(), Vec::new());
+        for chunk in chunks {
+            splitter.push(chunk, &mut out);
         }
-        think.finish(&mut out);
-        let (mut thought, mut said) = (String::new(), String::new());
+        splitter.finish(&mut out);
+        let (mut reasoning, mut reply) = (String::new(), String::new());
         for chunk in out {
             match chunk {
-                ReplyChunk::Text(text) => said.push_str(&text),
-                ReplyChunk::Reasoning(text) => thought.push_str(&text),
+                ReplyChunk::Text(text) => reply.push_str(&text),
+                ReplyChunk::Reasoning(text) => reasoning.push_str(&text),
                 other => panic!("{other:?}"),
             }
         }
-        (thought, said)
+        (reasoning, reply)
     }
 
-    fn check(text: &str, thought: &str, said: &str) {
-        assert_eq!(parted([text]), (thought.to_owned(), said.to_owned()), "{text:?}");
+    fn check(text: &str, reasoning: &str, reply: &str) {
+        assert_eq!(split([text]), (reasoning.to_owned(), reply.to_owned()), "{text:?}");
     }
 
     #[test]
-    fn thoughts_at_the_beginning_are_set_apart() {
+    fn reasoning_at_the_beginning_is_separated() {
         check("<think>hm</think>\n\nYes.", "hm", "Yes.");
         check("\n<think>\nhm\n</think>Yes.", "\nhm\n", "Yes.");
         check("<think>never ends", "never ends", "");
@@ -162,36 +161,36 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_begins_within_a_thought_is_parted_where_that_is_known() {
-        let parted = |text: &str, is_told: bool| {
-            let (mut think, mut out) = (ThinkTagSplitter::new(true), Vec::new());
-            if is_told {
-                think.expect_answer_first();
+    fn a_reply_that_starts_in_thinking_is_split_if_that_is_known() {
+        let split = |text: &str, is_separated: bool| {
+            let (mut splitter, mut out) = (ThinkTagSplitter::new(true), Vec::new());
+            if is_separated {
+                splitter.expect_answer_first();
             }
-            text.chars().for_each(|letter| think.push(&letter.to_string(), &mut out));
-            think.finish(&mut out);
-            let said = out
+            text.chars().for_each(|letter| splitter.push(&letter.to_string(), &mut out));
+            splitter.finish(&mut out);
+            let texts = out
                 .iter()
                 .filter_map(|chunk| if let ReplyChunk::Text(text) = chunk { Some(text.as_str()) } else { None });
-            said.collect::<String>()
+            texts.collect::<String>()
         };
-        assert_eq!(parted("hm, so\n</think>\n\nYes.", false), "Yes.");
-        assert_eq!(parted("<think>hm</think>Yes.", false), "Yes.", "some write the tag all the same");
-        assert_eq!(parted("never ends", false), "");
-        assert_eq!(parted("Yes.", true), "Yes.");
+        assert_eq!(split("hm, so\n</think>\n\nYes.", false), "Yes.");
+        assert_eq!(split("<think>hm</think>Yes.", false), "Yes.", "some models write the tag anyway");
+        assert_eq!(split("never ends", false), "");
+        assert_eq!(split("Yes.", true), "Yes.");
         check("hm</think>Yes.", "", "hm</think>Yes.");
     }
 
     proptest! {
         #[test]
-        fn it_does_not_matter_where_the_pieces_are_cut(text in "( |<think>|</think>|<|/|é|a){0,12}", cut in 0usize..60) {
+        fn chunk_boundaries_do_not_matter(text in "( |<think>|</think>|<|/|é|a){0,12}", cut in 0usize..60) {
             let mut cut = cut.min(text.len());
             while !text.is_char_boundary(cut) {
                 cut -= 1;
             }
             let letters: Vec<String> = text.chars().map(String::from).collect();
-            prop_assert_eq!(parted([&text[..cut], &text[cut..]]), parted([text.as_str()]));
-            prop_assert_eq!(parted(letters.iter().map(String::as_str)), parted([text.as_str()]));
+            prop_assert_eq!(split([&text[..cut], &text[cut..]]), split([text.as_str()]));
+            prop_assert_eq!(split(letters.iter().map(String::as_str)), split([text.as_str()]));
         }
     }
 }

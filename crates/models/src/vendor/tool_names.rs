@@ -1,5 +1,5 @@
-//! Tool names as vendors allow them: letters, digits, `_` and `-`, at most 64, and a letter or `_` first. Ours may hold more, so they are changed on the way
-//! out and changed back on the way in.
+//! Tool names as vendors accept them: at most 64 letters, digits, `_` and `-`, beginning with a letter or `_`. Our names may
+//! contain other characters, so they are converted in requests and converted back in replies.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use segue_core::prompt::ToolSpec;
 
 use crate::limits::TOOL_NAME_BYTES_MAX;
 
-/// The names of one request's tools.
+/// The tool names of one request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ToolNameMap {
     vendor_names: BTreeMap<ToolName, String>,
@@ -16,8 +16,8 @@ pub(crate) struct ToolNameMap {
 }
 
 impl ToolNameMap {
-    /// The names of these tools, no two of them alike.
-    pub fn from_tools(tools: &[ToolSpec]) -> Self {
+    /// Maps the names of these tools to unique vendor names.
+    pub(super) fn from_tools(tools: &[ToolSpec]) -> Self {
         let mut names = Self::default();
         for tool in tools {
             let plain = sanitize_tool_name(tool.name.as_str());
@@ -31,21 +31,21 @@ impl ToolNameMap {
         names
     }
 
-    /// As a vendor is told it. A tool that is no longer at hand may still stand in the conversation.
-    pub fn vendor_name(&self, name: &ToolName) -> String {
+    /// Returns the vendor's form of a name, even for a tool of an earlier turn that is no longer offered.
+    pub(super) fn vendor_name(&self, name: &ToolName) -> String {
         self.vendor_names.get(name).cloned().unwrap_or_else(|| sanitize_tool_name(name.as_str()))
     }
 
-    /// As we know it. A tool nobody offered keeps the name the model made up, and is refused under it.
-    pub fn tool_name(&self, vendor_name: &str) -> ToolName {
+    /// Returns our form of a name. An unknown tool keeps the name that the model made up, and is refused under it.
+    pub(super) fn tool_name(&self, vendor_name: &str) -> ToolName {
         self.tool_names.get(vendor_name).cloned().unwrap_or_else(|| vendor_name.into())
     }
 }
 
 fn sanitize_tool_name(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    let begins_well = name.starts_with(|c: char| allowed(c) == '_' || c.is_ascii_alphabetic());
-    let first = (!begins_well).then_some('_');
+    let has_valid_start = name.starts_with(|c: char| allowed(c) == '_' || c.is_ascii_alphabetic());
+    let first = (!has_valid_start).then_some('_');
     first.into_iter().chain(name.chars().map(allowed)).take(TOOL_NAME_BYTES_MAX).collect()
 }
 
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_comes_back_as_it_went_out() {
+    fn every_name_survives_the_round_trip() {
         let long = "x".repeat(90);
         let longer = format!("{long}y");
         let tools = ["look", "files/read", "files.read", "größe", "", "3d.view", "_3d_view", "-x", &long, &longer];
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_not_offered_pass() {
+    fn unknown_names_are_passed_on() {
         assert_eq!(names(&[]).tool_name("invented"), ToolName::from("invented"));
         assert_eq!(names(&[]).vendor_name(&"gone.by".into()), "gone_by");
     }

@@ -1,5 +1,5 @@
-//! What a vendor wants to see again with an answer, kept unread: whose it is, which model's, and what. What another model made is not
-//! shown to this one; its words and calls are rebuilt from the thread.
+//! Opaque data that a vendor expects back with a reply, stored with its provider and model. It is never sent to another model;
+//! there the text and calls are rebuilt from the thread.
 
 use segue_core::prompt::PromptMessage;
 use serde_json::{Value, json};
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use super::ModelEndpoint;
 use crate::model::ReplyChunk;
 
-/// Seals what the reader of a format wants back.
+/// Wraps the data that a stream reader wants back.
 pub(super) fn encode_vendor_state(format: &str, endpoint: &ModelEndpoint, content: Value) -> ReplyChunk {
-    let seal = json!({ "by": endpoint.provider, "model": endpoint.model, "content": content });
-    ReplyChunk::VendorState(json!({ format: seal }).to_string())
+    let state = json!({ "provider": endpoint.provider, "model": endpoint.model, "content": content });
+    ReplyChunk::VendorState(json!({ format: state }).to_string())
 }
 
-/// What stands sealed in a message, if the model that is asked made it.
+/// Returns the vendor state of a message, if it was made by this model.
 pub(super) fn decode_vendor_state(format: &str, endpoint: &ModelEndpoint, message: &PromptMessage) -> Option<Value> {
-    let mut seal: Value = serde_json::from_str(message.vendor_state.as_deref()?).ok()?;
-    let seal = seal.get_mut(format)?;
-    let is_ours = seal["by"] == endpoint.provider && seal["model"] == endpoint.model;
-    is_ours.then(|| seal.get_mut("content").map(Value::take)).flatten()
+    let mut state: Value = serde_json::from_str(message.vendor_state.as_deref()?).ok()?;
+    let state = state.get_mut(format)?;
+    let is_own = state["provider"] == endpoint.provider && state["model"] == endpoint.model;
+    is_own.then(|| state.get_mut("content").map(Value::take)).flatten()
 }
 
-/// The part of a message's calls that stands in a list of what an answer held, by their ids. Calls may have been left out since.
+/// Returns whether the message still has the tool call with this id; calls may have been removed since.
 pub(super) fn has_tool_call(message: &PromptMessage, id: Option<&str>) -> bool {
     id.is_some_and(|id| message.tool_calls.iter().any(|call| call.id == id))
 }

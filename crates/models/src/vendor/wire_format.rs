@@ -1,4 +1,4 @@
-//! The formats vendors speak, side by side: which request a prompt becomes, and who reads the answer.
+//! The wire formats: builds requests and selects stream readers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,27 +17,26 @@ use crate::http::{self, AuthHeader, HttpMethod};
 use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{PromptCaching, ReplyChunk, ReplyFinish};
 
-/// A format.
+/// An API format of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireFormat {
-    /// OpenAI's chat completions, and every server that speaks like it.
+    /// OpenAI's chat completions and compatible servers.
     Chat,
-    /// OpenAI's responses.
+    /// OpenAI's Responses API.
     Responses,
-    /// Anthropic's messages.
+    /// Anthropic's Messages API.
     Anthropic,
-    /// Google's Gemini.
+    /// Google's Gemini API.
     Gemini,
-    /// Ollama's own.
+    /// Ollama's own API.
     Ollama,
 }
 
 impl WireFormat {
-    /// Every format.
     pub const ALL: [Self; 5] = [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
-    /// Its name in files.
+    /// Returns the name used in configuration files.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,61 +49,60 @@ impl WireFormat {
     }
 }
 
-/// Stands before what a failed tool said.
+/// Marks the result of a failed tool.
 const TOOL_ERROR_PREFIX: &str = "Error: ";
 
-/// What a tool returned, for a format with no place of its own for whether it failed: then the text says so.
+/// Returns a tool's result for formats that have no field for failure, so the text must say it.
 pub(super) fn tool_result_text(message: &PromptMessage) -> String {
-    let said = message.text();
-    let says_so = said.get(..TOOL_ERROR_PREFIX.len() - 2).is_some_and(|start| start.eq_ignore_ascii_case("error"));
-    if message.failed && !says_so { format!("{TOOL_ERROR_PREFIX}{said}") } else { said }
+    let text = message.text();
+    let has_prefix = text.get(..TOOL_ERROR_PREFIX.len() - 2).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    if message.failed && !has_prefix { format!("{TOOL_ERROR_PREFIX}{text}") } else { text }
 }
 
-/// One call as an adapter sees it.
+/// Builds the request of one call.
 pub(super) struct VendorRequestBuilder<'a> {
     pub endpoint: &'a ModelEndpoint,
     pub prompt: &'a Prompt,
-    /// Its tokens, as far as we can count them.
+    /// Estimated size of the prompt.
     pub prompt_tokens: u32,
     pub caching: PromptCaching,
     pub tool_names: &'a ToolNameMap,
-    /// How the model is held to its schema, if there is one.
+    /// How the model is made to return JSON, if a schema is given.
     pub json_mode: JsonMode,
     pub features: OptionalFeatures,
 }
 
-/// What a vendor is asked for beside the answer, unless it has refused that once.
+/// Optional features to request, unless the vendor rejected them before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OptionalFeatures {
-    /// Figures, where it wants to be asked for them.
+    /// Token usage, where it must be requested.
     pub usage: bool,
-    /// To think so hard, and its thoughts, sealed.
+    /// A reasoning effort and encrypted reasoning.
     pub reasoning: bool,
-    /// What it thought, in short.
     pub reasoning_summaries: bool,
 }
 
 impl VendorRequestBuilder<'_> {
-    /// Tokens the whole answer may take.
-    pub fn output_token_budget(&self) -> u32 {
+    /// Returns the token limit for the whole output.
+    pub(super) fn output_token_budget(&self) -> u32 {
         self.endpoint.output_token_budget(self.prompt.reply_tokens_max, self.prompt_tokens)
     }
 
-    /// The schema, if the answer must satisfy one.
-    pub fn output_schema(&self) -> Option<&Value> {
+    /// Returns the schema that the reply must match, if any.
+    pub(super) fn output_schema(&self) -> Option<&Value> {
         match &self.prompt.output_format {
             OutputFormat::Json(schema) => Some(schema),
             OutputFormat::Text => None,
         }
     }
 
-    /// The call a message answers, as the vendor is told it.
-    pub fn answered_call_id(&self, message: &PromptMessage) -> Option<String> {
+    /// Returns the vendor's form of the id of the call that a message answers.
+    pub(super) fn answered_call_id(&self, message: &PromptMessage) -> Option<String> {
         message.tool_call_id.as_deref().map(|id| self.endpoint.vendor_call_id(id))
     }
 
-    /// What the model is told about the form of its answer, where the vendor has no field for that.
-    pub fn schema_instructions(&self) -> Option<String> {
+    /// Returns the schema as instructions for the model, where the vendor does not enforce it.
+    pub(super) fn schema_instructions(&self) -> Option<String> {
         let schema = self.output_schema()?;
         match self.json_mode {
             JsonMode::Schema => None,
@@ -114,36 +112,37 @@ impl VendorRequestBuilder<'_> {
         }
     }
 
-    /// The whole of the standing instructions.
-    pub fn system_text(&self) -> Option<String> {
-        let spoken = self.prompt.messages.iter().filter(|message| message.chat_role == ChatRole::System);
-        let mut texts: Vec<String> = spoken.map(PromptMessage::text).collect();
+    /// Returns the complete system prompt.
+    pub(super) fn system_text(&self) -> Option<String> {
+        let system_messages = self.prompt.messages.iter().filter(|message| message.chat_role == ChatRole::System);
+        let mut texts: Vec<String> = system_messages.map(PromptMessage::text).collect();
         texts.extend(self.schema_instructions());
         texts.retain(|text| !text.trim().is_empty());
         (!texts.is_empty()).then(|| texts.join(PART_SEPARATOR))
     }
 
-    /// The standing instructions as a message of OpenAI's, and what its cache is told about them.
-    pub fn openai_system_message(&self, content_type: &str, body: &mut Value) -> Option<Value> {
+    /// Builds OpenAI's system message and sets its cache options.
+    pub(super) fn openai_system_message(&self, content_type: &str, body: &mut Value) -> Option<Value> {
         let system = self.system_text()?;
         if !self.endpoint.capabilities.cache_breakpoints {
             return Some(json!({ "role": "system", "content": system }));
         }
-        // Left to itself, the vendor would also write what never comes again into its cache, and bill for it.
+        // By default the vendor would also cache the rest of the prompt, and bill for it.
         if self.caching == PromptCaching::SystemOnly {
             body["prompt_cache_options"] = json!({ "mode": "explicit" });
         }
-        let first = self.prompt.messages.iter().find(|message| message.chat_role == ChatRole::User);
-        let first =
-            first.filter(|_| self.caching == PromptCaching::WholePrompt).map(PromptMessage::text).unwrap_or_default();
-        body["prompt_cache_key"] = json!(BodyId::hash_text(&format!("{system}\n{first}")));
-        let mark = json!({ "mode": "explicit" });
-        let content = json!([{ "type": content_type, "text": system, "prompt_cache_breakpoint": mark }]);
+        let first_user = self.prompt.messages.iter().find(|message| message.chat_role == ChatRole::User);
+        let first_user_text = first_user
+            .filter(|_| self.caching == PromptCaching::WholePrompt)
+            .map(PromptMessage::text)
+            .unwrap_or_default();
+        body["prompt_cache_key"] = json!(BodyId::hash_text(&format!("{system}\n{first_user_text}")));
+        let breakpoint = json!({ "mode": "explicit" });
+        let content = json!([{ "type": content_type, "text": system, "prompt_cache_breakpoint": breakpoint }]);
         Some(json!({ "role": "system", "content": content }))
     }
 
-    /// The request.
-    pub fn build_http_request(&self) -> http::HttpRequest {
+    pub(super) fn build_http_request(&self) -> http::HttpRequest {
         let ModelEndpoint { wire, base_url, model, .. } = self.endpoint;
         let (path, body) = match wire {
             WireFormat::Chat => ("/chat/completions".to_owned(), chat::build_chat_body(self)),
@@ -168,7 +167,7 @@ impl VendorRequestBuilder<'_> {
 }
 
 impl ModelEndpoint {
-    /// The headers that every request needs, and the one with the key.
+    /// Returns the headers that every request needs, and the one with the credentials.
     pub(crate) fn request_headers(&self) -> (Vec<(String, String)>, Option<AuthHeader>) {
         let (name, scheme) = match (&self.credentials, self.wire) {
             (Credentials::Basic { .. }, _) => ("authorization", "Basic "),
@@ -182,7 +181,7 @@ impl ModelEndpoint {
     }
 }
 
-/// Whoever reads an answer.
+/// Reads the response stream of one format.
 pub(super) enum VendorStreamReader {
     Chat(chat::ChatStreamReader),
     Responses(responses::ResponsesStreamReader),
@@ -192,20 +191,20 @@ pub(super) enum VendorStreamReader {
 }
 
 impl VendorStreamReader {
-    pub fn new(endpoint: &Arc<ModelEndpoint>, tool_names: ToolNameMap, prompt: &Prompt) -> Self {
+    pub(super) fn new(endpoint: &Arc<ModelEndpoint>, tool_names: ToolNameMap, prompt: &Prompt) -> Self {
         let ids = prompt.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone());
-        let desk = ReaderContext { endpoint: endpoint.clone(), tool_names, known_call_ids: ids.collect() };
+        let context = ReaderContext { endpoint: endpoint.clone(), tool_names, known_call_ids: ids.collect() };
         match endpoint.wire {
-            WireFormat::Chat => Self::Chat(chat::ChatStreamReader::new(desk)),
-            WireFormat::Responses => Self::Responses(responses::ResponsesStreamReader::new(desk)),
-            WireFormat::Anthropic => Self::Anthropic(anthropic::AnthropicStreamReader::new(desk)),
-            WireFormat::Gemini => Self::Gemini(gemini::GeminiStreamReader::new(desk)),
-            WireFormat::Ollama => Self::Ollama(ollama::OllamaStreamReader::new(desk)),
+            WireFormat::Chat => Self::Chat(chat::ChatStreamReader::new(context)),
+            WireFormat::Responses => Self::Responses(responses::ResponsesStreamReader::new(context)),
+            WireFormat::Anthropic => Self::Anthropic(anthropic::AnthropicStreamReader::new(context)),
+            WireFormat::Gemini => Self::Gemini(gemini::GeminiStreamReader::new(context)),
+            WireFormat::Ollama => Self::Ollama(ollama::OllamaStreamReader::new(context)),
         }
     }
 
-    /// The figures so far, if there are any.
-    pub fn usage(&self) -> Option<TokenUsage> {
+    /// Returns the token usage reported so far.
+    pub(super) fn usage(&self) -> Option<TokenUsage> {
         match self {
             Self::Chat(reader) => reader.usage,
             Self::Responses(reader) => reader.usage,
@@ -216,7 +215,7 @@ impl VendorStreamReader {
     }
 
     /// Reads one event of the stream.
-    pub fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    pub(super) fn read_event(&mut self, event: &SseEvent, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         match self {
             Self::Chat(reader) => reader.read_event(event, out),
             Self::Responses(reader) => reader.read_event(event, out),
@@ -226,18 +225,18 @@ impl VendorStreamReader {
         }
     }
 
-    /// The stream is over. It was whole if there is a [`Chunk::Finish`] now.
-    pub fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
+    /// Ends the stream; the reply is complete if there is a [`ReplyChunk::Finish`] now.
+    pub(super) fn finish_stream(&mut self, out: &mut Vec<ReplyChunk>) {
         match self {
             Self::Chat(reader) => reader.finish_stream(out),
             Self::Gemini(reader) => reader.finish_stream(out),
-            // These say when they are done.
+            // These formats have a final event.
             Self::Responses(_) | Self::Anthropic(_) | Self::Ollama(_) => {}
         }
     }
 
-    /// Reads an answer that came in one piece although a stream was asked for.
-    pub fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
+    /// Reads a reply that was not streamed although a stream was requested.
+    pub(super) fn read_whole_reply(&mut self, body: &Value, out: &mut Vec<ReplyChunk>) -> Result<(), CallFailure> {
         match self {
             Self::Chat(reader) => reader.read_whole_reply(body, out),
             Self::Responses(reader) => reader.read_whole_reply(body, out),
@@ -248,38 +247,41 @@ impl VendorStreamReader {
     }
 }
 
-/// What every reader needs.
+/// Shared by all readers.
 #[derive(Debug)]
 pub(super) struct ReaderContext {
     pub endpoint: Arc<ModelEndpoint>,
     pub tool_names: ToolNameMap,
-    /// The ids of the calls that the conversation holds already.
+    /// The ids of all tool calls in the conversation.
     pub known_call_ids: BTreeSet<String>,
 }
 
 impl ReaderContext {
-    /// The JSON of an event.
-    pub fn parse_event_json(&self, event: &SseEvent) -> Result<Value, CallFailure> {
+    /// Parses the JSON of an event.
+    pub(super) fn parse_event_json(&self, event: &SseEvent) -> Result<Value, CallFailure> {
         serde_json::from_str(&event.data).map_err(|_| {
             let start: String = self.endpoint.redact(&event.data).chars().take(QUOTED_CHARS_MAX).collect();
-            malformed_reply_failure(format!("{}: an event of the stream is no JSON: {start:?}", self.endpoint.provider))
+            malformed_reply_failure(format!(
+                "{}: an event of the stream is not JSON: {start:?}",
+                self.endpoint.provider
+            ))
         })
     }
 
-    /// What an error in the stream means.
-    pub fn classify_error(&self, body: &Value) -> CallFailure {
+    /// Classifies an error in the stream.
+    pub(super) fn classify_error(&self, body: &Value) -> CallFailure {
         super::error_classification::classify_stream_error(self.endpoint.error_context(), body)
     }
 
-    /// A body that came in one piece where only errors do.
+    /// Handles an unstreamed body in a format where only errors come that way.
     fn reject_whole_body(&self, body: &Value) -> Result<(), CallFailure> {
         let is_error = body.get("error").or_else(|| body.get(0)?.get("error")).is_some();
         Err(if is_error { self.classify_error(body) } else { self.unknown_format_failure() })
     }
 
-    /// An answer in no format we know.
-    pub fn unknown_format_failure(&self) -> CallFailure {
-        malformed_reply_failure(format!("{} answered in a format that is not its own", self.endpoint.provider))
+    /// Returns the failure of a reply in an unknown format.
+    pub(super) fn unknown_format_failure(&self) -> CallFailure {
+        malformed_reply_failure(format!("{} answered in an unexpected format", self.endpoint.provider))
     }
 }
 
@@ -287,7 +289,7 @@ pub(super) fn malformed_reply_failure(message: String) -> CallFailure {
     CallFailure::new(FailureKind::MalformedReply, message)
 }
 
-/// Whether an answer ended before its model was done with it. What is open in it then was not meant so, and nothing of it is mended.
+/// Returns whether a reply ended before the model was done. Incomplete parts of it are dropped rather than repaired.
 pub(super) fn is_truncated(stop: StopReason) -> bool {
     match stop {
         StopReason::Length | StopReason::ContentFilter => true,
@@ -295,28 +297,27 @@ pub(super) fn is_truncated(stop: StopReason) -> bool {
     }
 }
 
-/// What it means that an answer ended for a reason nobody knows. Good ends have known names, so this is hardly one: what came is shown and
-/// what is whole in it is used, but nothing of it is mended.
+/// Returns the stop reason for an unknown finish reason. Normal ends have known names, so the reply counts as truncated: it is
+/// shown and its complete parts are used, but nothing is repaired.
 pub(super) fn stop_for_unknown_reason() -> StopReason {
     StopReason::Length
 }
 
-/// The arguments of a call as they go back: vendors take objects only, and models write what they like.
+/// Wraps arguments that are not an object in one, because vendors accept only objects.
 pub(super) fn to_arguments_object(arguments: &Value) -> Value {
     if arguments.is_object() { arguments.clone() } else { json!({ "input": arguments }) }
 }
 
-/// The end of an answer.
 pub(super) fn finish_chunk(stop: StopReason, usage: Option<TokenUsage>) -> ReplyChunk {
     ReplyChunk::Finish(ReplyFinish { stop, usage, rejected_usage: None })
 }
 
-/// A text at a place in a JSON value, if there is one that is not empty.
+/// Returns the non-empty string at a JSON pointer.
 pub(super) fn nonempty_str_at<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
     value.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// A number of tokens at a place in a JSON value.
+/// Returns the token count at a JSON pointer.
 pub(super) fn token_count_at(value: &Value, pointer: &str) -> Option<u32> {
     let number = value.pointer(pointer)?;
     let number =

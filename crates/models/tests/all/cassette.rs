@@ -1,4 +1,4 @@
-//! Traffic recorded and played again, without keys.
+//! Recording and replaying HTTP traffic, without keys.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use segue_models::vendor::{ModelEndpoint, VendorModel, WireFormat};
 use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
 
-use crate::server::{KEY, Server, Step, answer, events};
+use crate::server::{KEY, Server, Step, events, full_response};
 use crate::support::ask;
 
 struct Folder(PathBuf);
@@ -22,23 +22,23 @@ impl Folder {
         Self(path)
     }
 
-    fn tape(&self) -> PathBuf {
-        self.0.join("tape.jsonl")
+    fn cassette_path(&self) -> PathBuf {
+        self.0.join("cassette.jsonl")
     }
 
-    fn record(&self, connection: ModelEndpoint) -> VendorModel {
+    fn record(&self, endpoint: ModelEndpoint) -> VendorModel {
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        let recorder = CassetteRecorder::new(client, &self.tape(), json!({"who": "me"})).expect("it can be written");
-        VendorModel::new(connection, Arc::new(recorder))
+        let recorder = CassetteRecorder::new(client, &self.cassette_path(), json!({"who": "me"})).expect("writable");
+        VendorModel::new(endpoint, Arc::new(recorder))
     }
 
-    fn play(&self, connection: ModelEndpoint) -> (VendorModel, Arc<CassettePlayer>) {
-        let player = Arc::new(CassettePlayer::new(&self.tape()).expect("a cassette"));
-        (VendorModel::new(connection, player.clone()), player)
+    fn play(&self, endpoint: ModelEndpoint) -> (VendorModel, Arc<CassettePlayer>) {
+        let player = Arc::new(CassettePlayer::new(&self.cassette_path()).expect("a cassette"));
+        (VendorModel::new(endpoint, player.clone()), player)
     }
 
     fn text(&self) -> String {
-        std::fs::read_to_string(self.tape()).expect("a cassette")
+        std::fs::read_to_string(self.cassette_path()).expect("a cassette")
     }
 }
 
@@ -53,120 +53,122 @@ fn say(text: &str) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_played_again_in_its_order() {
+async fn recorded_responses_are_replayed_in_order() {
     let folder = Folder::new("order");
     let head = Step::Head(429, vec![("retry-after", "2".into()), ("set-cookie", "who=me".into())]);
-    let slow = vec![head, Step::Piece(b"{}".to_vec()), Step::End];
+    let slow = vec![head, Step::Chunk(b"{}".to_vec()), Step::End];
     let server = Server::new(vec![say("one"), slow, say("two"), say("three")]).await;
-    let vendor = folder.record(server.connection(WireFormat::Chat));
-    assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "one");
-    assert!(ask("b").of(&vendor).await.is_err());
-    assert_eq!(ask("b").of(&vendor).await.expect("an answer").text, "two");
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "one");
+    assert!(ask("b").send_to(&vendor).await.is_err());
+    assert_eq!(ask("b").send_to(&vendor).await.expect("a reply").text, "two");
     drop(vendor);
-    // A second recording goes on behind the first.
-    let vendor = folder.record(server.connection(WireFormat::Chat));
-    assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "three");
+    // A second recording is appended to the first.
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "three");
     drop(vendor);
 
-    let mut elsewhere = server.connection(WireFormat::Chat);
+    let mut elsewhere = server.endpoint(WireFormat::Chat);
     elsewhere.base_url = "http://nowhere.invalid/v1".into();
     let (vendor, player) = folder.play(elsewhere);
     assert_eq!((player.metadata(), player.remaining_count()), (&json!({"who": "me"}), 4));
-    let limited = ask("b").of(&vendor).await.expect_err("as it was");
+    let limited = ask("b").send_to(&vendor).await.expect_err("as recorded");
     assert_eq!((limited.kind, limited.retry_after_ms), (FailureKind::RateLimit, Some(2_000)));
-    assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "one");
-    assert_eq!(ask("b").of(&vendor).await.expect("an answer").text, "two");
-    assert_eq!(ask("a").of(&vendor).await.expect("an answer").text, "three");
-    let again = ask("a").of(&vendor).await.expect_err("used up");
-    assert!(again.message.ends_with("it was asked as often as it was recorded"), "{again}");
+    assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "one");
+    assert_eq!(ask("b").send_to(&vendor).await.expect("a reply").text, "two");
+    assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "three");
+    let again = ask("a").send_to(&vendor).await.expect_err("used up");
+    assert!(again.message.ends_with("it was sent more often than it was recorded"), "{again}");
     assert_eq!(player.remaining_count(), 0);
     assert!(!folder.text().contains("who=me"), "cookies are left out");
 }
 
 #[tokio::test]
-async fn no_key_is_ever_on_a_cassette() {
+async fn a_cassette_never_contains_a_key() {
     let folder = Folder::new("key");
     let body = format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#);
     let (first, second) = body.split_at(body.find(KEY).expect("there") + 4);
     let head = Step::Head(401, vec![("content-type", "application/json".into())]);
-    let steps = vec![head, Step::Piece(first.into()), Step::Piece(second.into()), Step::End];
+    let steps = vec![head, Step::Chunk(first.into()), Step::Chunk(second.into()), Step::End];
     let server = Server::new(vec![steps]).await;
     for wire in WireFormat::ALL {
-        let vendor = folder.record(server.connection(wire));
-        let _ = ask(&format!("my key is {KEY}, keep it")).of(&vendor).await;
+        let vendor = folder.record(server.endpoint(wire));
+        let _ = ask(&format!("my key is {KEY}, keep it")).send_to(&vendor).await;
     }
-    let mut unreachable = server.connection(WireFormat::Chat);
+    let mut unreachable = server.endpoint(WireFormat::Chat);
     unreachable.base_url = "http://127.0.0.1:1/v1".into();
-    let _ = ask("hi").of(&folder.record(unreachable)).await;
+    let _ = ask("hi").send_to(&folder.record(unreachable)).await;
     let text = folder.text();
     assert_eq!(text.lines().count(), 7);
     assert!(!text.contains(KEY) && text.contains("[key]"), "{text}");
-    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
-    assert_eq!(ask("hi").of(&vendor).await.expect_err("as it was").kind, FailureKind::Network);
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    assert_eq!(ask("hi").send_to(&vendor).await.expect_err("as recorded").kind, FailureKind::Network);
 }
 
 #[tokio::test]
-async fn a_stream_that_broke_off_breaks_off_again() {
+async fn a_broken_stream_breaks_again_on_replay() {
     let folder = Folder::new("broke");
     let head = Step::Head(200, vec![("content-type", "text/event-stream".into())]);
     let so_far = "data: {\"choices\":[{\"delta\":{\"content\":\"so fär\"}}]}\n\n".as_bytes();
-    // Cut in the middle of a letter.
+    // Split in the middle of a character.
     let cut = so_far.iter().position(|byte| *byte > 127).expect("there") + 1;
-    let pieces = [Step::Piece(so_far[..cut].to_vec()), Step::Piece(so_far[cut..].to_vec())];
-    let server = Server::new(vec![std::iter::once(head).chain(pieces).collect()]).await;
-    let recorded = ask("hi").chunks(&folder.record(server.connection(WireFormat::Chat))).await;
-    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
+    let chunks = [Step::Chunk(so_far[..cut].to_vec()), Step::Chunk(so_far[cut..].to_vec())];
+    let server = Server::new(vec![std::iter::once(head).chain(chunks).collect()]).await;
+    let recorded = ask("hi").chunks(&folder.record(server.endpoint(WireFormat::Chat))).await;
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
     let played = ask("hi").chunks(&vendor).await;
     assert!(played.contains(&Ok(ReplyChunk::Text("so fär".into()))), "{played:?}");
     assert_eq!(played.last(), recorded.last());
 }
 
 #[tokio::test]
-async fn what_nobody_listened_to_is_kept_as_far_as_it_came() {
+async fn a_response_that_was_not_read_to_its_end_is_recorded_so_far() {
     use futures_util::StreamExt;
     let folder = Folder::new("dropped");
     let head = Step::Head(200, vec![("content-type", "text/event-stream".into())]);
-    let piece = Step::Piece(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n".to_vec());
-    let server = Server::new(vec![vec![head, piece, Step::SeeGone]]).await;
-    let vendor = folder.record(server.connection(WireFormat::Chat));
-    let mut chunks = vendor.stream(ask("hi").request());
+    let chunk = Step::Chunk(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n".to_vec());
+    let server = Server::new(vec![vec![head, chunk, Step::AwaitDisconnect]]).await;
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    let mut chunks = vendor.stream(ask("hi").model_request());
     assert_eq!(chunks.next().await, Some(Ok(ReplyChunk::Text("so".into()))));
     drop(chunks);
-    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
-    let failure = ask("hi").of(&vendor).await.expect_err("it is not whole");
-    assert_eq!(failure.to_string(), "network: nobody listened to the rest");
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    let failure = ask("hi").send_to(&vendor).await.expect_err("incomplete");
+    assert_eq!(failure.to_string(), "network: the client stopped reading the response");
 }
 
 #[tokio::test]
-async fn what_was_never_asked_is_refused_with_what_it_differs_in() {
+async fn an_unrecorded_request_is_refused_with_its_differences() {
     let folder = Folder::new("differs");
     let server = Server::new(vec![say("one")]).await;
-    ask("what is a segue?").of(&folder.record(server.connection(WireFormat::Chat))).await.expect("an answer");
-    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
-    let failure = ask("what is a fugue?").of(&vendor).await.expect_err("never asked");
-    let expected = r#"the nearest that was recorded differs at /messages/0/content: recorded "what is a segue?", asked "what is a fugue?""#;
+    ask("what is a segue?").send_to(&folder.record(server.endpoint(WireFormat::Chat))).await.expect("a reply");
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    let failure = ask("what is a fugue?").send_to(&vendor).await.expect_err("not recorded");
+    let expected = r#"the closest recorded request differs at /messages/0/content: recorded "what is a segue?", requested "what is a fugue?""#;
     assert!(failure.message.ends_with(expected), "{failure}");
-    let (vendor, _) = folder.play(server.connection(WireFormat::Anthropic));
-    let failure = ask("hi").of(&vendor).await.expect_err("never asked");
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Anthropic));
+    let failure = ask("hi").send_to(&vendor).await.expect_err("not recorded");
     assert!(failure.message.ends_with("nothing was recorded for /v1/messages"), "{failure}");
 }
 
 #[test]
-fn other_files_are_no_cassettes_and_are_left_alone() {
+fn other_files_are_refused_and_not_changed() {
     let folder = Folder::new("other");
-    let wrong = |text: &str| {
-        std::fs::write(folder.tape(), text).expect("written");
+    let error_for = |text: &str| {
+        std::fs::write(folder.cassette_path(), text).expect("written");
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        let recorded =
-            CassetteRecorder::new(client, &folder.tape(), json!({})).map(|_| ()).expect_err("no cassette").to_string();
+        let recorded = CassetteRecorder::new(client, &folder.cassette_path(), json!({}))
+            .map(|_| ())
+            .expect_err("not a cassette")
+            .to_string();
         assert_eq!(folder.text(), text, "nothing was written");
-        let played = CassettePlayer::new(&folder.tape()).map(|_| ()).expect_err("no cassette").to_string();
+        let played = CassettePlayer::new(&folder.cassette_path()).map(|_| ()).expect_err("not a cassette").to_string();
         assert_eq!(recorded, played);
         played
     };
-    assert!(wrong("dear diary").contains("line 1 does not say that it is one"));
-    assert!(wrong("{\"segue_cassette\":9,\"cast\":{}}").contains("is of format 9"));
-    assert!(wrong("{\"segue_cassette\":1,\"cast\":{}}\n{}").contains("line 2 holds no exchange"));
+    assert!(error_for("dear diary").contains("line 1 has no cassette header"));
+    assert!(error_for("{\"segue_cassette\":9,\"metadata\":{}}").contains("has format 9"));
+    assert!(error_for("{\"segue_cassette\":1,\"metadata\":{}}\n{}").contains("line 2 is not a recorded exchange"));
     assert!(CassettePlayer::new(&folder.0.join("nowhere")).is_err());
 }
 
@@ -174,52 +176,59 @@ fn other_files_are_no_cassettes_and_are_left_alone() {
 async fn a_listing_can_be_recorded_too() {
     let folder = Folder::new("listing");
     let listing = r#"{"data":[{"id":"b"},{"id":"a"}]}"#;
-    let server = Server::new(vec![answer(200, "application/json", listing)]).await;
+    let server = Server::new(vec![full_response(200, "application/json", listing)]).await;
     let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-    let recorder = CassetteRecorder::new(client, &folder.tape(), json!({})).expect("it can be written");
-    let connection = server.connection(WireFormat::Chat);
-    let recorded = segue_models::discovery::list_provider_models(&recorder, &connection).await.expect("a list");
-    let player = CassettePlayer::new(&folder.tape()).expect("a cassette");
-    let played = segue_models::discovery::list_provider_models(&player, &connection).await.expect("a list");
+    let recorder = CassetteRecorder::new(client, &folder.cassette_path(), json!({})).expect("writable");
+    let endpoint = server.endpoint(WireFormat::Chat);
+    let recorded = segue_models::discovery::list_provider_models(&recorder, &endpoint).await.expect("a list");
+    let player = CassettePlayer::new(&folder.cassette_path()).expect("a cassette");
+    let played = segue_models::discovery::list_provider_models(&player, &endpoint).await.expect("a list");
     assert_eq!((recorded.as_slice(), &played), (["a".to_owned(), "b".to_owned()].as_slice(), &recorded));
 }
 
 #[tokio::test]
-async fn the_nearest_request_is_the_one_that_differs_least() {
+async fn the_closest_request_is_the_one_that_differs_least() {
     let folder = Folder::new("nearest");
     let server = Server::new(vec![say("one")]).await;
-    let vendor = folder.record(server.connection(WireFormat::Chat));
-    ask("a very long question about something else entirely").of(&vendor).await.expect("an answer");
-    ask("hello").assistant("hi").user("short").of(&vendor).await.expect("an answer");
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    ask("a very long question about something else entirely").send_to(&vendor).await.expect("a reply");
+    ask("hello").assistant("hi").user("short").send_to(&vendor).await.expect("a reply");
     drop(vendor);
-    let (vendor, _) = folder.play(server.connection(WireFormat::Chat));
-    let failure = ask("hello").assistant("hi").user("shorter").of(&vendor).await.expect_err("never asked");
-    let expected = r#"differs at /messages/2/content: recorded "short", asked "shorter""#;
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    let failure = ask("hello").assistant("hi").user("shorter").send_to(&vendor).await.expect_err("not recorded");
+    let expected = r#"differs at /messages/2/content: recorded "short", requested "shorter""#;
     assert!(failure.message.ends_with(expected), "{failure}");
 }
 
 #[test]
-fn a_cassette_of_another_cast_is_not_recorded_on() {
-    let folder = Folder::new("cast");
-    let record = |cast| {
+fn a_cassette_with_other_metadata_is_not_appended_to() {
+    let folder = Folder::new("metadata");
+    let record = |metadata| {
         let client = Arc::new(ReqwestTransport::new(TimeoutProfile::Completion));
-        CassetteRecorder::new(client, &folder.tape(), cast).map(|_| ()).map_err(|error| error.to_string())
+        CassetteRecorder::new(client, &folder.cassette_path(), metadata).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(record(json!({"who": "me"})), Ok(()));
     assert_eq!(record(json!({"who": "me"})), Ok(()));
     let before = folder.text();
-    let error = record(json!({"who": "you"})).expect_err("another cast");
-    assert!(error.contains("another cast") && error.contains(r#"/who: recorded "me", asked "you""#), "{error}");
-    assert_eq!(folder.text(), before, "and it is left alone");
+    let error = record(json!({"who": "you"})).expect_err("other metadata");
+    assert!(
+        error.contains("recorded with other models") && error.contains(r#"/who: recorded "me", requested "you""#),
+        "{error}"
+    );
+    assert_eq!(folder.text(), before, "the file is not changed");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_cassette_is_for_its_owner_only() {
+fn a_cassette_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode");
-    CassetteRecorder::new(Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)), &folder.tape(), json!({}))
-        .expect("it can be written");
-    let mode = std::fs::metadata(folder.tape()).expect("a file").permissions().mode();
+    CassetteRecorder::new(
+        Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)),
+        &folder.cassette_path(),
+        json!({}),
+    )
+    .expect("writable");
+    let mode = std::fs::metadata(folder.cassette_path()).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions: the request as it is sent, the stream as it is read.
+//! OpenAI's chat completions: requests and response streams.
 
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
@@ -10,8 +10,8 @@ use segue_models::vendor::{
 use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
 
-use crate::server::{KEY, Server, answer, events, of, stream};
-use crate::support::{Asking, ask, nothing};
+use crate::server::{KEY, Server, events, full_response, stream, vendor_model};
+use crate::support::{TestRequest, ask, empty_request};
 
 const HELLO: [&str; 4] = [
     r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
@@ -22,38 +22,38 @@ const HELLO: [&str; 4] = [
 
 async fn reply(data: &[&str]) -> ModelReply {
     let server = Server::new(vec![events(data)]).await;
-    ask("hi").of(&server.vendor(WireFormat::Chat)).await.expect("an answer")
+    ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect("a reply")
 }
 
-/// A conversation with everything in it.
-fn everything() -> Asking {
+/// A conversation with tool calls, images and tools.
+fn full_conversation() -> TestRequest {
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
-    let mut asking = nothing().system("Be brief.").user("What is up?");
-    asking
+    let mut request = empty_request().system("Be brief.").user("What is up?");
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::empty(ChatRole::Assistant) });
-    asking.prompt.messages_mut().push(PromptMessage {
+    request.prompt.messages_mut().push(PromptMessage {
         tool_call_id: Some("call_1".into()),
         ..PromptMessage::from_text(ChatRole::Tool, "blue")
     });
-    let mut asking = asking.assistant("The sky.").user("And this?").user("Look well.");
+    let mut request = request.assistant("The sky.").user("And this?").user("Look well.");
     let image = PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() };
     let last = PromptMessage { images: vec![image], ..PromptMessage::from_text(ChatRole::User, "Here.") };
-    asking.prompt.messages_mut().push(last);
-    asking.tool("look.up", "Looks.", json!({"type": "object", "properties": {"at": {"type": "string"}}}))
+    request.prompt.messages_mut().push(last);
+    request.tool("look.up", "Looks.", json!({"type": "object", "properties": {"at": {"type": "string"}}}))
 }
 
 #[tokio::test]
-async fn a_conversation_is_sent_as_the_format_wants_it() {
+async fn a_conversation_is_sent_in_the_vendors_format() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    everything().of(&server.vendor(WireFormat::Chat)).await.expect("an answer");
-    let seen = server.only();
-    assert_eq!(seen.line, "POST /v1/chat/completions HTTP/1.1");
-    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
-    assert_eq!(seen.header("content-type"), Some("application/json"));
+    full_conversation().send_to(&server.vendor(WireFormat::Chat)).await.expect("a reply");
+    let received = server.only_request();
+    assert_eq!(received.line, "POST /v1/chat/completions HTTP/1.1");
+    assert_eq!(received.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    assert_eq!(received.header("content-type"), Some("application/json"));
     assert_eq!(
-        seen.body,
+        received.body,
         json!({
             "model": "m-1",
             "stream": true,
@@ -83,36 +83,41 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
 }
 
 #[tokio::test]
-async fn openai_itself_is_told_the_longest_answer_in_its_own_word_with_room_to_think() {
+async fn openai_gets_max_completion_tokens_with_room_for_thinking() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Chat);
+    let mut endpoint = server.endpoint(WireFormat::Chat);
     let dialect = ChatDialect { max_tokens_field: MaxTokensField::MaxCompletionTokens, ..ChatDialect::default() };
-    connection.capabilities = ModelCapabilities {
+    endpoint.capabilities = ModelCapabilities {
         thinking: ThinkingSupport::Budget,
         output_tokens_max: Some(10_000),
         dialect,
         ..ModelCapabilities::with_unknown_support(100_000)
     };
-    connection.params = GenerationParams { temperature: Some(0.5), effort: Some(ReasoningEffort::Low) };
-    ask("hi").of(&of(connection)).await.expect("an answer");
-    let body = server.only().body;
+    endpoint.params = GenerationParams { temperature: Some(0.5), effort: Some(ReasoningEffort::Low) };
+    ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    let body = server.only_request().body;
     assert_eq!(body["max_completion_tokens"], json!(4096 + 1024));
-    assert_eq!((body.get("temperature"), &body["reasoning_effort"]), (None, &json!("low")), "it takes no temperature");
+    assert_eq!(
+        (body.get("temperature"), &body["reasoning_effort"]),
+        (None, &json!("low")),
+        "it accepts no temperature"
+    );
     assert!(body.get("max_tokens").is_none());
 }
 
 #[tokio::test]
-async fn instructions_are_marked_where_the_cache_can_be_marked() {
+async fn instructions_end_with_a_cache_breakpoint_if_supported() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Chat);
-    connection.capabilities.cache_breakpoints = true;
-    nothing().system("Be brief.").user("hi").of(&of(connection)).await.expect("an answer");
-    let marked = json!([{ "type": "text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } }]);
-    assert_eq!(server.only().body["messages"][0]["content"], marked);
+    let mut endpoint = server.endpoint(WireFormat::Chat);
+    endpoint.capabilities.cache_breakpoints = true;
+    empty_request().system("Be brief.").user("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    let with_breakpoint =
+        json!([{ "type": "text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } }]);
+    assert_eq!(server.only_request().body["messages"][0]["content"], with_breakpoint);
 }
 
 #[tokio::test]
-async fn a_schema_is_sent_in_the_way_the_model_can_follow() {
+async fn a_schema_is_sent_in_the_models_json_mode() {
     let closed = json!({"type": "object", "additionalProperties": false, "required": ["a"], "properties": {"a": {"type": "string"}}});
     let open = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let say = events(&[r#"{"choices":[{"delta":{"content":"{\"a\":\"b\"}"},"finish_reason":"stop"}]}"#, "[DONE]"]);
@@ -120,26 +125,32 @@ async fn a_schema_is_sent_in_the_way_the_model_can_follow() {
     for (json, schema) in
         [(JsonMode::Schema, &closed), (JsonMode::Schema, &open), (JsonMode::Object, &open), (JsonMode::Prompt, &open)]
     {
-        let mut connection = server.connection(WireFormat::Chat);
-        connection.capabilities.json = json;
-        let reply = nothing().system("S").user("U").json(schema.clone()).of(&of(connection)).await.expect("an answer");
+        let mut endpoint = server.endpoint(WireFormat::Chat);
+        endpoint.capabilities.json = json;
+        let reply = empty_request()
+            .system("S")
+            .user("U")
+            .json(schema.clone())
+            .send_to(&vendor_model(endpoint))
+            .await
+            .expect("a reply");
         assert_eq!(reply.text, r#"{"a":"b"}"#);
     }
-    let seen = server.seen();
-    let format = |place: usize| seen[place].body.get("response_format").cloned();
+    let received = server.received();
+    let format = |index: usize| received[index].body.get("response_format").cloned();
     let sent = |strict: bool, schema| json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
     assert_eq!(format(0), Some(sent(true, &closed)));
     assert_eq!(format(1), Some(sent(false, &open)));
     assert_eq!(format(2), Some(json!({"type": "json_object"})));
     assert_eq!(format(3), None);
-    let system = |place: usize| seen[place].body["messages"][0]["content"].as_str().expect("a text").to_owned();
+    let system = |index: usize| received[index].body["messages"][0]["content"].as_str().expect("a text").to_owned();
     assert_eq!(system(0), "S");
     assert!(system(2).starts_with("S\n\n") && system(2).ends_with(&open.to_string()), "{}", system(2));
     assert_eq!(system(2), system(3));
 }
 
 #[tokio::test]
-async fn words_thoughts_and_figures_are_told_apart() {
+async fn text_reasoning_and_usage_are_separated() {
     let reply = reply(&[
         r#"{"choices":[{"delta":{"reasoning_content":"hm, "}}]}"#,
         r#"{"choices":[{"delta":{"reasoning":"so"}}]}"#,
@@ -166,7 +177,7 @@ async fn words_thoughts_and_figures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn figures_are_found_wherever_a_server_puts_them() {
+async fn usage_is_found_in_every_known_field() {
     let usage = async |figures: &str| {
         let last = format!(r#"{{"choices":[{{"delta":{{"content":"x"}},"finish_reason":"stop"}}],{figures}}}"#);
         reply(&[&last, "[DONE]"]).await.usage
@@ -185,12 +196,12 @@ async fn figures_are_found_wherever_a_server_puts_them() {
     assert_eq!(
         apart,
         Some(TokenUsage { input_tokens: 10, output_tokens: 7, reasoning_tokens: 5, ..TokenUsage::default() }),
-        "thoughts count as answer"
+        "reasoning counts as output"
     );
 }
 
 #[tokio::test]
-async fn thoughts_in_tags_are_no_part_of_the_answer() {
+async fn reasoning_in_tags_is_not_part_of_the_reply() {
     let reply = reply(&[
         r#"{"choices":[{"delta":{"content":"<thi"}}]}"#,
         r#"{"choices":[{"delta":{"content":"nk>hm</th"}}]}"#,
@@ -202,26 +213,26 @@ async fn thoughts_in_tags_are_no_part_of_the_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_begins_within_a_thought_is_told_from_it_where_that_is_known() {
+async fn a_reply_that_starts_in_thinking_is_split_if_that_is_known() {
     let words = |key: &str, words: &str| json!({ "choices": [{ "delta": { key: words } }] }).to_string();
     let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
-    let told = async |told: &[&str]| {
-        let server = Server::new(vec![events(told)]).await;
-        let mut connection = server.connection(WireFormat::Chat);
-        connection.capabilities.dialect.starts_in_thinking = true;
-        ask("hi").of(&of(connection)).await
+    let reply_to = async |data: &[&str]| {
+        let server = Server::new(vec![events(data)]).await;
+        let mut endpoint = server.endpoint(WireFormat::Chat);
+        endpoint.capabilities.dialect.starts_in_thinking = true;
+        ask("hi").send_to(&vendor_model(endpoint)).await
     };
     let reply =
-        told(&[&words("content", "hm, </th"), &words("content", "ink>\n\nYes."), end]).await.expect("an answer");
+        reply_to(&[&words("content", "hm, </th"), &words("content", "ink>\n\nYes."), end]).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm, "));
-    let reply = told(&[&words("reasoning_content", "hm"), &words("content", "Yes."), end]).await.expect("an answer");
-    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm"), "the server tells them apart itself");
-    let failure = told(&[&words("content", "hm, so"), end]).await.expect_err("it only thought");
+    let reply = reply_to(&[&words("reasoning_content", "hm"), &words("content", "Yes."), end]).await.expect("a reply");
+    assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm"), "the server separates them itself");
+    let failure = reply_to(&[&words("content", "hm, so"), end]).await.expect_err("only reasoning");
     assert_eq!(failure.kind, FailureKind::UnusableReply);
 }
 
 #[tokio::test]
-async fn tool_calls_in_pieces_become_whole_and_get_their_own_names_back() {
+async fn tool_call_fragments_are_assembled_and_names_restored() {
     let server = Server::new(vec![events(&[
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"look_up","arguments":""}}]}}]}"#,
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"at\":"}},{"index":1,"id":"b","function":{"name":"other","arguments":"{}"}}]}}]}"#,
@@ -229,7 +240,7 @@ async fn tool_calls_in_pieces_become_whole_and_get_their_own_names_back() {
         "[DONE]",
     ])])
     .await;
-    let reply = everything().of(&server.vendor(WireFormat::Chat)).await.expect("an answer");
+    let reply = full_conversation().send_to(&server.vendor(WireFormat::Chat)).await.expect("a reply");
     let calls: Vec<_> =
         reply.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.clone())).collect();
     assert_eq!(calls, [("a", "look.up", json!({"at": "sky"})), ("b", "other", json!({}))]);
@@ -237,7 +248,7 @@ async fn tool_calls_in_pieces_become_whole_and_get_their_own_names_back() {
 }
 
 #[tokio::test]
-async fn chunks_come_as_they_are_sent_however_the_bytes_are_cut() {
+async fn chunks_do_not_depend_on_how_the_bytes_are_split() {
     let text: String = HELLO.iter().map(|data| format!("data: {data}\r\n\r\n")).collect();
     let letters: Vec<String> = text.chars().map(String::from).collect();
     let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
@@ -252,15 +263,15 @@ async fn chunks_come_as_they_are_sent_however_the_bytes_are_cut() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_says_done_but_gives_a_reason_is_done() {
+async fn a_finish_reason_without_a_done_event_is_enough() {
     assert_eq!(reply(&HELLO[..3]).await.text, "Hello");
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_taken_too() {
+async fn an_unstreamed_reply_is_accepted() {
     let body = r#"{"choices":[{"message":{"role":"assistant","content":"Hello","tool_calls":[{"id":"a","function":{"name":"x","arguments":{"n":1}}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
-    let server = Server::new(vec![answer(200, "application/json; charset=utf-8", body)]).await;
-    let reply = ask("hi").of(&server.vendor(WireFormat::Chat)).await.expect("an answer");
+    let server = Server::new(vec![full_response(200, "application/json; charset=utf-8", body)]).await;
+    let reply = ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect("a reply");
     assert_eq!(
         (reply.text.as_str(), reply.stop_reason, reply.usage.map(|usage| usage.input_tokens)),
         ("Hello", StopReason::ToolCalls, Some(3))
@@ -269,7 +280,7 @@ async fn an_answer_in_one_piece_is_taken_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_in_words_is_a_filtered_answer() {
+async fn a_refusal_text_is_a_content_filter_stop() {
     let reply = reply(&[
         r#"{"choices":[{"delta":{"refusal":"I will not."}}]}"#,
         r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
@@ -280,57 +291,65 @@ async fn a_refusal_in_words_is_a_filtered_answer() {
 }
 
 #[tokio::test]
-async fn what_a_model_cannot_do_is_not_even_asked() {
+async fn unsupported_features_are_refused_without_a_request() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Chat);
-    connection.capabilities = ModelCapabilities { images: FeatureSupport::No, ..connection.capabilities };
-    let failure = everything().of(&of(connection.clone())).await.expect_err("it cannot see");
-    assert_eq!(failure.to_string(), "bad request: `m-1` cannot look at images");
-    connection.capabilities =
+    let mut endpoint = server.endpoint(WireFormat::Chat);
+    endpoint.capabilities = ModelCapabilities { images: FeatureSupport::No, ..endpoint.capabilities };
+    let failure = full_conversation().send_to(&vendor_model(endpoint.clone())).await.expect_err("no images");
+    assert_eq!(failure.to_string(), "bad request: `m-1` does not accept images");
+    endpoint.capabilities =
         ModelCapabilities { tools: FeatureSupport::No, ..ModelCapabilities::with_unknown_support(1) };
-    let failure = everything().of(&of(connection)).await.expect_err("it has no hands");
-    assert_eq!(failure.to_string(), "bad request: `m-1` cannot call tools");
-    assert!(server.seen().is_empty());
+    let failure = full_conversation().send_to(&vendor_model(endpoint)).await.expect_err("no tools");
+    assert_eq!(failure.to_string(), "bad request: `m-1` does not support tools");
+    assert!(server.received().is_empty());
 }
 
 #[tokio::test]
-async fn it_says_what_it_is() {
+async fn the_description_names_model_provider_and_host() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let described = server.vendor(WireFormat::Chat).describe();
     assert!(described.label.starts_with("m-1 of acme at 127.0.0.1:"), "{}", described.label);
     assert_eq!(described.window_tokens, 100_000);
     let other = Server::new(vec![events(&HELLO)]).await;
-    let place = server.vendor(WireFormat::Chat).provider().map(str::to_owned);
-    assert_eq!(place, Some(format!("acme at {}", server.connection(WireFormat::Chat).host())));
-    assert_ne!(place.as_deref(), other.vendor(WireFormat::Chat).provider(), "two servers do not fail together");
+    let index = server.vendor(WireFormat::Chat).provider().map(str::to_owned);
+    assert_eq!(index, Some(format!("acme at {}", server.endpoint(WireFormat::Chat).host())));
+    assert_ne!(index.as_deref(), other.vendor(WireFormat::Chat).provider(), "two servers do not fail together");
 }
 
 #[tokio::test]
-async fn prompt_and_answer_fit_into_the_window_together() {
+async fn prompt_and_reply_fit_into_the_window_together() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Chat);
-    let mut most = async |window_tokens, thinking, prompt_tokens, reply_tokens_max| {
-        connection.capabilities = ModelCapabilities { window_tokens, thinking, ..connection.capabilities };
-        let mut asking = ask("hi");
-        (asking.prompt_tokens, asking.prompt.reply_tokens_max) = (prompt_tokens, reply_tokens_max);
-        asking.of(&of(connection.clone())).await.expect("an answer");
-        server.seen().last().expect("asked").body["max_tokens"].as_u64().expect("a number")
+    let mut endpoint = server.endpoint(WireFormat::Chat);
+    let mut max_tokens = async |window_tokens, thinking, prompt_tokens, reply_tokens_max| {
+        endpoint.capabilities = ModelCapabilities { window_tokens, thinking, ..endpoint.capabilities };
+        let mut request = ask("hi");
+        (request.prompt_tokens, request.prompt.reply_tokens_max) = (prompt_tokens, reply_tokens_max);
+        request.send_to(&vendor_model(endpoint.clone())).await.expect("a reply");
+        server.received().last().expect("a request").body["max_tokens"].as_u64().expect("a number")
     };
-    assert_eq!(most(8_192, ThinkingSupport::None, 100, 2_048).await, 2_048);
-    assert_eq!(most(8_192, ThinkingSupport::Unknown, 100, 2_048).await, 4_096, "whoever may think is left room for it");
-    assert_eq!(most(100_000, ThinkingSupport::Unknown, 100, 4_096).await, 4_096 + 8_192);
+    assert_eq!(max_tokens(8_192, ThinkingSupport::None, 100, 2_048).await, 2_048);
     assert_eq!(
-        most(8_192, ThinkingSupport::Unknown, 4_000, 2_048).await,
+        max_tokens(8_192, ThinkingSupport::Unknown, 100, 2_048).await,
+        4_096,
+        "a model that may think gets room for it"
+    );
+    assert_eq!(max_tokens(100_000, ThinkingSupport::Unknown, 100, 4_096).await, 4_096 + 8_192);
+    assert_eq!(
+        max_tokens(8_192, ThinkingSupport::Unknown, 4_000, 2_048).await,
         8_192 - 5_000 - 256,
         "the prompt may be longer than we count"
     );
-    assert_eq!(most(8_192, ThinkingSupport::Unknown, 5_000, 2_048).await, 2_048, "what was planned stays");
-    assert_eq!(most(8_192, ThinkingSupport::None, 7_900, 2_048).await, 36);
-    assert_eq!(most(8_192, ThinkingSupport::None, 9_000, 2_048).await, 16, "the server says better why not");
+    assert_eq!(
+        max_tokens(8_192, ThinkingSupport::Unknown, 5_000, 2_048).await,
+        2_048,
+        "the requested reply length is kept"
+    );
+    assert_eq!(max_tokens(8_192, ThinkingSupport::None, 7_900, 2_048).await, 36);
+    assert_eq!(max_tokens(8_192, ThinkingSupport::None, 9_000, 2_048).await, 16, "the server reports the problem");
 }
 
 #[tokio::test]
-async fn thoughts_without_an_answer_are_no_answer() {
+async fn reasoning_without_a_reply_is_unusable() {
     let thinks = r#"{"choices":[{"delta":{"reasoning":"hm, "}}]}"#;
     let figures = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":64}}"#;
     for end in [
@@ -338,32 +357,36 @@ async fn thoughts_without_an_answer_are_no_answer() {
         r#"{"choices":[{"delta":{"content":" \n"},"finish_reason":"length"}]}"#,
     ] {
         let server = Server::new(vec![events(&[thinks, end, figures, "[DONE]"])]).await;
-        let failure = ask("hi").of(&server.vendor(WireFormat::Chat)).await.expect_err("nothing was said");
+        let failure = ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect_err("an empty reply");
         assert_eq!(failure.kind, FailureKind::UnusableReply);
-        assert!(failure.message.contains("no room left to answer"), "{failure}");
-        let spent = failure.cost.expect("it was made all the same");
+        assert!(failure.message.contains("used its whole output budget"), "{failure}");
+        let spent = failure.cost.expect("it was paid for");
         assert_eq!(spent.usage, Some(TokenUsage { input_tokens: 10, output_tokens: 64, ..TokenUsage::default() }));
     }
 }
 
 #[tokio::test]
-async fn a_wish_for_figures_that_is_refused_is_not_repeated() {
+async fn rejected_stream_options_are_not_sent_again() {
     let refusal = r#"{"message":"Extra inputs are not permitted: stream_options"}"#;
-    let server = Server::new(vec![answer(422, "application/json", refusal), events(&HELLO)]).await;
+    let server = Server::new(vec![full_response(422, "application/json", refusal), events(&HELLO)]).await;
     let vendor = server.vendor(WireFormat::Chat);
     for _ in 0..2 {
-        assert_eq!(ask("hi").of(&vendor).await.expect("an answer").text, "Hello");
+        assert_eq!(ask("hi").send_to(&vendor).await.expect("a reply").text, "Hello");
     }
-    let asks: Vec<bool> = server.seen().iter().map(|seen| seen.body.get("stream_options").is_some()).collect();
-    assert_eq!(asks, [true, false, false]);
-    let mut connection = server.connection(WireFormat::Chat);
-    connection.capabilities.dialect.usage_always_sent = true;
-    ask("hi").of(&of(connection)).await.expect("an answer");
-    assert!(server.seen().last().expect("asked").body.get("stream_options").is_none(), "nor where it is known");
+    let requests_usage: Vec<bool> =
+        server.received().iter().map(|received| received.body.get("stream_options").is_some()).collect();
+    assert_eq!(requests_usage, [true, false, false]);
+    let mut endpoint = server.endpoint(WireFormat::Chat);
+    endpoint.capabilities.dialect.usage_always_sent = true;
+    ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    assert!(
+        server.received().last().expect("a request").body.get("stream_options").is_none(),
+        "not sent where the server always reports usage"
+    );
 }
 
 #[tokio::test]
-async fn tool_calls_at_the_same_place_stay_apart() {
+async fn tool_calls_with_the_same_index_stay_separate() {
     let reply = reply(&[
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"look","arguments":"{\"at\":\"sky\"}"}}]}}]}"#,
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"look","arguments":"{\"at\":\"sea\"}"}}]},"finish_reason":"tool_calls"}]}"#,

@@ -1,4 +1,4 @@
-//! Google's Gemini: the request as it is sent, the stream as it is read.
+//! Google's Gemini API: requests and response streams.
 
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
@@ -6,8 +6,8 @@ use segue_core::prompt::{
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
-use crate::server::{KEY, Server, answer, events, of};
-use crate::support::{ask, nothing};
+use crate::server::{KEY, Server, events, full_response, vendor_model};
+use crate::support::{ask, empty_request};
 
 const HELLO: [&str; 2] = [
     r#"{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"text":"Hel"}],"role":"model"}}]}"#,
@@ -15,38 +15,39 @@ const HELLO: [&str; 2] = [
 ];
 
 #[tokio::test]
-async fn a_conversation_is_sent_as_the_format_wants_it() {
+async fn a_conversation_is_sent_in_the_vendors_format() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Gemini);
-    connection.capabilities.thinking = ThinkingSupport::Budget;
-    connection.params = GenerationParams { effort: Some(ReasoningEffort::Low), temperature: Some(0.5) };
+    let mut endpoint = server.endpoint(WireFormat::Gemini);
+    endpoint.capabilities.thinking = ThinkingSupport::Budget;
+    endpoint.params = GenerationParams { effort: Some(ReasoningEffort::Low), temperature: Some(0.5) };
     let call = |name: &str, id: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": "sky"}) };
-    let mut asking = nothing().system("Be brief.").user("What is up?");
+    let mut request = empty_request().system("Be brief.").user("What is up?");
     let content = json!({ "signatures": { "call_1": "sig" }, "ids": ["call_2"] });
-    let seal = Some(json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }).to_string().into());
+    let state =
+        Some(json!({ "gemini": { "provider": "acme", "model": "m-1", "content": content } }).to_string().into());
     let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
-    asking.prompt.messages_mut().push(PromptMessage {
+    request.prompt.messages_mut().push(PromptMessage {
         tool_calls,
-        vendor_state: seal,
+        vendor_state: state,
         ..PromptMessage::empty(ChatRole::Assistant)
     });
-    for (id, said) in [("call_1", "blue"), ("call_2", "birds")] {
-        asking
+    for (id, text) in [("call_1", "blue"), ("call_2", "birds")] {
+        request
             .prompt
             .messages_mut()
-            .push(PromptMessage { tool_call_id: Some(id.into()), ..PromptMessage::from_text(ChatRole::Tool, said) });
+            .push(PromptMessage { tool_call_id: Some(id.into()), ..PromptMessage::from_text(ChatRole::Tool, text) });
     }
-    asking
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { tool_calls: vec![call("look", "x")], ..PromptMessage::empty(ChatRole::Assistant) });
     let images = vec![PromptImage { media_type: ImageMediaType::Gif, data: "aWk=".into() }];
-    asking
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
-    let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
-    let reply = asking.of(&of(connection)).await.expect("an answer");
+    let request = request.tool("look", "Looks.", json!({"type": "object"}));
+    let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop_reason), ("Hello", "hm", StopReason::Done));
     assert_eq!(
         reply.usage,
@@ -58,11 +59,11 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
             ..TokenUsage::default()
         })
     );
-    let seen = server.only();
-    assert_eq!(seen.line, "POST /v1/models/m-1:streamGenerateContent?alt=sse HTTP/1.1");
-    assert_eq!(seen.header("x-goog-api-key"), Some(KEY));
+    let received = server.only_request();
+    assert_eq!(received.line, "POST /v1/models/m-1:streamGenerateContent?alt=sse HTTP/1.1");
+    assert_eq!(received.header("x-goog-api-key"), Some(KEY));
     assert_eq!(
-        seen.body,
+        received.body,
         json!({
             "systemInstruction": { "parts": [{ "text": "Be brief." }] },
             "contents": [
@@ -100,43 +101,43 @@ async fn a_schema_is_sent_as_json_schema() {
     let schema = json!({"type": "object"});
     let say = r#"{"candidates":[{"content":{"parts":[{"text":"{}"}]},"finishReason":"STOP"}]}"#;
     let server = Server::new(vec![events(&[say])]).await;
-    ask("hi").json(schema.clone()).of(&server.vendor(WireFormat::Gemini)).await.expect("an answer");
-    let settings = &server.only().body["generationConfig"];
-    assert_eq!(settings["responseMimeType"], json!("application/json"));
-    assert_eq!(settings["responseJsonSchema"], schema);
+    ask("hi").json(schema.clone()).send_to(&server.vendor(WireFormat::Gemini)).await.expect("a reply");
+    let config = &server.only_request().body["generationConfig"];
+    assert_eq!(config["responseMimeType"], json!("application/json"));
+    assert_eq!(config["responseJsonSchema"], schema);
 }
 
 #[tokio::test]
-async fn function_calls_get_ids_and_their_signatures_are_sealed() {
+async fn function_calls_get_ids_and_their_signatures_are_stored() {
     let server = Server::new(vec![events(&[
         r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"look","args":{"at":"sky"}},"thoughtSignature":"s1"},{"functionCall":{"name":"hear"}}]},"finishReason":"STOP"}]}"#,
     ])])
     .await;
-    let reply = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect("an answer");
+    let reply = ask("hi").send_to(&server.vendor(WireFormat::Gemini)).await.expect("a reply");
     let calls: Vec<_> = reply.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.clone())).collect();
     assert_eq!(calls, [("call_1", json!({"at": "sky"})), ("call_2", json!({}))]);
     assert_eq!(reply.stop_reason, StopReason::ToolCalls);
-    let seal: Value = serde_json::from_str(&reply.vendor_state.expect("sealed")).expect("JSON");
+    let state: Value = serde_json::from_str(&reply.vendor_state.expect("vendor state")).expect("JSON");
     let content = json!({ "signatures": { "call_1": "s1" }, "ids": [] });
-    assert_eq!(seal, json!({ "gemini": { "by": "acme", "model": "m-1", "content": content } }));
+    assert_eq!(state, json!({ "gemini": { "provider": "acme", "model": "m-1", "content": content } }));
 }
 
 #[tokio::test]
-async fn blocked_prompts_and_answers_are_told_apart() {
+async fn blocked_prompts_and_replies_are_distinguished() {
     let end = async |event: &str| {
         let server = Server::new(vec![events(&[event])]).await;
-        ask("hi").of(&server.vendor(WireFormat::Gemini)).await
+        ask("hi").send_to(&server.vendor(WireFormat::Gemini)).await
     };
     let blocked = end(r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).await.expect_err("blocked");
     assert_eq!(blocked.to_string(), "refused: acme: the prompt was blocked (SAFETY)");
-    let silenced = end(r#"{"candidates":[{"finishReason":"SAFETY"}]}"#).await.expect_err("nothing was said");
-    assert_eq!(silenced.kind, FailureKind::Refused);
+    let empty = end(r#"{"candidates":[{"finishReason":"SAFETY"}]}"#).await.expect_err("an empty reply");
+    assert_eq!(empty.kind, FailureKind::Refused);
     let cut = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"RECITATION"}]}"#).await;
-    assert_eq!(cut.expect("an answer").stop_reason, StopReason::ContentFilter);
+    assert_eq!(cut.expect("a reply").stop_reason, StopReason::ContentFilter);
     let long = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"MAX_TOKENS"}]}"#).await;
-    assert_eq!(long.expect("an answer").stop_reason, StopReason::Length);
+    assert_eq!(long.expect("a reply").stop_reason, StopReason::Length);
     let other = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"OTHER"}]}"#).await;
-    assert_eq!(other.expect_err("no filter").to_string(), "unreadable answer: acme broke the answer off (OTHER)");
+    assert_eq!(other.expect_err("aborted").to_string(), "unreadable answer: acme aborted the reply (OTHER)");
     let broken = end(r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#).await;
     assert_eq!(broken.expect_err("unreadable").kind, FailureKind::MalformedReply);
     let error = end(r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#).await;
@@ -144,41 +145,41 @@ async fn blocked_prompts_and_answers_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_stream_without_a_reason_to_stop_broke_off() {
+async fn a_stream_without_a_finish_reason_is_incomplete() {
     let server = Server::new(vec![events(&HELLO[..1])]).await;
-    let failure = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect_err("it is not whole");
-    assert_eq!(failure.to_string(), "unreadable answer: acme broke off before the answer was whole");
+    let failure = ask("hi").send_to(&server.vendor(WireFormat::Gemini)).await.expect_err("incomplete");
+    assert_eq!(failure.to_string(), "unreadable answer: acme ended the stream before the reply was complete");
 }
 
 #[tokio::test]
-async fn a_delay_asked_for_in_the_body_is_kept() {
+async fn a_retry_delay_in_the_body_is_kept() {
     let body = r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}]"#;
-    let server = Server::new(vec![answer(429, "application/json", body)]).await;
-    let failure = ask("hi").of(&server.vendor(WireFormat::Gemini)).await.expect_err("too fast");
+    let server = Server::new(vec![full_response(429, "application/json", body)]).await;
+    let failure = ask("hi").send_to(&server.vendor(WireFormat::Gemini)).await.expect_err("too fast");
     assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(34_000)));
 }
 
 #[tokio::test]
-async fn a_model_that_thinks_by_itself_is_told_how_hard_to_try() {
+async fn a_model_with_effort_levels_is_sent_the_effort() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Gemini);
-    connection.capabilities.thinking = ThinkingSupport::Levels;
-    connection.params.effort = Some(ReasoningEffort::None);
-    ask("hi").of(&of(connection)).await.expect("an answer");
-    let settings = &server.only().body["generationConfig"];
-    assert_eq!(settings["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
+    let mut endpoint = server.endpoint(WireFormat::Gemini);
+    endpoint.capabilities.thinking = ThinkingSupport::Levels;
+    endpoint.params.effort = Some(ReasoningEffort::None);
+    ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    let config = &server.only_request().body["generationConfig"];
+    assert_eq!(config["thinkingConfig"], json!({ "thinkingLevel": "low", "includeThoughts": true }));
 }
 
 #[tokio::test]
-async fn a_model_that_cannot_do_without_thinking_is_held_to_its_least() {
+async fn a_model_that_always_thinks_gets_its_minimum_budget() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Gemini);
-    connection.capabilities.thinking = ThinkingSupport::Budget;
-    connection.params.effort = Some(ReasoningEffort::None);
-    ask("hi").of(&of(connection.clone())).await.expect("an answer");
-    connection.capabilities.thinking_tokens_min = 128;
-    ask("hi").of(&of(connection)).await.expect("an answer");
+    let mut endpoint = server.endpoint(WireFormat::Gemini);
+    endpoint.capabilities.thinking = ThinkingSupport::Budget;
+    endpoint.params.effort = Some(ReasoningEffort::None);
+    ask("hi").send_to(&vendor_model(endpoint.clone())).await.expect("a reply");
+    endpoint.capabilities.thinking_tokens_min = 128;
+    ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
     let budgets: Vec<_> =
-        server.seen().iter().map(|seen| seen.body["generationConfig"]["thinkingConfig"].clone()).collect();
+        server.received().iter().map(|received| received.body["generationConfig"]["thinkingConfig"].clone()).collect();
     assert_eq!(budgets, [json!({ "thinkingBudget": 0 }), json!({ "thinkingBudget": 128 })]);
 }

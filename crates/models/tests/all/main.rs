@@ -1,22 +1,22 @@
-//! The models as their callers see them.
+//! Tests of all models through their public interface.
 
 mod anthropic_wire;
 mod bad_servers;
 mod cassette;
 mod chat_wire;
-mod cut_answers;
-mod discover;
-mod ends;
-mod foreign_calls;
+mod discovery;
+mod foreign_tool_calls;
 mod gemini_wire;
 mod ollama_wire;
-mod outcomes;
 mod rehearsal;
 mod rehearsal_schema;
 mod responses_wire;
-mod rounds;
 mod scripted;
 mod scripted_doc;
 mod server;
+mod stop_reasons;
 mod structured;
 mod support;
+mod tool_failures;
+mod tool_rounds;
+mod truncated_replies;

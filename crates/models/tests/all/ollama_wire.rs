@@ -1,4 +1,4 @@
-//! Ollama's own format: the request as it is sent, the lines as they are read.
+//! Ollama's own API: requests and response streams.
 
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
@@ -6,8 +6,8 @@ use segue_core::prompt::{
 use segue_models::vendor::{JsonMode, ModelCapabilities, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::json;
 
-use crate::server::{Server, answer, lines, of};
-use crate::support::{ask, nothing};
+use crate::server::{Server, full_response, lines, vendor_model};
+use crate::support::{ask, empty_request};
 
 const HELLO: [&str; 3] = [
     r#"{"model":"m-1","message":{"role":"assistant","content":"","thinking":"hm"},"done":false}"#,
@@ -16,35 +16,35 @@ const HELLO: [&str; 3] = [
 ];
 
 #[tokio::test]
-async fn a_conversation_is_sent_as_the_format_wants_it_with_the_window_it_needs() {
+async fn a_conversation_is_sent_in_the_vendors_format_with_its_window() {
     let server = Server::new(vec![lines(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Ollama);
-    connection.capabilities = ModelCapabilities { window_tokens: 8_192, ..connection.capabilities };
-    connection.params.temperature = Some(0.5);
+    let mut endpoint = server.endpoint(WireFormat::Ollama);
+    endpoint.capabilities = ModelCapabilities { window_tokens: 8_192, ..endpoint.capabilities };
+    endpoint.params.temperature = Some(0.5);
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
-    let mut asking = nothing().system("Be brief.").user("What is up?");
-    asking.prompt_tokens = 5_000;
-    asking
+    let mut request = empty_request().system("Be brief.").user("What is up?");
+    request.prompt_tokens = 5_000;
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::empty(ChatRole::Assistant) });
-    asking.prompt.messages_mut().push(PromptMessage {
+    request.prompt.messages_mut().push(PromptMessage {
         tool_call_id: Some("call_1".into()),
         ..PromptMessage::from_text(ChatRole::Tool, "blue")
     });
     let images = vec![PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() }];
-    asking
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
-    let asking = asking.tool("look.up", "Looks.", json!({"type": "object"}));
-    let reply = asking.of(&of(connection)).await.expect("an answer");
+    let request = request.tool("look.up", "Looks.", json!({"type": "object"}));
+    let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop_reason), ("Hello", "hm", StopReason::Done));
     assert_eq!(reply.usage, Some(TokenUsage { input_tokens: 26, output_tokens: 9, ..TokenUsage::default() }));
-    let seen = server.only();
-    assert_eq!(seen.line, "POST /api/chat HTTP/1.1", "not where it speaks like OpenAI");
+    let received = server.only_request();
+    assert_eq!(received.line, "POST /api/chat HTTP/1.1", "not the OpenAI-compatible path");
     assert_eq!(
-        seen.body,
+        received.body,
         json!({
             "model": "m-1",
             "stream": true,
@@ -68,22 +68,22 @@ async fn a_conversation_is_sent_as_the_format_wants_it_with_the_window_it_needs(
 }
 
 #[tokio::test]
-async fn a_schema_is_the_format() {
+async fn a_schema_is_sent_as_format() {
     let schema = json!({"type": "object"});
     let server = Server::new(vec![lines(&[r#"{"message":{"content":"{}"},"done":true}"#])]).await;
     for json in [JsonMode::Schema, JsonMode::Object, JsonMode::Prompt] {
-        let mut connection = server.connection(WireFormat::Ollama);
-        connection.capabilities.json = json;
-        ask("hi").json(schema.clone()).of(&of(connection)).await.expect("an answer");
+        let mut endpoint = server.endpoint(WireFormat::Ollama);
+        endpoint.capabilities.json = json;
+        ask("hi").json(schema.clone()).send_to(&vendor_model(endpoint)).await.expect("a reply");
     }
-    let formats: Vec<_> = server.seen().iter().map(|seen| seen.body.get("format").cloned()).collect();
+    let formats: Vec<_> = server.received().iter().map(|received| received.body.get("format").cloned()).collect();
     assert_eq!(formats, [Some(schema), Some(json!("json")), None]);
 }
 
 #[tokio::test]
-async fn who_thinks_is_told_how_much() {
+async fn the_effort_is_sent_if_the_model_thinks() {
     let server = Server::new(vec![lines(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Ollama);
+    let mut endpoint = server.endpoint(WireFormat::Ollama);
     for (thinking, effort) in [
         (ThinkingSupport::None, ReasoningEffort::High),
         (ThinkingSupport::Budget, ReasoningEffort::High),
@@ -91,36 +91,40 @@ async fn who_thinks_is_told_how_much() {
         (ThinkingSupport::Levels, ReasoningEffort::High),
         (ThinkingSupport::Levels, ReasoningEffort::None),
     ] {
-        (connection.capabilities.thinking, connection.params.effort) = (thinking, Some(effort));
-        ask("hi").of(&of(connection.clone())).await.expect("an answer");
+        (endpoint.capabilities.thinking, endpoint.params.effort) = (thinking, Some(effort));
+        ask("hi").send_to(&vendor_model(endpoint.clone())).await.expect("a reply");
     }
-    let told: Vec<_> = server.seen().iter().map(|seen| seen.body.get("think").cloned()).collect();
-    assert_eq!(told, [None, Some(json!(true)), Some(json!(false)), Some(json!("high")), Some(json!("low"))]);
+    let sent: Vec<_> = server.received().iter().map(|received| received.body.get("think").cloned()).collect();
+    assert_eq!(sent, [None, Some(json!(true)), Some(json!(false)), Some(json!("high")), Some(json!("low"))]);
 }
 
 #[tokio::test]
-async fn ends_and_errors_are_sorted() {
+async fn stop_reasons_and_errors_are_classified() {
     let end = async |line: &str| {
         let server = Server::new(vec![lines(&[r#"{"message":{"content":"so"}}"#, line])]).await;
-        ask("hi").of(&server.vendor(WireFormat::Ollama)).await
+        ask("hi").send_to(&server.vendor(WireFormat::Ollama)).await
     };
     let long = end(r#"{"message":{},"done":true,"done_reason":"length"}"#).await;
-    assert_eq!(long.expect("an answer").stop_reason, StopReason::Length);
+    assert_eq!(long.expect("a reply").stop_reason, StopReason::Length);
     let broken = end(r#"{"error":"an error was encountered while running the model"}"#).await;
-    assert_eq!(broken.expect_err("it broke down").kind, FailureKind::Overload);
+    assert_eq!(broken.expect_err("a server error").kind, FailureKind::Overload);
     for (status, body, kind) in [
         (404, r#"{"error":"model 'm-1' not found"}"#, FailureKind::ModelNotFound),
         (400, r#"{"error":"the input length exceeds the context length"}"#, FailureKind::ContextTooLong),
         (400, r#"{"error":"\"m-1\" does not support tools"}"#, FailureKind::BadRequest),
     ] {
-        let server = Server::new(vec![answer(status, "application/json", body)]).await;
-        assert_eq!(ask("hi").of(&server.vendor(WireFormat::Ollama)).await.expect_err("refused").kind, kind, "{body}");
+        let server = Server::new(vec![full_response(status, "application/json", body)]).await;
+        assert_eq!(
+            ask("hi").send_to(&server.vendor(WireFormat::Ollama)).await.expect_err("refused").kind,
+            kind,
+            "{body}"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_taken_too() {
+async fn an_unstreamed_reply_is_accepted() {
     let body = r#"{"message":{"role":"assistant","content":"Hello"},"done":true,"done_reason":"stop"}"#;
-    let server = Server::new(vec![answer(200, "application/json; charset=utf-8", body)]).await;
-    assert_eq!(ask("hi").of(&server.vendor(WireFormat::Ollama)).await.expect("an answer").text, "Hello");
+    let server = Server::new(vec![full_response(200, "application/json; charset=utf-8", body)]).await;
+    assert_eq!(ask("hi").send_to(&server.vendor(WireFormat::Ollama)).await.expect("a reply").text, "Hello");
 }

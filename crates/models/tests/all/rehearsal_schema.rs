@@ -1,4 +1,4 @@
-//! The rehearsal model's JSON satisfies the schema it was given, as judged by a checker that shares nothing with the maker.
+//! The rehearsal model's JSON satisfies the requested schema, according to an independent checker.
 
 use proptest::prelude::*;
 use segue_models::RehearsalModel;
@@ -6,34 +6,35 @@ use serde_json::{Value, json};
 
 use crate::support::ask;
 
-fn made(schema: &Value, message: &str) -> Value {
+fn generate(schema: &Value, message: &str) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let reply = runtime.block_on(ask(message).json(schema.clone()).of(&RehearsalModel::instant())).expect("an answer");
+    let reply =
+        runtime.block_on(ask(message).json(schema.clone()).send_to(&RehearsalModel::instant())).expect("a reply");
     serde_json::from_str(&reply.text).expect("JSON")
 }
 
-/// Whether `value` satisfies `schema`, for the keywords these tests use.
+/// Returns whether `value` satisfies `schema`, for the keywords these tests use.
 fn satisfies(value: &Value, schema: &Value, root: &Value) -> bool {
     let Value::Object(rules) = schema else { return schema != &Value::Bool(false) };
-    rules.iter().all(|(rule, wanted)| {
+    rules.iter().all(|(rule, expected)| {
         let each = |schemas: &Value| {
             schemas.as_array().expect("a list").iter().filter(|one| satisfies(value, one, root)).count()
         };
-        let number = wanted.as_f64().unwrap_or(f64::NAN);
+        let number = expected.as_f64().unwrap_or(f64::NAN);
         match rule.as_str() {
-            "type" => match wanted {
-                Value::Array(kinds) => kinds.iter().any(|kind| is_of(value, kind)),
-                kind => is_of(value, kind),
+            "type" => match expected {
+                Value::Array(kinds) => kinds.iter().any(|kind| has_type(value, kind)),
+                kind => has_type(value, kind),
             },
-            "const" => value == wanted,
-            "enum" => wanted.as_array().expect("a list").contains(value),
+            "const" => value == expected,
+            "enum" => expected.as_array().expect("a list").contains(value),
             "$ref" => {
-                let target = wanted.as_str().expect("a text").trim_start_matches('#');
+                let target = expected.as_str().expect("a text").trim_start_matches('#');
                 satisfies(value, root.pointer(target).expect("a target"), root)
             }
-            "allOf" => each(wanted) == wanted.as_array().expect("a list").len(),
-            "anyOf" => each(wanted) > 0,
-            "oneOf" => each(wanted) == 1,
+            "allOf" => each(expected) == expected.as_array().expect("a list").len(),
+            "anyOf" => each(expected) > 0,
+            "oneOf" => each(expected) == 1,
             "minimum" => value.as_f64().is_none_or(|value| value >= number),
             "maximum" => value.as_f64().is_none_or(|value| value <= number),
             "exclusiveMinimum" => value.as_f64().is_none_or(|value| value > number),
@@ -47,19 +48,19 @@ fn satisfies(value: &Value, schema: &Value, root: &Value) -> bool {
             "uniqueItems" => {
                 value.as_array().is_none_or(|items| (1..items.len()).all(|at| !items[..at].contains(&items[at])))
             }
-            "items" => value.as_array().is_none_or(|items| items.iter().all(|item| satisfies(item, wanted, root))),
+            "items" => value.as_array().is_none_or(|items| items.iter().all(|item| satisfies(item, expected, root))),
             "required" => {
-                let keys = wanted.as_array().expect("a list");
+                let keys = expected.as_array().expect("a list");
                 value
                     .as_object()
                     .is_none_or(|fields| keys.iter().all(|key| fields.contains_key(key.as_str().expect("a key"))))
             }
             "properties" => value.as_object().is_none_or(|fields| {
-                fields.iter().all(|(key, field)| wanted.get(key).is_none_or(|schema| satisfies(field, schema, root)))
+                fields.iter().all(|(key, field)| expected.get(key).is_none_or(|schema| satisfies(field, schema, root)))
             }),
             "additionalProperties" => value.as_object().is_none_or(|fields| {
                 let known = |key: &String| rules.get("properties").is_some_and(|known| known.get(key).is_some());
-                fields.iter().all(|(key, field)| known(key) || satisfies(field, wanted, root))
+                fields.iter().all(|(key, field)| known(key) || satisfies(field, expected, root))
             }),
             "$defs" | "description" | "title" => true,
             _ => panic!("the checker does not know `{rule}`"),
@@ -67,7 +68,7 @@ fn satisfies(value: &Value, schema: &Value, root: &Value) -> bool {
     })
 }
 
-fn is_of(value: &Value, kind: &Value) -> bool {
+fn has_type(value: &Value, kind: &Value) -> bool {
     match kind.as_str().expect("a type") {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -82,13 +83,13 @@ fn is_of(value: &Value, kind: &Value) -> bool {
 
 fn check(schema: &Value) {
     for message in ["", "Shall we paint the fence before winter?", "plan the batch; ask the coder"] {
-        let value = made(schema, message);
+        let value = generate(schema, message);
         assert!(satisfies(&value, schema, schema), "{schema:#}\nis not satisfied by\n{value:#}");
     }
 }
 
 #[test]
-fn schemas_of_all_sorts_are_satisfied() {
+fn schemas_of_many_kinds_are_satisfied() {
     for schema in [
         json!({"type": "object", "properties": {"agents": {"type": "array", "minItems": 1, "uniqueItems": true, "items": {"enum": ["architect", "coder", "user"]}}, "phase": {"type": ["string", "null"]}, "reason": {"type": "string", "maxLength": 20}}, "required": ["agents", "reason"], "additionalProperties": false}),
         json!({"type": "array", "minItems": 3, "maxItems": 3, "uniqueItems": true, "items": {"type": "integer", "minimum": 1, "maximum": 3}}),
@@ -110,11 +111,11 @@ fn schemas_of_all_sorts_are_satisfied() {
 }
 
 #[test]
-fn words_come_from_the_conversation_and_references_from_what_was_made() {
+fn words_come_from_the_conversation_and_references_from_generated_ids() {
     let claim = json!({"type": "object", "required": ["id", "label"], "properties": {"id": {"type": "string"}, "label": {"type": "string"}}});
     let edge = json!({"type": "object", "required": ["from", "to"], "properties": {"from": {"type": "string"}, "to": {"type": "string"}}});
     let schema = json!({"type": "object", "properties": {"claims": {"type": "array", "items": claim}, "edges": {"type": "array", "items": edge}, "gaps": {"type": "array", "items": {"type": "string"}}}, "required": ["claims", "edges"]});
-    let value = made(&schema, "Shall we paint the fence before winter?");
+    let value = generate(&schema, "Shall we paint the fence before winter?");
     assert_eq!((&value["claims"][0]["id"], &value["claims"][1]["id"]), (&json!("claim_1"), &json!("claim_2")));
     assert_eq!((&value["edges"][0]["from"], &value["edges"][0]["to"]), (&json!("claim_1"), &json!("claim_2")));
     assert!(value["claims"][0]["label"].as_str().expect("a label").contains("paint"), "{value:#}");
@@ -122,17 +123,17 @@ fn words_come_from_the_conversation_and_references_from_what_was_made() {
 }
 
 #[test]
-fn an_option_the_user_names_is_taken() {
+fn an_enum_option_named_by_the_user_is_chosen() {
     let schema = json!({"enum": ["chat", "brainstorm", "plan", "execute"]});
-    for (message, wanted) in
+    for (message, expected) in
         [("Let us plan it", "plan"), ("brainstorming, please", "brainstorm"), ("now execute that", "execute")]
     {
-        assert_eq!(made(&schema, message), wanted);
+        assert_eq!(generate(&schema, message), expected);
     }
 }
 
 #[test]
-fn hostile_schemas_end() {
+fn hostile_schemas_terminate() {
     let many: Vec<_> = (0..50).map(|_| json!({"$ref": "#"})).collect();
     for schema in [
         json!({"$ref": "#"}),
@@ -150,7 +151,7 @@ fn hostile_schemas_end() {
         json!([1, 2]),
         json!(null),
     ] {
-        let length = made(&schema, "x").to_string().len();
+        let length = generate(&schema, "x").to_string().len();
         assert!(length < 10_000_000, "{schema} made {length} bytes");
     }
 }
@@ -160,17 +161,18 @@ fn schemas() -> impl Strategy<Value = Value> {
         Just(json!({"type": "boolean"})),
         Just(json!({"type": "null"})),
         (-9i64..9, 0i64..9)
-            .prop_map(|(least, more)| json!({"type": "integer", "minimum": least, "maximum": least + more})),
-        (-9i64..9, 1i64..9)
-            .prop_map(|(least, more)| json!({"type": "number", "exclusiveMinimum": least, "maximum": least + more})),
+            .prop_map(|(minimum, span)| json!({"type": "integer", "minimum": minimum, "maximum": minimum + span})),
+        (-9i64..9, 1i64..9).prop_map(
+            |(minimum, span)| json!({"type": "number", "exclusiveMinimum": minimum, "maximum": minimum + span})
+        ),
         (0u32..40, 0u32..40)
-            .prop_map(|(least, more)| json!({"type": "string", "minLength": least, "maxLength": least + more})),
+            .prop_map(|(minimum, span)| json!({"type": "string", "minLength": minimum, "maxLength": minimum + span})),
         prop::collection::vec("[a-z]{1,6}", 1..4).prop_map(|options| json!({"enum": options})),
         any::<i32>().prop_map(|constant| json!({"const": constant})),
     ];
     leaf.prop_recursive(5, 60, 4, |inner| {
         prop_oneof![
-            (inner.clone(), 0u64..4, 0u64..4).prop_map(|(items, least, more)| json!({"type": "array", "items": items, "minItems": least, "maxItems": least + more})),
+            (inner.clone(), 0u64..4, 0u64..4).prop_map(|(items, minimum, span)| json!({"type": "array", "items": items, "minItems": minimum, "maxItems": minimum + span})),
             (prop::collection::btree_map("[a-z]{1,3}", inner.clone(), 0..4), any::<bool>()).prop_map(|(properties, is_required)| {
                 let required: Vec<_> = if is_required { properties.keys().cloned().collect() } else { Vec::new() };
                 json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
@@ -185,7 +187,7 @@ proptest! {
 
     #[test]
     fn any_schema_is_satisfied(schema in schemas(), message in "[a-zA-Z ?]{0,40}") {
-        let value = made(&schema, &message);
+        let value = generate(&schema, &message);
         prop_assert!(satisfies(&value, &schema, &schema), "{:#}\nis not satisfied by\n{:#}", schema, value);
     }
 }

@@ -1,4 +1,4 @@
-//! OpenAI's responses: the request as it is sent, the stream as it is read.
+//! OpenAI's Responses API: requests and response streams.
 
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
@@ -7,8 +7,8 @@ use segue_models::PromptCaching;
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::json;
 
-use crate::server::{Server, answer, events, of};
-use crate::support::{ask, nothing};
+use crate::server::{Server, events, full_response, vendor_model};
+use crate::support::{ask, empty_request};
 
 const HELLO: [&str; 3] = [
     r#"{"type":"response.created","response":{"id":"r","status":"in_progress"}}"#,
@@ -17,28 +17,28 @@ const HELLO: [&str; 3] = [
 ];
 
 #[tokio::test]
-async fn a_conversation_is_sent_as_the_format_wants_it() {
+async fn a_conversation_is_sent_in_the_vendors_format() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Responses);
-    connection.capabilities.thinking = ThinkingSupport::Levels;
-    connection.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
+    let mut endpoint = server.endpoint(WireFormat::Responses);
+    endpoint.capabilities.thinking = ThinkingSupport::Levels;
+    endpoint.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
     let look = ToolCall { id: "c1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
-    let mut asking = nothing().system("Be brief.").user("What is up?");
-    asking
+    let mut request = empty_request().system("Be brief.").user("What is up?");
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::from_text(ChatRole::Assistant, "Let me see.") });
-    asking
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { tool_call_id: Some("c1".into()), ..PromptMessage::from_text(ChatRole::Tool, "blue") });
     let images = vec![PromptImage { media_type: ImageMediaType::Jpeg, data: "aWk=".into() }];
-    asking
+    request
         .prompt
         .messages_mut()
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
-    let asking = asking.tool("look", "Looks.", json!({"type": "object"}));
-    let reply = asking.of(&of(connection)).await.expect("an answer");
+    let request = request.tool("look", "Looks.", json!({"type": "object"}));
+    let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.stop_reason), ("Hello", StopReason::Done));
     assert_eq!(
         reply.usage,
@@ -50,10 +50,10 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
             reasoning_tokens: 8
         })
     );
-    let seen = server.only();
-    assert_eq!(seen.line, "POST /v1/responses HTTP/1.1");
+    let received = server.only_request();
+    assert_eq!(received.line, "POST /v1/responses HTTP/1.1");
     assert_eq!(
-        seen.body,
+        received.body,
         json!({
             "model": "m-1",
             "stream": true,
@@ -78,7 +78,7 @@ async fn a_conversation_is_sent_as_the_format_wants_it() {
 }
 
 #[tokio::test]
-async fn thoughts_and_tool_calls_are_read() {
+async fn reasoning_and_tool_calls_are_read() {
     let server = Server::new(vec![events(&[
         r#"{"type":"response.reasoning_summary_part.added","summary_index":0}"#,
         r#"{"type":"response.reasoning_summary_text.delta","delta":"hm"}"#,
@@ -90,7 +90,7 @@ async fn thoughts_and_tool_calls_are_read() {
         r#"{"type":"response.completed","response":{"status":"completed"}}"#,
     ])])
     .await;
-    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    let reply = ask("hi").send_to(&server.vendor(WireFormat::Responses)).await.expect("a reply");
     assert_eq!((reply.reasoning.as_str(), reply.stop_reason, reply.usage), ("hm\n\nso", StopReason::ToolCalls, None));
     assert_eq!((reply.tool_calls[0].id.as_str(), &reply.tool_calls[0].arguments), ("c9", &json!({"at": "sky"})));
 }
@@ -103,22 +103,22 @@ async fn a_schema_is_sent_with_the_text() {
         r#"{"type":"response.completed","response":{}}"#,
     ])])
     .await;
-    ask("hi").json(schema.clone()).of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    ask("hi").json(schema.clone()).send_to(&server.vendor(WireFormat::Responses)).await.expect("a reply");
     let format = json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": true });
-    assert_eq!(server.only().body["text"], json!({ "format": format }));
+    assert_eq!(server.only_request().body["text"], json!({ "format": format }));
 }
 
 #[tokio::test]
-async fn ends_are_told_apart() {
+async fn stop_reasons_are_mapped() {
     let end = async |event: &str| {
         let server = Server::new(vec![events(&[HELLO[1], event])]).await;
-        ask("hi").of(&server.vendor(WireFormat::Responses)).await
+        ask("hi").send_to(&server.vendor(WireFormat::Responses)).await
     };
     let incomplete = |reason: &str| {
         format!(r#"{{"type":"response.incomplete","response":{{"incomplete_details":{{"reason":"{reason}"}}}}}}"#)
     };
-    assert_eq!(end(&incomplete("max_output_tokens")).await.expect("an answer").stop_reason, StopReason::Length);
-    assert_eq!(end(&incomplete("content_filter")).await.expect("an answer").stop_reason, StopReason::ContentFilter);
+    assert_eq!(end(&incomplete("max_output_tokens")).await.expect("a reply").stop_reason, StopReason::Length);
+    assert_eq!(end(&incomplete("content_filter")).await.expect("a reply").stop_reason, StopReason::ContentFilter);
     let failed =
         r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#;
     assert_eq!(end(failed).await.expect_err("it failed").kind, FailureKind::RateLimit);
@@ -128,49 +128,53 @@ async fn ends_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_taken_too() {
+async fn an_unstreamed_reply_is_accepted() {
     let body = r#"{"output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":3,"output_tokens":1},"error":null}"#;
-    let server = Server::new(vec![answer(200, "application/json", body)]).await;
-    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    let server = Server::new(vec![full_response(200, "application/json", body)]).await;
+    let reply = ask("hi").send_to(&server.vendor(WireFormat::Responses)).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.usage.map(|usage| usage.input_tokens)), ("Hello", Some(3)));
 }
 
 #[tokio::test]
-async fn thoughts_in_an_answer_in_one_piece_are_no_part_of_its_text() {
+async fn reasoning_in_an_unstreamed_reply_is_not_part_of_its_text() {
     let body = r#"{"output":[{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","content":[{"type":"output_text","text":"Hello"}]}]}"#;
-    let server = Server::new(vec![answer(200, "application/json", body)]).await;
-    let reply = ask("hi").of(&server.vendor(WireFormat::Responses)).await.expect("an answer");
+    let server = Server::new(vec![full_response(200, "application/json", body)]).await;
+    let reply = ask("hi").send_to(&server.vendor(WireFormat::Responses)).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Hello", "hm"));
 }
 
 #[tokio::test]
-async fn a_cache_that_can_be_marked_is_marked_where_the_instructions_end() {
+async fn a_cache_breakpoint_follows_the_instructions_if_supported() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Responses);
-    connection.capabilities.cache_breakpoints = true;
-    let vendor = of(connection);
-    let mut asking = nothing().system("Be brief.").user("one");
-    asking.of(&vendor).await.expect("an answer");
-    asking.clone().assistant("Hello").user("two").of(&vendor).await.expect("an answer");
-    asking.growth = PromptCaching::SystemOnly;
-    asking.of(&vendor).await.expect("an answer");
-    nothing().system("Be brief.").user("other").of(&vendor).await.expect("an answer");
-    let seen = server.seen();
-    let marked = json!({ "role": "system", "content": [
+    let mut endpoint = server.endpoint(WireFormat::Responses);
+    endpoint.capabilities.cache_breakpoints = true;
+    let vendor = vendor_model(endpoint);
+    let mut request = empty_request().system("Be brief.").user("one");
+    request.send_to(&vendor).await.expect("a reply");
+    request.clone().assistant("Hello").user("two").send_to(&vendor).await.expect("a reply");
+    request.caching = PromptCaching::SystemOnly;
+    request.send_to(&vendor).await.expect("a reply");
+    empty_request().system("Be brief.").user("other").send_to(&vendor).await.expect("a reply");
+    let received = server.received();
+    let with_breakpoint = json!({ "role": "system", "content": [
         { "type": "input_text", "text": "Be brief.", "prompt_cache_breakpoint": { "mode": "explicit" } },
     ]});
-    assert!(seen.iter().all(|seen| seen.body["input"][0] == marked));
-    let options = |place: usize| seen[place].body.get("prompt_cache_options").cloned();
-    assert_eq!((options(0), options(2)), (None, Some(json!({ "mode": "explicit" }))), "nothing else is worth keeping");
-    let key = |place: usize| seen[place].body["prompt_cache_key"].as_str().expect("a key").to_owned();
+    assert!(received.iter().all(|received| received.body["input"][0] == with_breakpoint));
+    let options = |index: usize| received[index].body.get("prompt_cache_options").cloned();
+    assert_eq!(
+        (options(0), options(2)),
+        (None, Some(json!({ "mode": "explicit" }))),
+        "only the instructions are cached"
+    );
+    let key = |index: usize| received[index].body["prompt_cache_key"].as_str().expect("a key").to_owned();
     assert_eq!(key(0), key(1), "one conversation, one key");
     assert_ne!(key(0), key(3));
 }
 
 #[tokio::test]
-async fn thoughts_that_a_model_does_not_give_are_not_asked_for_again() {
-    let refused = |message: &str| {
-        answer(
+async fn rejected_reasoning_options_are_not_sent_again() {
+    let rejection = |message: &str| {
+        full_response(
             400,
             "application/json",
             &json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string(),
@@ -181,30 +185,30 @@ async fn thoughts_that_a_model_does_not_give_are_not_asked_for_again() {
         ("Unsupported parameter: 'reasoning.effort' is not supported with this model.", false),
         ("Your organization must be verified to generate reasoning summaries.", true),
     ] {
-        let server = Server::new(vec![refused(message), events(&HELLO), events(&HELLO)]).await;
-        let mut connection = server.connection(WireFormat::Responses);
-        connection.capabilities.thinking = ThinkingSupport::Levels;
-        connection.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
-        let vendor = of(connection);
+        let server = Server::new(vec![rejection(message), events(&HELLO), events(&HELLO)]).await;
+        let mut endpoint = server.endpoint(WireFormat::Responses);
+        endpoint.capabilities.thinking = ThinkingSupport::Levels;
+        endpoint.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
+        let vendor = vendor_model(endpoint);
         for _ in 0..2 {
-            assert_eq!(ask("hi").of(&vendor).await.expect("an answer").text, "Hello", "{message}");
+            assert_eq!(ask("hi").send_to(&vendor).await.expect("a reply").text, "Hello", "{message}");
         }
-        let seen = server.seen();
-        assert_eq!(seen.len(), 3, "once more, and never again: {message}");
-        for request in &seen[1..] {
-            let thinks = json!({ "effort": "high" });
-            assert_eq!(request.body.get("reasoning"), has_reasoning.then_some(&thinks), "{message}");
+        let received = server.received();
+        assert_eq!(received.len(), 3, "retried once, then remembered: {message}");
+        for request in &received[1..] {
+            let reasoning = json!({ "effort": "high" });
+            assert_eq!(request.body.get("reasoning"), has_reasoning.then_some(&reasoning), "{message}");
             assert_eq!(request.body.get("include").is_some(), has_reasoning, "{message}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_think_is_not_told_how_hard() {
+async fn no_effort_is_sent_to_a_model_that_does_not_think() {
     let server = Server::new(vec![events(&HELLO)]).await;
-    let mut connection = server.connection(WireFormat::Responses);
-    connection.capabilities.thinking = ThinkingSupport::None;
-    connection.params = GenerationParams { effort: Some(ReasoningEffort::Low), ..GenerationParams::default() };
-    ask("hi").of(&of(connection)).await.expect("an answer");
-    assert_eq!(server.only().body.get("reasoning"), None);
+    let mut endpoint = server.endpoint(WireFormat::Responses);
+    endpoint.capabilities.thinking = ThinkingSupport::None;
+    endpoint.params = GenerationParams { effort: Some(ReasoningEffort::Low), ..GenerationParams::default() };
+    ask("hi").send_to(&vendor_model(endpoint)).await.expect("a reply");
+    assert_eq!(server.only_request().body.get("reasoning"), None);
 }

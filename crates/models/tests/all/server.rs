@@ -1,4 +1,4 @@
-//! A server on this machine that answers what it is told to, however badly, and remembers what it was sent.
+//! A local HTTP server that plays prepared responses, valid or not, and records its requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,123 +11,128 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// The key every test uses.
+/// The API key of every test.
 pub const KEY: &str = "sk-test-0123456789";
 
-/// What the server does in answer to one request.
+/// One step of a prepared response.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// The status and these headers.
+    /// Sends the status and headers.
     Head(u16, Vec<(&'static str, String)>),
-    /// A piece of the body.
-    Piece(Vec<u8>),
-    /// Waits until the test lets it go on.
+    /// Sends a part of the body.
+    Chunk(Vec<u8>),
+    /// Waits for [`Server::resume`].
     Wait,
-    /// Ends the body as it should be.
+    /// Ends the body properly.
     End,
-    /// Says that the client has gone, once it has.
-    SeeGone,
+    /// Waits until the client disconnects and reports it.
+    AwaitDisconnect,
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReceivedHttpRequest {
     pub line: String,
     pub headers: Vec<(String, String)>,
     pub body: Value,
 }
 
-impl Seen {
+impl ReceivedHttpRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// The server.
+/// A running test server.
 pub struct Server {
     port: u16,
-    seen: Arc<Mutex<Vec<Seen>>>,
-    go_on: mpsc::Sender<()>,
-    gone: mpsc::Receiver<()>,
+    received: Arc<Mutex<Vec<ReceivedHttpRequest>>>,
+    resume: mpsc::Sender<()>,
+    disconnected: mpsc::Receiver<()>,
 }
 
-/// An answer that is a stream of these pieces.
-pub fn stream(pieces: &[&str]) -> Vec<Step> {
+/// A streamed response in these chunks.
+pub fn stream(chunks: &[&str]) -> Vec<Step> {
     let head = Step::Head(200, vec![("content-type", "text/event-stream".to_owned())]);
-    let pieces = pieces.iter().map(|piece| Step::Piece(piece.as_bytes().to_vec()));
-    std::iter::once(head).chain(pieces).chain([Step::End]).collect()
+    let chunks = chunks.iter().map(|chunk| Step::Chunk(chunk.as_bytes().to_vec()));
+    std::iter::once(head).chain(chunks).chain([Step::End]).collect()
 }
 
-/// An answer that is a stream of these events, all in one piece.
+/// A streamed response of these events, in one chunk.
 pub fn events(data: &[&str]) -> Vec<Step> {
     let text: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
     stream(&[&text])
 }
 
-/// An answer that is a stream of lines, all in one piece.
+/// A streamed response of these lines, in one chunk.
 pub fn lines(data: &[&str]) -> Vec<Step> {
     let head = Step::Head(200, vec![("content-type", "application/x-ndjson".to_owned())]);
     let text: String = data.iter().map(|data| format!("{data}\n")).collect();
-    vec![head, Step::Piece(text.into_bytes()), Step::End]
+    vec![head, Step::Chunk(text.into_bytes()), Step::End]
 }
 
-/// A whole answer.
-pub fn answer(status: u16, kind: &str, body: &str) -> Vec<Step> {
-    vec![Step::Head(status, vec![("content-type", kind.to_owned())]), Step::Piece(body.as_bytes().to_vec()), Step::End]
+/// A response that is not streamed.
+pub fn full_response(status: u16, content_type: &str, body: &str) -> Vec<Step> {
+    vec![
+        Step::Head(status, vec![("content-type", content_type.to_owned())]),
+        Step::Chunk(body.as_bytes().to_vec()),
+        Step::End,
+    ]
 }
 
 impl Server {
-    /// A server that answers its first request with the first of these, and so on; the last again and again.
-    pub async fn new(answers: Vec<Vec<Step>>) -> Self {
+    /// Starts a server that plays one response per request, and the last one for all further requests.
+    pub async fn new(responses: Vec<Vec<Step>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (go_on, mut may_go_on) = mpsc::channel(16);
-        let (tell_gone, gone) = mpsc::channel(16);
-        let log = seen.clone();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (resume, mut resume_signal) = mpsc::channel(16);
+        let (notify_disconnected, disconnected) = mpsc::channel(16);
+        let received_log = received.clone();
         tokio::spawn(async move {
             while let Ok((mut socket, _)) = listener.accept().await {
-                let Some(request) = read(&mut socket).await else { continue };
-                let place = {
-                    let mut log = log.lock().expect("nobody panicked");
-                    log.push(request);
-                    log.len() - 1
+                let Some(request) = read_request(&mut socket).await else { continue };
+                let index = {
+                    let mut received_log = received_log.lock().expect("not poisoned");
+                    received_log.push(request);
+                    received_log.len() - 1
                 };
-                let steps = answers[place.min(answers.len() - 1)].clone();
-                // Whoever hangs up early is no concern of ours.
-                let _ = play(&mut socket, steps, &mut may_go_on, &tell_gone).await;
+                let steps = responses[index.min(responses.len() - 1)].clone();
+                // The client may disconnect early.
+                let _ = play_response(&mut socket, steps, &mut resume_signal, &notify_disconnected).await;
             }
         });
-        Self { port, seen, go_on, gone }
+        Self { port, received, resume, disconnected }
     }
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Lets the server go on.
-    pub async fn go_on(&self) {
-        self.go_on.send(()).await.expect("it waits");
+    /// Ends a [`Step::Wait`].
+    pub async fn resume(&self) {
+        self.resume.send(()).await.expect("the server is running");
     }
 
-    /// Waits until the client has gone.
-    pub async fn gone(&mut self) {
-        self.gone.recv().await.expect("it looks");
+    /// Waits until the client has disconnected.
+    pub async fn wait_for_disconnect(&mut self) {
+        self.disconnected.recv().await.expect("the server is running");
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("nobody panicked").clone()
+    /// Returns all requests so far.
+    pub fn received(&self) -> Vec<ReceivedHttpRequest> {
+        self.received.lock().expect("not poisoned").clone()
     }
 
-    /// The only request so far.
-    pub fn only(&self) -> Seen {
-        let seen = self.seen();
-        assert_eq!(seen.len(), 1, "{seen:?}");
-        seen[0].clone()
+    /// Returns the only request so far.
+    pub fn only_request(&self) -> ReceivedHttpRequest {
+        let received = self.received();
+        assert_eq!(received.len(), 1, "{received:?}");
+        received[0].clone()
     }
 
-    /// How to reach it.
-    pub fn connection(&self, wire: WireFormat) -> ModelEndpoint {
+    /// Returns an endpoint for this server.
+    pub fn endpoint(&self, wire: WireFormat) -> ModelEndpoint {
         ModelEndpoint {
             provider: "acme".to_owned(),
             wire,
@@ -143,50 +148,51 @@ impl Server {
     }
 
     pub fn vendor(&self, wire: WireFormat) -> VendorModel {
-        of(self.connection(wire))
+        vendor_model(self.endpoint(wire))
     }
 }
 
-pub fn of(connection: ModelEndpoint) -> VendorModel {
-    VendorModel::new(connection, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
+/// Creates a model that calls the endpoint over the network.
+pub fn vendor_model(endpoint: ModelEndpoint) -> VendorModel {
+    VendorModel::new(endpoint, Arc::new(ReqwestTransport::new(TimeoutProfile::Completion)))
 }
 
-async fn play(
+async fn play_response(
     socket: &mut TcpStream,
     steps: Vec<Step>,
-    may_go_on: &mut mpsc::Receiver<()>,
-    tell_gone: &mpsc::Sender<()>,
+    resume_signal: &mut mpsc::Receiver<()>,
+    notify_disconnected: &mpsc::Sender<()>,
 ) -> std::io::Result<()> {
     for step in steps {
         match step {
             Step::Head(status, headers) => {
-                let mut head = format!("HTTP/1.1 {status} As Told\r\ntransfer-encoding: chunked\r\n");
+                let mut head = format!("HTTP/1.1 {status} Status\r\ntransfer-encoding: chunked\r\n");
                 for (name, value) in headers {
                     head.push_str(&format!("{name}: {value}\r\n"));
                 }
                 socket.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await?;
             }
-            Step::Piece(bytes) => {
+            Step::Chunk(bytes) => {
                 socket.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
                 socket.write_all(&bytes).await?;
                 socket.write_all(b"\r\n").await?;
                 socket.flush().await?;
             }
             Step::Wait => {
-                may_go_on.recv().await;
+                resume_signal.recv().await;
             }
             Step::End => socket.write_all(b"0\r\n\r\n").await?,
-            Step::SeeGone => {
+            Step::AwaitDisconnect => {
                 let mut rest = [0; 64];
                 while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
-                let _ = tell_gone.send(()).await;
+                let _ = notify_disconnected.send(()).await;
             }
         }
     }
     socket.shutdown().await
 }
 
-async fn read(socket: &mut TcpStream) -> Option<Seen> {
+async fn read_request(socket: &mut TcpStream) -> Option<ReceivedHttpRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -211,5 +217,5 @@ async fn read(socket: &mut TcpStream) -> Option<Seen> {
         }
     }
     let body = serde_json::from_slice(&bytes[head_end + 4..]).unwrap_or(Value::Null);
-    Some(Seen { line, headers, body })
+    Some(ReceivedHttpRequest { line, headers, body })
 }

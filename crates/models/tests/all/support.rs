@@ -1,4 +1,4 @@
-//! Requests, briefly.
+//! Builds model requests for tests.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use segue_core::prompt::{CallFailure, ChatRole, ModelReply, OutputFormat, Prompt
 use segue_models::{CallMetadata, LanguageModel, ModelRequest, PromptCaching, ReplyChunk, collect_reply};
 use serde_json::Value;
 
-/// A request in the making.
+/// A model request under construction.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct TestRequest {
     pub prompt: Prompt,
     pub prompt_tokens: u32,
-    pub growth: PromptCaching,
+    pub caching: PromptCaching,
     pub call: CallMetadata,
 }
 
-/// A call by a speaker, with one message.
-pub fn ask(message: &str) -> Asking {
-    nothing().user(message)
+/// Creates a request with one user message.
+pub fn ask(message: &str) -> TestRequest {
+    empty_request().user(message)
 }
 
-/// A call by a speaker, with no message at all.
-pub fn nothing() -> Asking {
-    Asking {
+/// Creates a request without messages.
+pub fn empty_request() -> TestRequest {
+    TestRequest {
         prompt: Prompt {
             model: "any".into(),
             messages: Arc::default(),
@@ -33,12 +33,12 @@ pub fn nothing() -> Asking {
             reply_tokens_max: 4096,
         },
         prompt_tokens: 0,
-        growth: PromptCaching::WholePrompt,
+        caching: PromptCaching::WholePrompt,
         call: CallMetadata::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
 }
 
-impl Asking {
+impl TestRequest {
     pub fn user(self, text: &str) -> Self {
         self.message(ChatRole::User, text)
     }
@@ -52,8 +52,8 @@ impl Asking {
         self
     }
 
-    pub fn message(mut self, speaker: ChatRole, text: &str) -> Self {
-        self.prompt.messages_mut().push(PromptMessage::from_text(speaker, text));
+    pub fn message(mut self, chat_role: ChatRole, text: &str) -> Self {
+        self.prompt.messages_mut().push(PromptMessage::from_text(chat_role, text));
         self
     }
 
@@ -72,22 +72,23 @@ impl Asking {
         self
     }
 
-    pub fn hint(mut self, hint: &str) -> Self {
-        self.call.hints.reply_template = Some(hint.to_owned());
+    pub fn reply_template(mut self, template: &str) -> Self {
+        self.call.hints.reply_template = Some(template.to_owned());
         self
     }
 
-    pub fn request(&self) -> ModelRequest {
+    pub fn model_request(&self) -> ModelRequest {
         let (prompt, prompt_tokens) = (Arc::new(self.prompt.clone()), self.prompt_tokens);
-        ModelRequest { prompt, prompt_tokens, caching: self.growth, metadata: self.call.clone() }
+        ModelRequest { prompt, prompt_tokens, caching: self.caching, metadata: self.call.clone() }
     }
 
-    pub async fn of(&self, model: &dyn LanguageModel) -> Result<ModelReply, CallFailure> {
-        collect_reply(model.stream(self.request()), |_| {}).await
+    /// Sends the request and returns the complete reply.
+    pub async fn send_to(&self, model: &dyn LanguageModel) -> Result<ModelReply, CallFailure> {
+        collect_reply(model.stream(self.model_request()), |_| {}).await
     }
 
-    /// Every chunk, up to the end or the failure.
+    /// Sends the request and returns every chunk, up to the end or the failure.
     pub async fn chunks(&self, model: &dyn LanguageModel) -> Vec<Result<ReplyChunk, CallFailure>> {
-        model.stream(self.request()).collect().await
+        model.stream(self.model_request()).collect().await
     }
 }

@@ -264,10 +264,10 @@ fn a_real_model_needs_a_provider_and_little_else() {
     let shown = values(&config);
     assert!(shown.contains(&("models.gpt-5.model".into(), "gpt-5".into())), "its name is its model: {shown:?}");
     for (text, complaint) in [
-        ("[models.x]\nprovider = \"opnai\"", "2: `models.x`: there is no provider `opnai`; did you mean `openai`?"),
+        ("[models.x]\nprovider = \"opnai\"", "2: `models.x`: unknown provider `opnai`; did you mean `openai`?"),
         ("[models.x]\nkind = \"vendor\"", "1: `models.x.provider` is missing: who serves it"),
-        ("[models.x]\nprovider = \"openai-compatible\"", "2: `models.x`: `openai-compatible` can be anywhere"),
-        ("[models.x]\nprovider = \"ollama\"\nbase_url = \"box\"", "2: `models.x`: `box` is no address"),
+        ("[models.x]\nprovider = \"openai-compatible\"", "2: `models.x`: `openai-compatible` has no default address"),
+        ("[models.x]\nprovider = \"ollama\"\nbase_url = \"box\"", "2: `models.x`: `box` is not an address"),
         (
             "[models.x]\nprovider = \"ollama\"\nwire = \"char\"",
             "3: `models.x.wire`: no such word `char`; did you mean `chat`?",

@@ -36,7 +36,7 @@ pub(super) const EFFORT_NAMES: [(&str, ReasoningEffort); 4] = [
     ("high", ReasoningEffort::High),
 ];
 pub(super) const JSON_MODE_NAMES: [(&str, JsonMode); 3] =
-    [("schema", JsonMode::Schema), ("object", JsonMode::Object), ("told", JsonMode::Prompt)];
+    [("schema", JsonMode::Schema), ("object", JsonMode::Object), ("prompt", JsonMode::Prompt)];
 
 /// The highest temperature any vendor takes.
 const HIGHEST_TEMPERATURE: f64 = 2.0;

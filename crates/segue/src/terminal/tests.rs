@@ -227,7 +227,7 @@ fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
 #[tokio::test]
 async fn a_file_gets_replies_only_and_an_error_for_what_went_wrong() {
     let (glass, screen) = TestTerminal::piped();
-    let script = "[[reply]]\ncontains = \"key\"\nfail = \"bad_key\"\n[default]\ntext = \"Then let us act.\"";
+    let script = "[[reply]]\ncontains = \"key\"\nfail = \"invalid_api_key\"\n[default]\ntext = \"Then let us act.\"";
     let error = talk_on(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
     assert!(error.downcast_ref::<crate::SilentExit>().is_some(), "what went wrong was said: {error}");
     // This terminal in memory shows both streams.

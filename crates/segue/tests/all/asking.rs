@@ -96,7 +96,7 @@ fn a_message_can_come_from_standard_input() {
 #[test]
 fn a_turn_that_fails_says_why_and_ends_with_a_code() {
     let place = Place::new();
-    place.write("fail.toml", "[default]\nfail = \"bad_key\"\nmessage = \"who are you?\"\n");
+    place.write("fail.toml", "[default]\nfail = \"invalid_api_key\"\nmessage = \"who are you?\"\n");
     let error = place.fails(&["send", "--session", "f", "--script", "fail.toml", "hello"]);
     assert_eq!(error, "error: the turn failed: key not accepted: who are you?\n");
     let run = place.run(&["send", "--session", "f", "--script", "fail.toml", "--json", "hello"]);

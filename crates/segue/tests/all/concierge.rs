@@ -131,7 +131,7 @@ fn killed_between_batch_and_mapper_nothing_answered_is_asked_again() {
     let place = place("[[reply]]\nrole = \"mapper\"\ntimes = 1\nhang = true\n");
     killed_before_the_map(&place);
     // An expert that is asked again would fail.
-    place.write("usual.toml", &format!("[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"bad_key\"\n{USUAL}"));
+    place.write("usual.toml", &format!("[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"invalid_api_key\"\n{USUAL}"));
     assert_eq!(say(&place, "I stay five years"), "Then buy.\n");
     let events = place.ok(&["show", "b", "--events"]);
     assert!(events.contains("c4 try 1 was in flight when the process died, maybe billed"), "{events}");

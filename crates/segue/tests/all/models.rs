@@ -100,7 +100,7 @@ fn a_refused_key_is_said_to_be_and_not_shown() {
     let everything = format!("{}{}{}", run.out, run.err, home.ok(&["show", "a", "--events"]));
     assert!(!everything.contains("sk-wrong-9876543210"), "{everything}");
     let run = home.place.run(&["send", "--session", "b", "hi"]);
-    assert!(run.err.contains("wants a key, and ECHO_KEY is not set"), "{}", run.err);
+    assert!(run.err.contains("needs an API key, but ECHO_KEY is not set"), "{}", run.err);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn what_was_recorded_is_played_again_without_server_key_or_configuration() {
     assert_eq!(reply, "You said: again\n");
     assert_eq!(home.vendor.seen().len(), requests, "nobody was asked");
     let error = elsewhere.fails(&["send", "--session", "x", "--replay", "tape.jsonl", "something else"]);
-    assert!(error.contains("the cassette tape.jsonl holds no answer to this request"), "{error}");
+    assert!(error.contains("the cassette tape.jsonl has no response to this request"), "{error}");
     assert!(elsewhere.fails(&["send", "--replay", "nowhere.jsonl", "x"]).contains("nowhere.jsonl"));
     let error = elsewhere.fails(&["send", "--record", "new.jsonl", "x"]);
     assert!(error.contains("there is nothing to record"), "{error}");
@@ -287,7 +287,7 @@ fn thoughts_without_an_answer_are_a_failure_and_a_cut_answer_is_said_to_be_one()
     let models = format!("[models]\ndefault = \"echo\"\n{}{}{config}", named("dreamer"), named("rambler"));
     home.place.write("segue.toml", &models);
     let run = home.run(&["send", "--session", "a", "--model", "dreamer", "hello"]);
-    assert!(run.code == 1 && run.err.contains("no room left to answer"), "{}", run.err);
+    assert!(run.code == 1 && run.err.contains("used its whole output budget"), "{}", run.err);
     assert_eq!(home.vendor.asked().len(), 1, "it would do no better the next time");
     assert!(home.ok(&["show", "a"]).contains("1 failed"));
     let report = home.run(&["send", "--session", "b", "--json", "--model", "dreamer", "hello"]).out;
@@ -322,7 +322,7 @@ fn a_password_in_an_address_is_shown_and_written_nowhere() {
     place.write("prices.toml", "[providers.mine]\nwire = \"chat\"\nbase_url = \"http://me:secret-word@box/v1\"");
     place.write("segue.toml", "[catalog]\nfile = \"prices.toml\"\n");
     let error = place.run(&["models"]);
-    assert!(error.err.contains("holds a name or a password") && !error.err.contains("secret-word"), "{}", error.err);
+    assert!(error.err.contains("contains a user name or password") && !error.err.contains("secret-word"), "{}", error.err);
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_cassette_is_not_recorded_on_by_another_cast() {
     home.ok(&["send", "--record", "tape.jsonl", "hello"]);
     home.place.write("segue.toml", &home.place.read("segue.toml").replace("9000", "8000"));
     let run = home.run(&["send", "--record", "tape.jsonl", "hello"]);
-    assert!(run.code == 1 && run.err.contains("was recorded with another cast"), "{}", run.err);
+    assert!(run.code == 1 && run.err.contains("was recorded with other models"), "{}", run.err);
 }
 
 #[test]

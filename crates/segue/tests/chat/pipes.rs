@@ -44,7 +44,7 @@ fn commands_answer_in_a_pipe_too() {
 
 #[test]
 fn what_goes_wrong_is_told_apart_and_the_rest_goes_on() {
-    let stage = Stage::new("[[reply]]\ncontains = \"key\"\nfail = \"bad_key\"\n[default]\ntext = \"fine\"");
+    let stage = Stage::new("[[reply]]\ncontains = \"key\"\nfail = \"invalid_api_key\"\n[default]\ntext = \"fine\"");
     let out = stage.pipe(&[], b"/phsae\nkey\nhello\n");
     assert_eq!((out.out().as_str(), out.is_fine()), ("fine\n", false));
     assert!(out.err().contains("there is no command /phsae; did you mean /phase?"), "{}", out.err());

@@ -12,7 +12,7 @@ use crate::place::{Place, Serving};
 const SCENARIO: &str = r#"
 [[reply]]
 contains = "fail"
-fail = "bad_key"
+fail = "invalid_api_key"
 
 [default]
 chunks = ["turn {{turn}}: ", "you said ", "{{last}}"]

@@ -171,7 +171,7 @@ async fn words_come_in_chunks_that_make_up_the_answer() {
 #[tokio::test]
 async fn a_turn_that_brings_nothing_is_an_error_and_can_be_tried_again() {
     let lab =
-        Lab::with("[[reply]]\nfail = \"bad_key\"\nmessage = \"no key\"\ntimes = 1\n[default]\ntext = \"here\"", |_| {})
+        Lab::with("[[reply]]\nfail = \"invalid_api_key\"\nmessage = \"no key\"\ntimes = 1\n[default]\ntext = \"here\"", |_| {})
             .await;
     let request = json!({"model": "chat", "messages": [message("user", "hello")], "metadata": {"session": "s"}});
     let failed = lab.post("/v1/chat/completions", request.clone()).await;

@@ -13,7 +13,7 @@ hang = true
 
 [[reply]]
 contains = "fail"
-fail = "bad_key"
+fail = "invalid_api_key"
 message = "no key"
 
 [default]
@@ -138,7 +138,7 @@ async fn what_is_shown_with_a_message_reaches_the_model() {
 
 #[tokio::test]
 async fn a_turn_that_failed_is_tried_again() {
-    let lab = Lab::with("[[reply]]\ntimes = 1\nfail = \"bad_key\"\n[default]\ntext = \"fine\"", |_| {}).await;
+    let lab = Lab::with("[[reply]]\ntimes = 1\nfail = \"invalid_api_key\"\n[default]\ntext = \"fine\"", |_| {}).await;
     lab.open("fox", "chat").await;
     assert_eq!(lab.post("/v1/sessions/fox/retry", json!({})).await.problem(409), "nothing-failed");
     assert_eq!(lab.say("fox", "hello").await["outcome"]["type"], "failed");

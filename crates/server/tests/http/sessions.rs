@@ -55,7 +55,7 @@ async fn a_session_may_say_who_plays_in_it() {
 
 #[tokio::test]
 async fn a_turn_that_failed_is_tried_again_with_what_was_said_in_it() {
-    let scenario = "[[reply]]\ntimes = 1\nfail = \"bad_key\"\nmessage = \"no\"\n[[reply]]\ntext = \"here\"\n";
+    let scenario = "[[reply]]\ntimes = 1\nfail = \"invalid_api_key\"\nmessage = \"no\"\n[[reply]]\ntext = \"here\"\n";
     let lab = Lab::with(scenario, |_| ()).await;
     lab.open("again", "chat").await;
     assert_eq!(lab.post("/v1/sessions/again/retry", json!({})).await.status, 409, "nothing failed yet");

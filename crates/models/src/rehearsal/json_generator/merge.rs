@@ -1,9 +1,9 @@
-//! Follows references and merges what `allOf` puts together, so that the maker sees one plain schema.
+//! Follows `$ref` and merges `allOf`, so that the generator sees one flat schema.
 
 use crate::limits::SCHEMA_REF_HOPS_MAX;
 use serde_json::{Map, Value, json};
 
-/// The schema without `$ref` and `allOf` at its top; none if it is no object.
+/// Resolves `$ref` and `allOf` at the top level; `None` if the schema is not an object.
 pub(super) fn flatten_schema(schema: &Value, root: &Value) -> Option<Map<String, Value>> {
     let mut hops = SCHEMA_REF_HOPS_MAX;
     flatten_schema_within(schema, root, &mut hops)
@@ -37,7 +37,7 @@ fn resolve_schema_ref<'r>(target: &Value, root: &'r Value) -> Option<&'r Value> 
     root.pointer(target.as_str()?.strip_prefix('#')?)
 }
 
-/// What satisfies the result satisfies both, for the keywords the maker knows.
+/// Merges two schemas, so that a value that satisfies the result satisfies both, for the supported keywords.
 pub(super) fn merge_schemas(one: Map<String, Value>, other: Map<String, Value>) -> Map<String, Value> {
     let mut merged = one;
     for (key, value) in other {

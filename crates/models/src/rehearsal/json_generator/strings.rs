@@ -1,4 +1,4 @@
-//! Texts for fields: by their format, by what their name suggests, cut or stretched to the length asked for.
+//! Generates strings: by format, or else by field name, cut or padded to the required length.
 
 use crate::limits::REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX;
 use serde_json::{Map, Value};
@@ -12,19 +12,21 @@ impl JsonGenerator<'_> {
     pub(super) fn generate_string(&mut self, fields: &Map<String, Value>, position: ValuePosition<'_>) -> Value {
         let format = fields.get("format").and_then(Value::as_str).and_then(example_for_format);
         let text = format.unwrap_or_else(|| self.string_for_field(position));
-        let least = size_bound(fields, "minLength").and_then(|least| usize::try_from(least).ok()).unwrap_or(0);
-        let most = size_bound(fields, "maxLength").and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
-        Value::String(fit_to_length(text, least.min(REHEARSAL_STRING_CHARS_MAX), most))
+        let length_min =
+            size_bound(fields, "minLength").and_then(|length_min| usize::try_from(length_min).ok()).unwrap_or(0);
+        let length_max = size_bound(fields, "maxLength")
+            .and_then(|length_max| usize::try_from(length_max).ok())
+            .unwrap_or(usize::MAX);
+        Value::String(fit_to_length(text, length_min.min(REHEARSAL_STRING_CHARS_MAX), length_max))
     }
 
-    /// What a field of this name may hold.
+    /// Returns a plausible value for a field of this name.
     fn string_for_field(&mut self, position: ValuePosition<'_>) -> String {
         let key = position.key.to_lowercase();
         let is = |names: &[&str]| names.iter().any(|name| key == *name || key.ends_with(&format!("_{name}")));
-        let reading = self.prompt;
-        let topic =
-            Some(reading.last_topic()).filter(|topic| !topic.is_empty()).unwrap_or_else(phrases::fallback_topic);
-        let keywords = reading.keywords();
+        let prompt = self.prompt;
+        let topic = Some(prompt.last_topic()).filter(|topic| !topic.is_empty()).unwrap_or_else(phrases::fallback_topic);
+        let keywords = prompt.keywords();
         let keyword =
             keywords.get(position.index % keywords.len().max(1)).cloned().unwrap_or_else(phrases::fallback_topic);
         if key == "id" {
@@ -39,10 +41,10 @@ impl JsonGenerator<'_> {
             return self.generated_ids[(position.index + start) % self.generated_ids.len()].clone();
         }
         if is(&["path", "file", "url", "uri", "address", "ref"]) {
-            return reading.quoted_text_or_path().unwrap_or_else(|| "notes.txt".to_owned());
+            return prompt.quoted_text_or_path().unwrap_or_else(|| "notes.txt".to_owned());
         }
         if is(&["query", "search", "terms"]) {
-            return reading.quoted_text_or_path().unwrap_or_else(|| keywords.join(" "));
+            return prompt.quoted_text_or_path().unwrap_or_else(|| keywords.join(" "));
         }
         if is(&["label", "title", "name", "heading"]) {
             return phrases::title_phrase(&keyword, position.index);
@@ -57,7 +59,7 @@ impl JsonGenerator<'_> {
             return phrases::question_phrase(&keyword);
         }
         if is(&["message", "request"]) {
-            return shorten_to_line(reading.last_user_text(), REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX);
+            return shorten_to_line(prompt.last_user_text(), REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX);
         }
         if is(&["reply", "answer", "response"]) {
             return format!("{} {}", phrases::filler_sentence(&topic, position.index), phrases::REHEARSAL_MARK);
@@ -88,15 +90,16 @@ fn singularize(name: &str) -> &str {
     name.strip_suffix('s').filter(|stem| !stem.is_empty()).unwrap_or(name)
 }
 
-fn fit_to_length(text: String, least: usize, most: usize) -> String {
+fn fit_to_length(text: String, length_min: usize, length_max: usize) -> String {
     let count = text.chars().count();
-    if count > most {
-        return text.chars().take(most).collect();
+    if count > length_max {
+        return text.chars().take(length_max).collect();
     }
-    if count < least {
+    if count < length_min {
         let filler = if text.is_empty() { phrases::fallback_topic() } else { text.clone() };
-        let endless = text.chars().chain(std::iter::repeat_n([' '].into_iter().chain(filler.chars()), least).flatten());
-        return endless.take(least).collect();
+        let endless =
+            text.chars().chain(std::iter::repeat_n([' '].into_iter().chain(filler.chars()), length_min).flatten());
+        return endless.take(length_min).collect();
     }
     text
 }

@@ -1,28 +1,28 @@
-//! How answers end, in every format: well, cut off, broken, in a way nobody knows, or with nothing said.
+//! How replies end, in every format: complete, truncated, broken, for an unknown reason, or empty.
 
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, StopReason, TokenUsage};
 use segue_models::vendor::WireFormat;
 use serde_json::json;
 
-use crate::server::{Server, Step, events, lines, of, stream};
+use crate::server::{Server, Step, events, lines, stream, vendor_model};
 use crate::support::ask;
 
-async fn answered(wire: WireFormat, steps: Vec<Step>) -> Result<ModelReply, CallFailure> {
+async fn reply_to(wire: WireFormat, steps: Vec<Step>) -> Result<ModelReply, CallFailure> {
     let server = Server::new(vec![steps]).await;
-    ask("hi").of(&of(server.connection(wire))).await
+    ask("hi").send_to(&vendor_model(server.endpoint(wire))).await
 }
 
-/// An answer in chat completions with this reason to end.
-async fn chat(reason: &str) -> Result<ModelReply, CallFailure> {
+/// A chat completion with this finish reason.
+async fn chat_reply(reason: &str) -> Result<ModelReply, CallFailure> {
     let last = json!({
         "choices": [{ "delta": { "content": "so" }, "finish_reason": reason }],
         "usage": { "prompt_tokens": 10, "completion_tokens": 2 },
     });
-    answered(WireFormat::Chat, events(&[&last.to_string(), "[DONE]"])).await
+    reply_to(WireFormat::Chat, events(&[&last.to_string(), "[DONE]"])).await
 }
 
 #[tokio::test]
-async fn ends_that_servers_have_many_words_for_are_told_apart() {
+async fn finish_reasons_of_many_servers_are_mapped() {
     for (reason, stop) in [
         ("stop", StopReason::Done),
         ("eos", StopReason::Done),
@@ -35,23 +35,23 @@ async fn ends_that_servers_have_many_words_for_are_told_apart() {
         ("model_length", StopReason::Length),
         ("content_filter", StopReason::ContentFilter),
     ] {
-        assert_eq!(chat(reason).await.expect("an answer").stop_reason, stop, "{reason}");
+        assert_eq!(chat_reply(reason).await.expect("a reply").stop_reason, stop, "{reason}");
     }
     for (reason, kind) in [
         ("insufficient_system_resource", FailureKind::Overload),
         ("error", FailureKind::MalformedReply),
         ("abort", FailureKind::MalformedReply),
     ] {
-        let failure = chat(reason).await.expect_err("it is not whole");
+        let failure = chat_reply(reason).await.expect_err("incomplete");
         assert_eq!(failure.kind, kind, "{failure}");
         assert!(failure.message.contains(reason), "{failure}");
         let usage = TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() };
-        assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(usage), "it was made all the same");
+        assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(usage), "it was paid for");
     }
 }
 
 #[tokio::test]
-async fn an_end_that_nobody_knows_is_no_good_end_in_any_format() {
+async fn an_unknown_finish_reason_counts_as_truncated_in_every_format() {
     for wire in WireFormat::ALL {
         let steps = match wire {
             WireFormat::Chat => {
@@ -71,14 +71,14 @@ async fn an_end_that_nobody_knows_is_no_good_end_in_any_format() {
             }
             WireFormat::Ollama => lines(&[r#"{"message":{"content":"so"},"done":true,"done_reason":"moonrise"}"#]),
         };
-        let reply = answered(wire, steps).await.expect("what came is shown");
+        let reply = reply_to(wire, steps).await.expect("the text is shown");
         assert_eq!((reply.text.as_str(), reply.stop_reason), ("so", StopReason::Length), "{wire:?}");
     }
 }
 
 #[tokio::test]
-async fn an_event_that_calls_itself_an_error_is_one() {
-    let begun = "data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
+async fn an_error_event_is_a_failure() {
+    let beginning = "data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
     for (data, kind) in [
         (r#"{"message":"the model is gone"}"#, FailureKind::Overload),
         (r#"{"message":"This model's maximum context length is 8192 tokens"}"#, FailureKind::ContextTooLong),
@@ -87,14 +87,14 @@ async fn an_event_that_calls_itself_an_error_is_one() {
     ] {
         let error = format!("event: error\ndata: {data}\n\n");
         let failure =
-            answered(WireFormat::Chat, stream(&[begun, &error, "data: [DONE]\n\n"])).await.expect_err("an error");
+            reply_to(WireFormat::Chat, stream(&[beginning, &error, "data: [DONE]\n\n"])).await.expect_err("an error");
         assert_eq!(failure.kind, kind, "{failure}");
     }
 }
 
-/// An answer of thoughts, or of nothing at all, that ends as if it were whole.
-fn empty(wire: WireFormat, thinks: bool) -> Vec<Step> {
-    let told: &[&str] = match wire {
+/// A complete response without text, with or without reasoning.
+fn empty_response(wire: WireFormat, has_reasoning: bool) -> Vec<Step> {
+    let data: &[&str] = match wire {
         WireFormat::Chat => &[
             r#"{"choices":[{"delta":{"reasoning":"hm"}}]}"#,
             r#"{"choices":[{"delta":{"content":" \n"},"finish_reason":"stop"}]}"#,
@@ -117,24 +117,24 @@ fn empty(wire: WireFormat, thinks: bool) -> Vec<Step> {
             &[r#"{"message":{"thinking":"hm"}}"#, r#"{"message":{},"done":true,"done_reason":"stop"}"#]
         }
     };
-    let told = if thinks { told } else { &told[1..] };
-    if wire == WireFormat::Ollama { lines(told) } else { events(told) }
+    let data = if has_reasoning { data } else { &data[1..] };
+    if wire == WireFormat::Ollama { lines(data) } else { events(data) }
 }
 
 #[tokio::test]
-async fn an_answer_with_nothing_in_it_is_no_answer() {
+async fn an_empty_reply_is_unusable() {
     for wire in WireFormat::ALL {
-        for thinks in [true, false] {
-            let failure = answered(wire, empty(wire, thinks)).await.expect_err("nothing was said");
+        for has_reasoning in [true, false] {
+            let failure = reply_to(wire, empty_response(wire, has_reasoning)).await.expect_err("an empty reply");
             assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?}: {failure}");
-            assert!(failure.message.contains("had answered nothing"), "{failure}");
-            assert!(failure.cost.is_some(), "{wire:?}: it was made all the same");
+            assert!(failure.message.contains("finished without a reply"), "{failure}");
+            assert!(failure.cost.is_some(), "{wire:?}: it was paid for");
         }
     }
 }
 
 #[tokio::test]
-async fn an_empty_message_of_the_assistant_is_not_sent() {
+async fn an_empty_assistant_message_is_not_sent() {
     for (wire, list) in [
         (WireFormat::Chat, "messages"),
         (WireFormat::Responses, "input"),
@@ -142,12 +142,13 @@ async fn an_empty_message_of_the_assistant_is_not_sent() {
         (WireFormat::Gemini, "contents"),
         (WireFormat::Ollama, "messages"),
     ] {
-        let server = Server::new(vec![empty(wire, false)]).await;
-        let asking = ask("one").assistant("").user("two");
-        // What it answers is not what this is about.
-        let _ = asking.of(&server.vendor(wire)).await;
-        let body = server.only().body;
-        let roles: Vec<_> = body[list].as_array().expect("a list").iter().map(|said| said["role"].clone()).collect();
+        let server = Server::new(vec![empty_response(wire, false)]).await;
+        let request = ask("one").assistant("").user("two");
+        // Only the request matters here.
+        let _ = request.send_to(&server.vendor(wire)).await;
+        let body = server.only_request().body;
+        let roles: Vec<_> =
+            body[list].as_array().expect("a list").iter().map(|message| message["role"].clone()).collect();
         assert!(!roles.is_empty() && roles.iter().all(|role| role == "user"), "{wire:?}: {roles:?}");
     }
 }
