@@ -44,7 +44,7 @@ impl RemoteEngine {
     }
 
     pub async fn open_session(&self, flow: &FlowName, opening: &SessionOptions) -> anyhow::Result<SessionId> {
-        let mut body = json!({ "flow": flow, "session": opening.session, "busy": opening.mid_turn_policy, "models": opening.role_models });
+        let mut body = json!({ "flow": flow, "session": opening.session, "mid_turn_policy": opening.mid_turn_policy, "models": opening.role_models });
         if opening.settings.is_object() {
             body["settings"] = opening.settings.clone();
         }
@@ -97,7 +97,7 @@ impl RemoteEngine {
                 (path("forget"), json!({ "role": role, "agent": agent, "peer": peer }))
             }
             OperatorCommand::Resolve { call, resolution: how } => {
-                (path(&format!("calls/{call}/resolve")), json!({ "how": how }))
+                (path(&format!("calls/{call}/resolve")), json!({ "action": how }))
             }
             OperatorCommand::Propose { phase, to, reason } => {
                 (path("phases/propose"), of(phase, json!({ "to": to, "reason": reason })))
@@ -137,8 +137,8 @@ fn add_graph_fields(mut body: Value, phase: &PhaseGraphKey) -> Value {
     body["graph"] = json!(phase.graph);
     match &phase.owner {
         PhaseGraphOwner::Session => {}
-        PhaseGraphOwner::Role(role) => body["of"] = json!(role),
-        PhaseGraphOwner::Agent(agent) => body["of"] = json!(agent),
+        PhaseGraphOwner::Role(role) => body["owner"] = json!(role),
+        PhaseGraphOwner::Agent(agent) => body["owner"] = json!(agent),
     }
     body
 }

@@ -1,27 +1,27 @@
-//! The HTTP vocabulary: every route of the API, what it takes and what it answers. Nothing here decides about conversations; it asks
-//! the engine and tells what it says.
+//! The native HTTP API: its routes, request bodies and response bodies. Handlers call the engine and convert what it returns;
+//! they decide nothing about a conversation.
 
-pub mod calls;
-pub mod commands;
-pub mod common_types;
-pub mod events;
-pub mod facts;
-pub mod flows;
-pub mod handovers;
-pub mod ledger;
-pub mod messages;
-pub mod phases;
-pub mod prompts;
-pub mod receipts;
-pub mod recompute;
-pub mod server_info;
-pub mod session_changes;
-pub mod session_view;
-pub mod sessions;
-pub mod threads;
-pub mod transfer;
-pub mod turns;
-pub mod webhooks;
+pub(crate) mod calls;
+pub(crate) mod commands;
+pub(crate) mod common_types;
+pub(crate) mod events;
+pub(crate) mod facts;
+pub(crate) mod flows;
+pub(crate) mod handovers;
+pub(crate) mod ledger;
+pub(crate) mod messages;
+pub(crate) mod phases;
+pub(crate) mod prompts;
+pub(crate) mod receipts;
+pub(crate) mod recompute;
+pub(crate) mod server_info;
+pub(crate) mod session_changes;
+pub(crate) mod session_view;
+pub(crate) mod sessions;
+pub(crate) mod threads;
+pub(crate) mod transfer;
+pub(crate) mod turns;
+pub(crate) mod webhooks;
 
 use segue_core::ids::Seq;
 use serde::Deserialize;
@@ -32,8 +32,8 @@ use utoipa_axum::routes;
 use crate::app::AppState;
 use crate::problem::HttpProblem;
 
-/// Every route of the API.
-pub fn native_routes() -> OpenApiRouter<AppState> {
+/// Returns all routes of the native API.
+pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(server_info::get_health))
         .routes(routes!(server_info::get_readiness))
@@ -82,49 +82,48 @@ pub fn native_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(webhooks::ping_webhook))
 }
 
-/// A session in a path.
+/// The path parameter `session`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub struct SessionPath {
-    /// The session's name.
+pub(crate) struct SessionPath {
+    #[expect(dead_code, reason = "only describes the parameter; `SessionRef` reads it")]
     pub session: String,
 }
 
-/// A call in a path.
+/// The path parameter `call`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub struct CallPath {
+pub(crate) struct CallPath {
     /// The call, such as `c3`.
+    #[expect(dead_code, reason = "only describes the parameter; the handlers read it with `Path`")]
     pub call: String,
 }
 
-/// A moment in a session's life.
+/// The query parameter `at`, for views of the past.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct AtEventParams {
-    /// As it was right after this event.
+pub(crate) struct AtEventParams {
+    /// Shows the session as it was right after this event.
     #[param(minimum = 1)]
     pub at: Option<u64>,
 }
 
 impl AtEventParams {
-    /// The place it means.
+    /// Returns the sequence number, if one was given.
     ///
     /// # Errors
-    /// No event is there.
-    pub fn to_seq(&self) -> Result<Option<Seq>, HttpProblem> {
+    /// The number is 0; the first event has the number 1.
+    pub(crate) fn to_seq(&self) -> Result<Option<Seq>, HttpProblem> {
         match self.at {
-            Some(0) => {
-                Err(HttpProblem::bad_request("`at` is the place of an event; the first is 1")
-                    .with_extension("field", "at"))
-            }
+            Some(0) => Err(HttpProblem::bad_request("`at` must be the sequence number of an event; the first is 1")
+                .with_extension("field", "at")),
             at => Ok(at.map(Seq)),
         }
     }
 }
 
-/// How much a page holds.
+/// Checks a `limit` parameter against its maximum.
 fn page_limit(limit: Option<usize>, default: usize, max: usize) -> Result<usize, HttpProblem> {
     match limit {
         None => Ok(default),

@@ -1,4 +1,4 @@
-//! What every request shares: the engine, the keys, what is at hand, and whether the end has come.
+//! The state that all requests share.
 
 use std::sync::Arc;
 
@@ -14,38 +14,28 @@ use crate::rate_limit::CallerRateLimiter;
 use crate::session_changes::SessionChangeFeed;
 use crate::webhooks::WebhookStore;
 
-/// What every request shares. Clones are the same.
+/// The state that all requests share. Clones refer to the same state.
 #[derive(Clone)]
-pub struct AppState(Arc<AppInner>);
+pub(crate) struct AppState(Arc<AppInner>);
 
-/// The parts of it.
-pub struct AppInner {
-    /// Runs sessions.
+/// The fields of [`AppState`].
+pub(crate) struct AppInner {
     pub engine: Engine,
-    /// How the server is set.
     pub options: ServerOptions,
-    /// Who may ask.
     pub keys: ApiKeyStore,
-    /// Accounts of sessions at hand.
     pub histories: HistoryCache,
-    /// How much each asks.
     pub rate_limiter: CallerRateLimiter,
-    /// What is counted.
     pub metrics: ServerMetrics,
-    /// Which sessions changed.
     pub change_feed: SessionChangeFeed,
-    /// Who is told of events elsewhere.
     pub webhooks: WebhookStore,
-    /// Which answers of the OpenAI-compatible door were heard.
     pub conversation_cache: ConversationCache,
-    /// Whether the end has come.
     shutdown_signal: watch::Sender<bool>,
 }
 
 impl AppState {
-    /// A server's parts around an engine.
+    /// Creates the state of a server around an engine.
     #[must_use]
-    pub fn new(engine: Engine, options: ServerOptions) -> Self {
+    pub(crate) fn new(engine: Engine, options: ServerOptions) -> Self {
         Self(Arc::new(AppInner {
             keys: ApiKeyStore::from_folder(&options.folder),
             webhooks: WebhookStore::from_folder(&options.folder),
@@ -60,21 +50,20 @@ impl AppState {
         }))
     }
 
-    /// Says that the end has come.
-    pub fn begin_shutdown(&self) {
+    /// Signals that the server is shutting down.
+    pub(crate) fn begin_shutdown(&self) {
         self.shutdown_signal.send_replace(true);
     }
 
-    /// Whether the end has come.
     #[must_use]
-    pub fn is_shutting_down(&self) -> bool {
+    pub(crate) fn is_shutting_down(&self) -> bool {
         *self.shutdown_signal.borrow()
     }
 
-    /// Returns when the end has come.
-    pub async fn wait_for_shutdown(&self) {
+    /// Waits until the server is shutting down.
+    pub(crate) async fn wait_for_shutdown(&self) {
         let mut closing = self.shutdown_signal.subscribe();
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`, so this cannot fail.
         let _ = closing.wait_for(|closing| *closing).await;
     }
 }
@@ -89,12 +78,12 @@ impl std::ops::Deref for AppState {
 
 impl std::fmt::Debug for AppInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("AppInner").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for AppState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("App").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("AppState").field("options", &self.options).finish_non_exhaustive()
     }
 }

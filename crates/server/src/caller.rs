@@ -1,5 +1,5 @@
-//! Who asks, and what they may see. The sessions of an owner live in a room of their own: every name an owner says is a name in
-//! that room, so there is no name by which they could mean another's session.
+//! The caller of a request, and what it may see. The sessions of an owner are in a namespace of their own. Every session name
+//! that a caller gives is resolved within its namespace, so no name can refer to another owner's session.
 
 use std::collections::BTreeSet;
 
@@ -10,52 +10,53 @@ use segue_engine::{SessionQuery, engine::validate_session_name};
 use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;
 
-/// What parts an owner from the name in a session's full name. No owner's name holds it.
-pub const NAMESPACE_SEPARATOR: char = '.';
+/// Separates the owner from the name in a full session name. Owner names cannot contain it.
+pub(crate) const NAMESPACE_SEPARATOR: char = '.';
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Caller {
-    /// The id of their key; nothing for one who needed none.
+pub(crate) struct Caller {
+    /// The id of the key; `None` if the request needed none.
     pub key_id: Option<String>,
-    /// Whose sessions they see; nothing: everybody's.
+    /// The owner whose sessions the caller sees; `None` for all sessions.
     pub owner: Option<String>,
-    /// The flows they may use; nothing: all.
+    /// The flows that the caller may use; `None` for all flows.
     pub allowed_flows: Option<BTreeSet<FlowName>>,
 }
 
 impl Caller {
-    /// Whether they may see and do everything.
+    /// Returns whether the caller has no restrictions.
     #[must_use]
-    pub fn is_operator(&self) -> bool {
+    pub(crate) fn is_operator(&self) -> bool {
         self.owner.is_none() && self.allowed_flows.is_none()
     }
 
+    /// Checks that the caller is an operator.
+    ///
     /// # Errors
-    /// They are not.
-    pub fn require_operator(&self) -> Result<(), HttpProblem> {
+    /// The caller's key is limited to an owner or to flows.
+    pub(crate) fn require_operator(&self) -> Result<(), HttpProblem> {
         if self.is_operator() {
             return Ok(());
         }
-        Err(HttpProblem::new("not-allowed", "this key is limited to an owner or to flows; use one that is not"))
+        Err(HttpProblem::new("forbidden", "this key is limited to an owner or to flows; use a key without limits"))
     }
 
-    /// Whether they may use a flow.
     #[must_use]
-    pub fn can_use_flow(&self, flow: &FlowName) -> bool {
+    pub(crate) fn can_use_flow(&self, flow: &FlowName) -> bool {
         self.allowed_flows.as_ref().is_none_or(|flows| flows.contains(flow))
     }
 
-    /// The full name of a session that they call `name`.
+    /// Returns the full name of the session that the caller calls `name`.
     ///
     /// # Errors
     /// No session can have that name.
-    pub fn full_session_id(&self, name: &str) -> Result<SessionId, HttpProblem> {
+    pub(crate) fn full_session_id(&self, name: &str) -> Result<SessionId, HttpProblem> {
         let prefix = self.namespace_prefix();
         let bytes_max = SESSION_ID_BYTES_MAX - prefix.len().min(SESSION_ID_BYTES_MAX - 1);
         if name.is_empty() || name.len() > bytes_max {
-            let why = format!("it must have 1 to {bytes_max} characters");
-            return Err(invalid_session_name(name, &why));
+            let reason = format!("it must have 1 to {bytes_max} characters");
+            return Err(invalid_session_name(name, &reason));
         }
         validate_session_name(name.into()).map_err(|error| match error {
             segue_engine::Error::BadSessionName { why, .. } => invalid_session_name(name, &why),
@@ -64,29 +65,29 @@ impl Caller {
         Ok(SessionId::from(format!("{prefix}{name}")))
     }
 
-    /// What they call a session.
+    /// Returns the name by which the caller knows a session.
     #[must_use]
-    pub fn public_session_name(&self, session: &SessionId) -> String {
+    pub(crate) fn public_session_name(&self, session: &SessionId) -> String {
         let full = session.as_str();
         full.strip_prefix(self.namespace_prefix().as_str()).unwrap_or(full).to_owned()
     }
 
-    /// Whether a session, of which the flow is known, is there for them.
+    /// Returns whether the caller may see a session of the given flow.
     #[must_use]
-    pub fn can_see_session(&self, session: &SessionId, flow: &FlowName) -> bool {
+    pub(crate) fn can_see_session(&self, session: &SessionId, flow: &FlowName) -> bool {
         session.as_str().starts_with(self.namespace_prefix().as_str()) && self.can_use_flow(flow)
     }
 
-    /// The same query, of what they may see.
+    /// Restricts a query to the sessions that the caller may see.
     #[must_use]
-    pub fn restrict_query(&self, mut query: SessionQuery) -> SessionQuery {
+    pub(crate) fn restrict_query(&self, mut query: SessionQuery) -> SessionQuery {
         query.name_prefix = self.owner.as_ref().map(|_| self.namespace_prefix());
         if let Some(flows) = &self.allowed_flows {
             let wanted = std::mem::take(&mut query.flows);
             let allowed = flows.iter().map(ToString::to_string);
             query.flows = allowed.filter(|flow| wanted.is_empty() || wanted.contains(flow)).collect();
             if query.flows.is_empty() {
-                // None of what is wanted is allowed: no flow is called so.
+                // No requested flow is allowed. No flow has an empty name, so the query finds nothing.
                 query.flows.push(String::new());
             }
         }
@@ -98,29 +99,31 @@ impl Caller {
     }
 }
 
-/// Whose session it is, as its full name says; nothing for one in no room.
+/// Returns the owner of a session; `None` for a session outside any namespace.
 #[must_use]
-pub fn session_owner(session: &SessionId) -> Option<&str> {
+pub(crate) fn session_owner(session: &SessionId) -> Option<&str> {
     session.as_str().split_once(NAMESPACE_SEPARATOR).map(|(owner, _)| owner)
 }
 
-/// Whether a name can be an owner's.
+/// Checks that a name can be an owner's.
 ///
 /// # Errors
-/// It cannot, and why.
-pub fn validate_owner_name(name: &str) -> Result<(), String> {
-    let fitting = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+/// The reason why it cannot.
+pub(crate) fn validate_owner_name(name: &str) -> Result<(), String> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > OWNER_BYTES_MAX {
-        return Err(format!("an owner's name has 1 to {OWNER_BYTES_MAX} characters"));
+        return Err(format!("an owner's name must have 1 to {OWNER_BYTES_MAX} characters"));
     }
-    if !name.chars().all(fitting) || name.starts_with('-') {
-        return Err("an owner's name has small letters, digits and `-`, and does not begin with `-`".to_owned());
+    if !name.chars().all(is_allowed) || name.starts_with('-') {
+        return Err(
+            "an owner's name may contain lowercase letters, digits and `-`, and must not start with `-`".to_owned()
+        );
     }
     Ok(())
 }
 
-fn invalid_session_name(name: &str, why: &str) -> HttpProblem {
-    let error = segue_engine::Error::BadSessionName { name: name.to_owned(), why: why.to_owned() };
+fn invalid_session_name(name: &str, reason: &str) -> HttpProblem {
+    let error = segue_engine::Error::BadSessionName { name: name.to_owned(), why: reason.to_owned() };
     HttpProblem::from_engine_error(&error, &Caller::default())
 }
 
@@ -133,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_owner_says_stays_in_its_room() {
+    fn names_resolve_within_the_owners_namespace() {
         let acme = owner("acme");
         let full = acme.full_session_id("fox").expect("a name");
         assert_eq!(full.as_str(), "acme.fox");
         assert_eq!(acme.public_session_name(&full), "fox");
         for name in ["other.fox", "..", "acme.fox"] {
             if let Ok(full) = acme.full_session_id(name) {
-                assert!(full.as_str().starts_with("acme."), "{name} leads to {full}");
+                assert!(full.as_str().starts_with("acme."), "{name} resolves to {full}");
             }
         }
         assert!(!acme.can_see_session(&"acme2.fox".into(), &"chat".into()));
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_fits_with_its_room_or_is_refused() {
+    fn namespace_counts_towards_the_length_limit() {
         let acme = owner("acme");
         assert!(acme.full_session_id(&"x".repeat(59)).is_ok());
         let problem = acme.full_session_id(&"x".repeat(60)).expect_err("too long");
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_narrowed_to_what_may_be_seen() {
+    fn query_is_restricted_to_visible_sessions() {
         let flows = |names: &[&str]| Some(names.iter().map(|name| FlowName::from(*name)).collect());
         let caller = Caller { allowed_flows: flows(&["chat", "team"]), ..owner("acme") };
         let wanted = |wanted: &[&str]| SessionQuery {
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_cannot_be_named_like_a_room_within_another() {
+    fn owner_name_cannot_contain_a_separator() {
         assert!(validate_owner_name("acme-2").is_ok());
         for bad in ["", "a.b", "A", "-a", "a b", "abcdefghijklmnopqrstuvwxyz"] {
             assert!(validate_owner_name(bad).is_err(), "{bad}");

@@ -1,5 +1,5 @@
-//! Events as they are told over HTTP: in the caller's names, in one line, with the texts that are wanted, and with what they belong
-//! to.
+//! Renders events for HTTP: with the session names that the caller knows, a one-line summary, the requested texts, and the
+//! turn, call and message that each event belongs to.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,64 +18,62 @@ use crate::extract::SessionRef;
 use crate::history::SessionHistory;
 use crate::limits::SUMMARY_TEXT_CHARS_MAX;
 
-/// Which texts come along with events.
+/// Which texts are included with events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum EventTextFilter {
-    /// None.
+pub(crate) enum EventTextFilter {
     None,
-    /// Those said by or to the user.
+    /// Only messages and replies.
     #[default]
     Conversation,
-    /// All.
     All,
 }
 
-/// An event.
+/// An event of the journal.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EventView {
-    /// Its place in the journal.
+pub(crate) struct EventView {
+    /// The sequence number.
     pub seq: u64,
-    /// When it was recorded.
+    /// When the event was recorded.
     pub at: u64,
-    /// What happened.
+    /// The type of the event, as in `event`.
     pub r#type: String,
-    /// The same in one line.
+    /// The event in one line.
     pub summary: String,
-    /// The turn it belongs to.
+    /// The turn that the event belongs to.
     pub turn: Option<String>,
-    /// The call it is about.
+    /// The call that the event is about.
     pub call: Option<String>,
-    /// The message it is about.
+    /// The message that the event is about.
     pub message: Option<String>,
-    /// The event as it stands in the journal.
+    /// The event as recorded in the journal.
     #[schema(value_type = Object)]
     pub event: Value,
-    /// The texts that it names, by their id.
+    /// The texts that the event refers to, by id.
     pub texts: BTreeMap<String, String>,
 }
 
-/// Tells events one after another.
+/// Renders consecutive events.
 #[derive(Debug)]
-pub struct EventRenderer {
+pub(crate) struct EventRenderer {
     session_ref: SessionRef,
     text_filter: EventTextFilter,
-    /// The turn that runs at this point of the telling.
+    /// The turn that is running at this point of the journal.
     running_turn: Option<TurnId>,
 }
 
 impl EventRenderer {
-    /// Begins to tell where `turn` runs.
+    /// Creates a renderer that starts while `turn` is running.
     #[must_use]
-    pub fn new(session_ref: &SessionRef, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
+    pub(crate) fn new(session_ref: &SessionRef, texts: EventTextFilter, turn: Option<TurnId>) -> Self {
         Self { session_ref: session_ref.clone(), text_filter: texts, running_turn: turn }
     }
 
-    /// Tells events.
+    /// Renders events.
     ///
     /// # Errors
-    /// Their texts cannot be read.
-    pub async fn render_events(&mut self, events: &[RecordedEvent]) -> Result<Vec<EventView>, Error> {
+    /// The texts cannot be read.
+    pub(crate) async fn render_events(&mut self, events: &[RecordedEvent]) -> Result<Vec<EventView>, Error> {
         let needed = RefCell::new(BTreeSet::new());
         for recorded in events {
             let mut needed = needed.borrow_mut();
@@ -89,7 +87,8 @@ impl EventRenderer {
         Ok(events.iter().map(|recorded| self.render_event(recorded, &found, &turns)).collect())
     }
 
-    /// The turns of calls that may have ended after theirs: they belong there, whatever turn runs by then.
+    /// Returns the turns of calls that may have ended after their turn. Their events belong to that turn, even if another is
+    /// running.
     async fn turns_of_late_calls(&self, events: &[RecordedEvent]) -> Result<BTreeMap<CallId, Option<TurnId>>, Error> {
         let calls = events.iter().filter_map(|recorded| match &recorded.event {
             Event::CallAnsweredLate { call, .. } | Event::CallFailed { call, .. } => Some(*call),
@@ -100,10 +99,10 @@ impl EventRenderer {
             return Ok(BTreeMap::new());
         }
         let SessionRef { app, session, .. } = &self.session_ref;
-        let look = |chronicle: &SessionHistory| {
-            calls.into_iter().filter_map(|call| Some((call, chronicle.calls.get(&call)?.turn))).collect()
+        let read = |history: &SessionHistory| {
+            calls.into_iter().filter_map(|call| Some((call, history.calls.get(&call)?.turn))).collect()
         };
-        app.histories.with_history(&app.engine, session, None, look).await
+        app.histories.with_history(&app.engine, session, None, read).await
     }
 
     fn wanted_bodies(&self, event: &Event) -> Vec<BodyId> {
@@ -127,12 +126,13 @@ impl EventRenderer {
         if let Event::TurnStarted { turn, .. } = event {
             self.running_turn = Some(*turn);
         }
-        let of_call = event_call(event).and_then(|call| turns.get(&call).copied());
-        let turn = of_call.unwrap_or_else(|| event_turn(event, self.running_turn));
+        let call_turn = event_call(event).and_then(|call| turns.get(&call).copied());
+        let turn = call_turn.unwrap_or_else(|| event_turn(event, self.running_turn));
         if let Event::TurnEnded { .. } = event {
             self.running_turn = None;
         }
-        let words = |text: TextRef| found.get(&text.body).map(|text| truncate_for_summary(text)).unwrap_or_default();
+        let summary_text =
+            |text: TextRef| found.get(&text.body).map(|text| truncate_for_summary(text)).unwrap_or_default();
         let texts = self.wanted_bodies(event).into_iter();
         let texts = texts.filter_map(|id| Some((id.to_string(), found.get(&id)?.to_string())));
         let raw = event_json_for_caller(event, &self.session_ref.caller);
@@ -140,7 +140,7 @@ impl EventRenderer {
             seq: recorded.seq.0,
             at: recorded.at.0,
             r#type: raw.get("type").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            summary: event_summary_for_caller(event, &self.session_ref.caller, &words),
+            summary: event_summary_for_caller(event, &self.session_ref.caller, &summary_text),
             turn: turn.map(|turn| turn.to_string()),
             call: event_call(event).map(|call| call.to_string()),
             message: event_message(event).map(|message| message.to_string()),
@@ -159,7 +159,7 @@ fn bodies_in_summary(event: &Event) -> Vec<BodyId> {
     named.into_inner()
 }
 
-/// An event in the caller's names: those of sessions are the only ones that differ.
+/// Replaces full session names by the names that the caller knows. Returns `None` if the event contains none.
 fn with_public_session_names(event: &Event, caller: &Caller) -> Option<Event> {
     let public = |session| caller.public_session_name(session).into();
     match event {
@@ -176,31 +176,31 @@ fn with_public_session_names(event: &Event, caller: &Caller) -> Option<Event> {
 }
 
 fn event_json_for_caller(event: &Event, caller: &Caller) -> Value {
-    let told = with_public_session_names(event, caller);
-    serde_json::to_value(told.as_ref().unwrap_or(event)).unwrap_or_default()
+    let renamed = with_public_session_names(event, caller);
+    serde_json::to_value(renamed.as_ref().unwrap_or(event)).unwrap_or_default()
 }
 
-fn event_summary_for_caller(event: &Event, caller: &Caller, words: &dyn Fn(TextRef) -> String) -> String {
-    let told = with_public_session_names(event, caller);
-    told.as_ref().unwrap_or(event).summary_line(words)
+fn event_summary_for_caller(event: &Event, caller: &Caller, summary_text: &dyn Fn(TextRef) -> String) -> String {
+    let renamed = with_public_session_names(event, caller);
+    renamed.as_ref().unwrap_or(event).summary_line(summary_text)
 }
 
 fn truncate_for_summary(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
     let mut chars = text.chars();
-    let mut short: String = chars.by_ref().take(SUMMARY_TEXT_CHARS_MAX).map(plain).collect();
+    let mut summary: String = chars.by_ref().take(SUMMARY_TEXT_CHARS_MAX).map(printable).collect();
     if chars.next().is_some() {
-        short.push('…');
+        summary.push('…');
     }
-    short
+    summary
 }
 
-/// The turn an event belongs to. What is made once more, and what waits, belongs to none.
+/// Returns the turn that an event belongs to. Recomputations and waiting messages belong to none.
 fn event_turn(event: &Event, running: Option<TurnId>) -> Option<TurnId> {
     match event {
         Event::CallOpened(opened) => opened.turn,
         Event::TurnStarted { turn, .. } | Event::TurnEnded { turn, .. } => Some(*turn),
-        Event::ReplySent(said) => said.turn.or(running),
+        Event::ReplySent(reply) => reply.turn.or(running),
         Event::UserMessageReceived(_) | Event::SessionOpened(_) | Event::SessionForked { .. } => None,
         _ => running,
     }
@@ -217,7 +217,7 @@ fn event_call(event: &Event) -> Option<CallId> {
         | Event::CallCancelled { call, .. }
         | Event::CallAnsweredLate { call, .. }
         | Event::ToolRoundDropped { call, .. } => Some(*call),
-        Event::ReplySent(said) => said.call,
+        Event::ReplySent(reply) => reply.call,
         Event::ToolRunOpened(opened) => opened.requested_by.as_ref().map(|(call, _)| *call),
         _ => None,
     }
@@ -226,7 +226,7 @@ fn event_call(event: &Event) -> Option<CallId> {
 fn event_message(event: &Event) -> Option<MessageId> {
     match event {
         Event::UserMessageReceived(received) => Some(received.message),
-        Event::AgentMessageSent(posted) => Some(posted.message),
+        Event::AgentMessageSent(sent) => Some(sent.message),
         Event::AgentMessageReceived { message } => Some(*message),
         _ => None,
     }
@@ -237,19 +237,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_reads_the_name_of_a_room() {
+    fn namespace_is_not_visible_to_its_owner() {
         let caller = Caller { owner: Some("acme".into()), ..Caller::default() };
         let forked =
             Event::SessionForked { session: "acme.b".into(), from: "acme.a".into(), at_seq: segue_core::ids::Seq(3) };
-        let told = event_json_for_caller(&forked, &caller).to_string()
+        let renamed = event_json_for_caller(&forked, &caller).to_string()
             + &event_summary_for_caller(&forked, &caller, &|_| String::new());
-        assert!(!told.contains("acme"), "{told}");
+        assert!(!renamed.contains("acme"), "{renamed}");
     }
 
     #[test]
-    fn a_long_text_is_shortened_and_harmless_in_a_line() {
-        let line = truncate_for_summary(&format!("a\u{1b}[2J\n{}", "x".repeat(1_000)));
-        assert_eq!(line.chars().count(), SUMMARY_TEXT_CHARS_MAX + 1);
-        assert!(line.starts_with("a [2J x") && line.ends_with('…'), "{line}");
+    fn long_text_is_truncated_and_control_characters_are_replaced() {
+        let summary = truncate_for_summary(&format!("a\u{1b}[2J\n{}", "x".repeat(1_000)));
+        assert_eq!(summary.chars().count(), SUMMARY_TEXT_CHARS_MAX + 1);
+        assert!(summary.starts_with("a [2J x") && summary.ends_with('…'), "{summary}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a request holds, read with words that tell what is wrong: its session, its body, its parameters.
+//! Extractors for sessions, bodies and parameters, with error messages that name the fault.
 
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use axum::http::request::Parts;
@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::limits::BODY_MS_MAX;
 use crate::problem::HttpProblem;
 
-/// Whoever asks, put there by the guard.
+/// The guard has put the caller into the request's extensions.
 impl FromRequestParts<AppState> for Caller {
     type Rejection = HttpProblem;
 
@@ -22,14 +22,12 @@ impl FromRequestParts<AppState> for Caller {
     }
 }
 
-/// A session that was named in the path, and that is there for whoever asks as far as its name and flow go.
+/// A session named in the path. Its name and flow are visible to the caller; whether it exists is checked when it is read.
 #[derive(Debug, Clone)]
-pub struct SessionRef {
-    /// What every request shares.
+pub(crate) struct SessionRef {
     pub app: AppState,
-    /// Who asks.
     pub caller: Caller,
-    /// The session's full name.
+    /// The full name, including the namespace.
     pub session: SessionId,
 }
 
@@ -38,40 +36,40 @@ impl FromRequestParts<AppState> for SessionRef {
 
     async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, HttpProblem> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        let named = RawPathParams::from_request_parts(parts, app).await;
-        let named = named.map_err(|_| HttpProblem::bad_request("the path is no valid UTF-8"))?;
-        let name = named.iter().find(|(key, _)| *key == "session").map(|(_, name)| name.to_owned());
+        let params = RawPathParams::from_request_parts(parts, app).await;
+        let params = params.map_err(|_| HttpProblem::bad_request("the path is not valid UTF-8"))?;
+        let name = params.iter().find(|(key, _)| *key == "session").map(|(_, name)| name.to_owned());
         Self::resolve(app, caller, &name.unwrap_or_default()).await
     }
 }
 
 impl SessionRef {
-    /// A session by the name that the caller gives it.
+    /// Resolves the name that the caller gave.
     ///
     /// # Errors
-    /// It is not there for them.
-    pub async fn resolve(app: &AppState, caller: Caller, name: &str) -> Result<Self, HttpProblem> {
-        // A name that no session can have is a session that is not there.
-        let none = || HttpProblem::from_engine_error(&Error::NoSuchSession(name.into()), &Caller::default());
-        let session = caller.full_session_id(name).map_err(|_| none())?;
-        let held = Self { app: app.clone(), caller, session };
-        if held.caller.allowed_flows.is_some() {
-            let flow = held.read_flow_name().await?;
-            if !flow.is_some_and(|flow| held.caller.can_use_flow(&flow)) {
-                return Err(none());
+    /// The caller may not see such a session.
+    pub(crate) async fn resolve(app: &AppState, caller: Caller, name: &str) -> Result<Self, HttpProblem> {
+        // An invalid name is reported like a session that does not exist.
+        let not_found = || HttpProblem::from_engine_error(&Error::NoSuchSession(name.into()), &Caller::default());
+        let session = caller.full_session_id(name).map_err(|_| not_found())?;
+        let session_ref = Self { app: app.clone(), caller, session };
+        if session_ref.caller.allowed_flows.is_some() {
+            let flow = session_ref.read_flow_name().await?;
+            if !flow.is_some_and(|flow| session_ref.caller.can_use_flow(&flow)) {
+                return Err(not_found());
             }
         }
-        Ok(held)
+        Ok(session_ref)
     }
 
-    /// What an error is to whoever asks.
-    pub fn to_problem(&self, error: impl std::borrow::Borrow<Error>) -> HttpProblem {
+    /// Converts an engine error for this caller.
+    pub(crate) fn to_problem(&self, error: impl std::borrow::Borrow<Error>) -> HttpProblem {
         HttpProblem::from_engine_error(error.borrow(), &self.caller)
     }
 
-    /// What they call it.
+    /// Returns the name by which the caller knows the session.
     #[must_use]
-    pub fn public_name(&self) -> String {
+    pub(crate) fn public_name(&self) -> String {
         self.caller.public_session_name(&self.session)
     }
 
@@ -85,9 +83,9 @@ impl SessionRef {
     }
 }
 
-/// A body of JSON; one that is empty counts as an object with nothing in it.
+/// A JSON body. An empty body is read as an empty object.
 #[derive(Debug)]
-pub struct JsonBody<T>(pub T);
+pub(crate) struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
     type Rejection = HttpProblem;
@@ -97,9 +95,9 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
     }
 }
 
-/// The same where it can hold images.
+/// A JSON body that may contain images, and may therefore be larger.
 #[derive(Debug)]
-pub struct JsonBodyWithImages<T>(pub T);
+pub(crate) struct JsonBodyWithImages<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for JsonBodyWithImages<T> {
     type Rejection = HttpProblem;
@@ -122,16 +120,15 @@ async fn read_json_body<T: DeserializeOwned>(request: Request, bytes_max: usize)
 }
 
 fn parse_json_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpProblem> {
-    serde_json::from_slice(bytes).map_err(|error| HttpProblem::bad_request(format!("the body does not fit: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| HttpProblem::bad_request(format!("invalid body: {error}")))
 }
 
-/// The whole body, as long as it is not too large and does not take too long.
+/// Reads the whole body.
 ///
 /// # Errors
-/// It is, or it does.
-pub async fn read_body_bytes(request: Request, bytes_max: usize) -> Result<axum::body::Bytes, HttpProblem> {
-    let too_large =
-        || HttpProblem::new("body-too-large", format!("the body has more than {bytes_max} bytes; send less"));
+/// The body is too large, incomplete, or takes too long to arrive.
+pub(crate) async fn read_body_bytes(request: Request, bytes_max: usize) -> Result<axum::body::Bytes, HttpProblem> {
+    let too_large = || HttpProblem::new("body-too-large", format!("the body is larger than {bytes_max} bytes"));
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: usize| length > bytes_max) {
         return Err(too_large());
@@ -140,8 +137,8 @@ pub async fn read_body_bytes(request: Request, bytes_max: usize) -> Result<axum:
     match tokio::time::timeout(limit, axum::body::to_bytes(request.into_body(), bytes_max)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if is_length_limit_error(&error) => Err(too_large()),
-        Ok(Err(_)) => Err(HttpProblem::bad_request("the body broke off")),
-        Err(_) => Err(HttpProblem::new("too-slow", "the body took too long to arrive")),
+        Ok(Err(_)) => Err(HttpProblem::bad_request("the body is incomplete")),
+        Err(_) => Err(HttpProblem::new("body-timeout", "the body took too long to arrive")),
     }
 }
 
@@ -162,9 +159,9 @@ fn has_json_content_type(headers: &HeaderMap) -> bool {
     kind == "application/json" || kind.ends_with("+json")
 }
 
-/// Parameters after the question mark.
+/// Query parameters.
 #[derive(Debug)]
-pub struct QueryParams<T>(pub T);
+pub(crate) struct QueryParams<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     type Rejection = HttpProblem;
@@ -172,27 +169,26 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, HttpProblem> {
         let Query(params) = Query::<T>::from_request_parts(parts, app)
             .await
-            .map_err(|error| HttpProblem::bad_request(format!("the parameters do not fit: {}", error.body_text())))?;
+            .map_err(|error| HttpProblem::bad_request(format!("invalid parameters: {}", error.body_text())))?;
         Ok(Self(params))
     }
 }
 
-/// A number of some kind from a path: `c3`, or `3`.
+/// Parses an id such as `c3`, or its bare number.
 ///
 /// # Errors
-/// It is none.
-pub fn parse_numbered_id<T: std::str::FromStr<Err = String>>(given: &str) -> Result<T, HttpProblem> {
+/// The text is not such an id.
+pub(crate) fn parse_numbered_id<T: std::str::FromStr<Err = String>>(given: &str) -> Result<T, HttpProblem> {
     given.parse().map_err(HttpProblem::bad_request)
 }
 
-/// What the client wants to be answered with.
+/// The response format that the client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponseFormat {
-    /// JSON, or whatever there is.
+pub(crate) enum ResponseFormat {
+    /// JSON, or the route's only format.
     Json,
-    /// A stream of events.
+    /// Server-sent events.
     EventStream,
-    /// Plain text.
     Text,
 }
 
@@ -210,6 +206,6 @@ impl FromRequestParts<AppState> for ResponseFormat {
                 _ => {}
             }
         }
-        Err(HttpProblem::new("not-acceptable", "there is JSON here, and a stream for `Accept: text/event-stream`"))
+        Err(HttpProblem::new("not-acceptable", "this route returns JSON, or a stream for `Accept: text/event-stream`"))
     }
 }

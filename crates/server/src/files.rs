@@ -1,14 +1,14 @@
-//! Small files that several processes share: replaced as a whole or not at all, and readable by their owner only.
+//! Writes small files that several processes share: atomically, and readable only by their owner.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Puts `bytes` in the place of a file.
+/// Replaces the contents of a file.
 ///
 /// # Errors
 /// The folder cannot be written to.
-pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -17,7 +17,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let part = Path::new(&name);
     let written = write_private_file(part, bytes).and_then(|()| std::fs::rename(part, path));
     if written.is_err() {
-        // What could not be written is of no use, and what cannot be removed is named like what it is.
+        // An incomplete file is useless. If it cannot be removed either, its name ends with `.part`.
         let _ = std::fs::remove_file(part);
     }
     written

@@ -1,5 +1,5 @@
-//! The door: whether a request may come in, and as whom. A page of another site must not reach a server on this machine by way
-//! of the user's browser, so the host and the origin of a request are looked at before anything else.
+//! Middleware that admits or rejects every request, and identifies its caller. It checks the host and the origin first, so
+//! that a page of another site cannot reach a server on this machine through the user's browser.
 
 use std::time::Instant;
 
@@ -14,20 +14,20 @@ use crate::keys::KEY_PREFIX;
 use crate::options::ServerOptions;
 use crate::problem::HttpProblem;
 
-/// Lets a request in with its caller, or answers it.
-pub async fn guard_request(State(app): State<AppState>, mut request: Request, next: Next) -> Response {
+/// Passes a request on with its caller, or answers it with a problem.
+pub(crate) async fn guard_request(State(app): State<AppState>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let door = crate::openai::is_openai_path(request.uri().path());
+    let is_openai = crate::openai::is_openai_path(request.uri().path());
     let response = match authorize_request(&app, &request) {
         Ok(_) if is_cors_preflight(&request) => StatusCode::NO_CONTENT.into_response(),
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) if door => crate::openai::openai_error_response(problem),
+        Err(problem) if is_openai => crate::openai::openai_error_response(problem),
         Err(problem) => problem.into_response(),
     };
     let response = add_response_headers(&app, response, origin.as_ref());
@@ -40,7 +40,7 @@ fn authorize_request(app: &AppState, request: &Request) -> Result<Caller, HttpPr
     check_host(&app.options, request)?;
     check_origin(&app.options, request)?;
     let path = request.uri().path();
-    // What a browser asks for to show the studio, and what a supervisor asks for, needs no key.
+    // The files of the studio, the pages and the health checks need no key.
     let is_open = !path.starts_with("/v1/") && path != "/metrics";
     if is_open || is_cors_preflight(request) {
         return Ok(Caller::default());
@@ -56,17 +56,17 @@ fn authorize_request(app: &AppState, request: &Request) -> Result<Caller, HttpPr
 fn authenticate_caller(app: &AppState, headers: &HeaderMap) -> Result<Caller, HttpProblem> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = given.and_then(|given| given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")));
-    let not_accepted = || HttpProblem::new("key-not-accepted", "this key is not known here; it may have been revoked");
+    let invalid_key = || HttpProblem::new("key-invalid", "unknown key; it may have been revoked");
     match key.map(str::trim) {
-        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.authenticate_key(key).ok_or_else(not_accepted),
-        // Clients made for another API send some key; where none is needed it does no harm.
+        Some(key) if key.starts_with(KEY_PREFIX) => app.keys.authenticate_key(key).ok_or_else(invalid_key),
+        // Clients of other APIs always send some key. It is ignored where no key is required.
         _ if !app.options.is_key_required() => Ok(Caller::default()),
-        Some(_) => Err(not_accepted()),
-        None => Err(HttpProblem::new("key-missing", "a key is needed: send `Authorization: Bearer sg_…`")),
+        Some(_) => Err(invalid_key()),
+        None => Err(HttpProblem::new("key-missing", "this server requires a key; send `Authorization: Bearer sg_…`")),
     }
 }
 
-/// The host a request names, without its port.
+/// Returns the requested host, without the port.
 fn request_host(request: &Request) -> Option<&str> {
     let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let named = named.or_else(|| request.uri().authority().map(|authority| authority.as_str()))?;
@@ -90,12 +90,12 @@ fn check_host(options: &ServerOptions, request: &Request) -> Result<(), HttpProb
         return Ok(());
     }
     Err(HttpProblem::new(
-        "foreign-host",
-        "this server is not reached under that name; start it with `--host NAME` to allow it",
+        "host-not-allowed",
+        "this host name is not allowed; start the server with `--host NAME` to allow it",
     ))
 }
 
-/// A browser says from which site a request comes. Only the server's own pages, and sites it was told of, may ask.
+/// Checks the `Origin` header of a browser. Only the server's own pages and the configured origins are allowed.
 fn check_origin(options: &ServerOptions, request: &Request) -> Result<(), HttpProblem> {
     let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
@@ -106,8 +106,8 @@ fn check_origin(options: &ServerOptions, request: &Request) -> Result<(), HttpPr
         return Ok(());
     }
     Err(HttpProblem::new(
-        "foreign-origin",
-        "pages of other sites may not ask this server; start it with `--origin URL` to allow one",
+        "origin-not-allowed",
+        "requests from this origin are not allowed; start the server with `--origin URL` to allow it",
     ))
 }
 
@@ -119,7 +119,7 @@ fn is_cors_preflight(request: &Request) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// What every answer says about itself.
+/// Adds the security, cache and CORS headers of every response.
 fn add_response_headers(app: &AppState, mut response: Response, origin: Option<&HeaderValue>) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_bent_to_this_machine_is_refused() {
+    fn unknown_host_is_refused() {
         for own in ["localhost", "LOCALHOST:7348", "127.0.0.1:80", "[::1]:7348", "[::1]"] {
             assert!(check_host(&options(), &request(own, None)).is_ok(), "{own}");
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_may_not_ask() {
+    fn foreign_origin_is_refused() {
         let ask = |options: &ServerOptions, origin| check_origin(options, &request("localhost:7348", Some(origin)));
         assert!(ask(&options(), "http://localhost:7348").is_ok());
         for foreign in
@@ -184,6 +184,6 @@ mod tests {
         }
         let known = ServerOptions { allowed_origins: vec!["https://app.example/".into()], ..options() };
         assert!(ask(&known, "https://app.example").is_ok());
-        assert!(check_origin(&options(), &request("localhost", None)).is_ok(), "programs name no origin");
+        assert!(check_origin(&options(), &request("localhost", None)).is_ok(), "only browsers send an origin");
     }
 }

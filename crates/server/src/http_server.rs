@@ -1,5 +1,5 @@
-//! The server's own loop: connections in, and out again in good order. Whoever is slow to ask or slow to listen is cut off without
-//! harm to any session.
+//! Accepts connections, and shuts down gracefully. Clients that send or read too slowly are disconnected; sessions are not
+//! affected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,26 +22,21 @@ use crate::app::AppState;
 use crate::limits::SHUTDOWN_MS_MAX;
 use crate::options::ServerOptions;
 
-/// Why a server does not start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It would be open to everybody.
+    /// The address is reachable from other machines, and no key exists.
     #[error(
-        "{0} can be reached from other machines, and there is no key; make one with `segue keys add NAME`, or listen on \
-         127.0.0.1"
+        "{0} is reachable from other machines and there is no key; create one with `segue keys add NAME`, or listen \
+         on 127.0.0.1"
     )]
     KeyRequired(SocketAddr),
-    /// The address cannot be used.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}; is another server running there? `--port` chooses another port")]
-    AddressUnavailable {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    AddressUnavailable { address: SocketAddr, source: io::Error },
 }
 
-/// A server that listens and does not answer yet.
+/// A server that has bound its address and does not accept connections yet.
 #[derive(Debug)]
 pub struct HttpServer {
     app: AppState,
@@ -49,10 +44,10 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens where its options say.
+    /// Binds the configured address.
     ///
     /// # Errors
-    /// It would be open to everybody, or the address cannot be used.
+    /// The address is reachable from other machines and no key exists, or it cannot be bound.
     pub async fn bind(engine: segue_engine::Engine, options: ServerOptions) -> Result<Self, Error> {
         let address = options.address;
         let app = AppState::new(engine, options);
@@ -64,31 +59,25 @@ impl HttpServer {
         Ok(Self { app, listener })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap_or(self.app.options.address)
     }
 
-    /// What every request shares.
-    #[must_use]
-    pub fn app_state(&self) -> &AppState {
-        &self.app
-    }
-
-    /// Answers until `stop` is done. Then no new connection is taken, streams are told to come back, running turns get a little
-    /// time, and what is not finished then goes on at the next start.
+    /// Serves requests until `stop` completes. Then it accepts no new connection, asks streaming clients to reconnect, and
+    /// gives running turns a short time. Unfinished turns continue at the next start.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { app, listener } = self;
-        let router = crate::build_router(app.clone());
+        let router = crate::router::build_router(app.clone());
         let webhooks = tokio::spawn(crate::webhooks::run_webhook_delivery(app.clone()));
         let connections = GracefulShutdown::new();
-        let room = Arc::new(Semaphore::new(app.options.limits.connections_max));
+        let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
         tokio::pin!(stop);
         loop {
             let permit = tokio::select! {
                 () = &mut stop => break,
-                permit = room.clone().acquire_owned() => permit,
+                permit = connection_slots.clone().acquire_owned() => permit,
             };
             let stream = tokio::select! {
                 () = &mut stop => break,
@@ -102,14 +91,14 @@ impl HttpServer {
                         drop(permit);
                     });
                 }
-                // Too many open files, most likely: they pass.
+                // Most likely too many files are open, which passes.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
         drop(listener);
         app.begin_shutdown();
         app.engine.shutdown().await;
-        // Its last delivery is written down as it goes.
+        // The task saves its cursors after every round.
         let _ = webhooks.await;
         let _ = tokio::time::timeout(Duration::from_millis(SHUTDOWN_MS_MAX), connections.shutdown()).await;
     }
@@ -121,25 +110,25 @@ fn serve_connection(
     router: Router,
     connections: &GracefulShutdown,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let bounds = app.options.limits;
-    // Answers are small and many.
+    let limits = app.options.limits;
+    // Responses are small and frequent.
     let _ = stream.set_nodelay(true);
-    let stream = StallTimeoutStream::new(stream, Duration::from_millis(bounds.write_stall_ms_max));
+    let stream = StallTimeoutStream::new(stream, Duration::from_millis(limits.write_stall_ms_max));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(bounds.headers_ms_max));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(limits.headers_ms_max));
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(Some(Duration::from_millis(bounds.write_stall_ms_max)));
+        .keep_alive_interval(Some(Duration::from_millis(limits.write_stall_ms_max)));
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
     let connection = connections.watch(connection);
     async move {
-        // A connection that breaks is the client's affair.
+        // The client closed the connection.
         let _ = connection.await;
     }
 }
 
-/// A connection that ends when nothing of what is ready is taken for too long.
+/// A connection that fails if the client does not read for too long.
 #[derive(Debug)]
 struct StallTimeoutStream {
     stream: TcpStream,
@@ -148,8 +137,8 @@ struct StallTimeoutStream {
 }
 
 impl StallTimeoutStream {
-    fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, stall_timeout: patience, stall_timer: None }
+    fn new(stream: TcpStream, stall_timeout: Duration) -> Self {
+        Self { stream, stall_timeout, stall_timer: None }
     }
 
     fn poll_with_stall_timeout<T>(
@@ -161,9 +150,9 @@ impl StallTimeoutStream {
             self.stall_timer = None;
             return poll;
         }
-        let patience = self.stall_timeout;
-        let stalled = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        match stalled.as_mut().poll(context) {
+        let stall_timeout = self.stall_timeout;
+        let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_timeout)));
+        match stall_timer.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
         }

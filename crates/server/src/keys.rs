@@ -1,8 +1,8 @@
-//! Keys: who may ask. A key is shown once, when it is made; what is kept is its hash, in a file beside the store. A key of this
-//! form is not guessable, so a plain hash will do; it is compared in constant time.
+//! API keys. A key is shown once, when it is created; only its hash is stored, in a file in the store's folder. The secret is
+//! random and long, so a plain hash is enough. It is compared in constant time.
 //!
-//! Several processes may share the file. It is replaced as a whole and read again when it changed, so that a revoked key is worth
-//! nothing a moment later, also in a server that runs.
+//! Several processes may share the file. It is replaced atomically and read again when it has changed, so a running server
+//! rejects a revoked key within a moment.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,73 +18,63 @@ use subtle::ConstantTimeEq;
 use crate::caller::{Caller, validate_owner_name};
 use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_CACHE_MS, KEYS_MAX};
 
-/// What every key begins with.
-pub const KEY_PREFIX: &str = "sg_";
-/// The file that keys are kept in.
-pub const KEYS_FILE: &str = "keys.json";
+/// The prefix of every key.
+pub(crate) const KEY_PREFIX: &str = "sg_";
+/// The name of the file.
+pub(crate) const KEYS_FILE: &str = "keys.json";
 
 const KEY_ID_BYTES: usize = 6;
 const KEY_SECRET_BYTES: usize = 32;
 
-/// A key as it is kept.
+/// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApiKey {
-    /// Names it; part of the key itself.
+    /// The public part of the key.
     pub id: String,
-    /// What people call it.
+    /// A name for people.
     pub name: String,
-    /// The hash of its secret, in hexadecimal digits.
+    /// The hash of the secret part, in hexadecimal.
     pub hash: String,
-    /// When it was made, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub created: u64,
-    /// Whose sessions it opens; nothing: everybody's.
+    /// The owner whose sessions the key opens; `None` for all sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The flows it may use; nothing: all.
+    /// The flows that the key may use; `None` for all flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<BTreeSet<FlowName>>,
 }
 
-/// What a new key is to be.
+/// A key to create.
 #[derive(Debug, Clone, Default)]
 pub struct NewApiKey {
-    /// What people call it.
+    /// A name for people.
     pub name: String,
-    /// Whose sessions it opens.
+    /// The owner whose sessions the key opens; `None` for all sessions.
     pub owner: Option<String>,
-    /// The flows it may use.
+    /// The flows that the key may use; `None` for all flows.
     pub flows: Option<BTreeSet<FlowName>>,
 }
 
-/// Why keys could not be read or changed.
+/// Why keys cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read or written.
-    #[error("cannot use the file of keys {path}")]
-    FileAccess {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is not one of ours.
-    #[error("the file of keys {path} cannot be understood; restore it, or remove it and make new keys")]
-    InvalidFile {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// A key cannot be made like that.
+    #[error("cannot access the keys file {path}")]
+    FileAccess { path: PathBuf, source: std::io::Error },
+    /// The file is not a list of keys.
+    #[error("the keys file {path} is invalid; restore it, or delete it and create new keys")]
+    InvalidFile { path: PathBuf, source: serde_json::Error },
+    /// The new key has an invalid name or owner, or there are too many keys.
     #[error("{0}")]
     InvalidKey(String),
-    /// There is no such key.
-    #[error("there is no key `{0}`; `segue keys` lists those there are")]
+    /// There is no key with that id.
+    #[error("there is no key `{0}`; `segue keys` lists all keys")]
     NoSuchKey(String),
 }
 
-/// The file of keys, as far as it is known.
+/// The keys in a file, cached for a moment.
 #[derive(Debug)]
 pub struct ApiKeyStore {
     path: PathBuf,
@@ -99,34 +89,36 @@ struct CachedKeysFile {
 }
 
 impl ApiKeyStore {
-    /// The keys in a folder.
+    /// Creates a store of the keys in a folder.
     #[must_use]
     pub fn from_folder(folder: &Path) -> Self {
         Self { path: folder.join(KEYS_FILE), cache: Mutex::default() }
     }
 
-    /// All keys.
+    /// Returns all keys.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn list_keys(&self) -> Result<Vec<ApiKey>, Error> {
         read_keys_file(&self.path)
     }
 
-    /// Makes a key. The second part is the key itself, which nobody can tell again.
+    /// Creates a key. Returns it with its secret text, which cannot be recovered later.
     ///
     /// # Errors
-    /// It cannot be made like that, or not be written down.
+    /// The name or owner is invalid, there are too many keys, or the file cannot be written.
     pub fn create_key(&self, new: NewApiKey, created: u64) -> Result<(ApiKey, String), Error> {
         if new.name.trim().is_empty() || new.name.chars().count() > KEY_NAME_CHARS_MAX {
-            return Err(Error::InvalidKey(format!("a key's name has 1 to {KEY_NAME_CHARS_MAX} characters")));
+            return Err(Error::InvalidKey(format!("a key's name must have 1 to {KEY_NAME_CHARS_MAX} characters")));
         }
         if let Some(owner) = &new.owner {
             validate_owner_name(owner).map_err(Error::InvalidKey)?;
         }
         let mut keys = read_keys_file(&self.path)?;
         if keys.len() >= KEYS_MAX {
-            return Err(Error::InvalidKey(format!("there are {KEYS_MAX} keys, the most there may be; revoke some")));
+            return Err(Error::InvalidKey(format!(
+                "there are {KEYS_MAX} keys, which is the maximum; revoke one first"
+            )));
         }
         let id = loop {
             let id = random_hex(KEY_ID_BYTES)?;
@@ -142,58 +134,57 @@ impl ApiKeyStore {
         Ok((key, format!("{KEY_PREFIX}{id}_{secret}")))
     }
 
-    /// Ends a key.
+    /// Revokes a key.
     ///
     /// # Errors
-    /// There is none of that id, or the file cannot be written.
+    /// There is no key with that id, or the file cannot be written.
     pub fn revoke_key(&self, id: &str) -> Result<ApiKey, Error> {
         let mut keys = read_keys_file(&self.path)?;
-        let place = keys.iter().position(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
-        let key = keys.remove(place);
+        let index = keys.iter().position(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
+        let key = keys.remove(index);
         write_keys_file(&self.path, &keys)?;
         Ok(key)
     }
 
-    /// Whether there is any key.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.with_current_keys(|keys| keys.is_empty())
     }
 
-    /// Whose key this is; nothing if it is nobody's.
+    /// Returns the caller that a key belongs to; `None` for an unknown key.
     #[must_use]
-    pub fn authenticate_key(&self, key: &str) -> Option<Caller> {
+    pub(crate) fn authenticate_key(&self, key: &str) -> Option<Caller> {
         let (id, secret) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
         let given = hash_secret(secret);
         self.with_current_keys(|keys| {
             let found = keys.iter().find(|key| key.id == id);
-            // Compared in any case, so that time does not tell whether the id exists.
-            let kept = found.map_or_else(|| hash_secret(""), |key| key.hash.clone());
-            let fits = bool::from(kept.as_bytes().ct_eq(given.as_bytes()));
-            let key = found.filter(|_| fits)?;
+            // A hash is compared even for an unknown id, so that timing does not reveal which ids exist.
+            let stored = found.map_or_else(|| hash_secret(""), |key| key.hash.clone());
+            let matches = bool::from(stored.as_bytes().ct_eq(given.as_bytes()));
+            let key = found.filter(|_| matches)?;
             Some(Caller { key_id: Some(key.id.clone()), owner: key.owner.clone(), allowed_flows: key.flows.clone() })
         })
     }
 
-    /// Does something with the keys as they are now. A file that cannot be read has no keys in it.
+    /// Passes the current keys to `work`. An unreadable file counts as empty.
     fn with_current_keys<T>(&self, work: impl FnOnce(&[ApiKey]) -> T) -> T {
-        let mut seen = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = seen.checked_at.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_CACHE_MS));
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = cache.checked_at.is_some_and(|at| at.elapsed() < Duration::from_millis(KEYS_CACHE_MS));
         if !is_fresh {
-            let stamp = read_file_stamp(&self.path);
-            if stamp != seen.file_stamp || stamp.is_none() {
-                seen.keys = read_keys_file(&self.path).unwrap_or_default();
-                seen.file_stamp = stamp;
+            let file_stamp = read_file_stamp(&self.path);
+            if file_stamp != cache.file_stamp || file_stamp.is_none() {
+                cache.keys = read_keys_file(&self.path).unwrap_or_default();
+                cache.file_stamp = file_stamp;
             }
-            seen.checked_at = Some(Instant::now());
+            cache.checked_at = Some(Instant::now());
         }
-        work(&seen.keys)
+        work(&cache.keys)
     }
 }
 
 fn read_file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
-    let about = std::fs::metadata(path).ok()?;
-    Some((about.modified().ok()?, about.len()))
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 fn read_keys_file(path: &Path) -> Result<Vec<ApiKey>, Error> {
@@ -215,11 +206,11 @@ fn hash_secret(secret: &str) -> String {
     to_hex(&Sha256::digest(secret.as_bytes()))
 }
 
-/// That many bytes nobody can foresee, in hexadecimal digits.
+/// Returns random bytes in hexadecimal.
 fn random_hex(bytes: usize) -> Result<String, Error> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random)
-        .map_err(|error| Error::InvalidKey(format!("the system gives no random bytes: {error}")))?;
+        .map_err(|error| Error::InvalidKey(format!("the system provides no random bytes: {error}")))?;
     Ok(to_hex(&random))
 }
 
@@ -239,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_again_and_only_as_it_was_made() {
+    fn key_is_accepted_only_unchanged() {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
         assert!(keys.is_empty());
         let new = NewApiKey { name: "laptop".into(), owner: Some("acme".into()), flows: None };
         let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(new, 7).expect("made");
-        let kept = std::fs::read_to_string(folder.path().join(KEYS_FILE)).expect("written");
+        let stored = std::fs::read_to_string(folder.path().join(KEYS_FILE)).expect("written");
         let (_, hidden) = secret.rsplit_once('_').expect("a secret");
-        assert!(!kept.contains(hidden), "only a hash is kept");
+        assert!(!stored.contains(hidden), "only a hash is stored");
         let keys = ApiKeyStore::from_folder(folder.path());
         let caller = keys.authenticate_key(&secret).expect("known");
         assert_eq!((caller.key_id.as_deref(), caller.owner.as_deref()), (Some(key.id.as_str()), Some("acme")));
@@ -257,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_key_is_worth_nothing() {
+    fn revoked_key_is_refused() {
         let folder = folder();
         let keys = ApiKeyStore::from_folder(folder.path());
         let (key, secret) = keys.create_key(NewApiKey { name: "a".into(), ..NewApiKey::default() }, 1).expect("made");
@@ -267,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn unfit_names_are_refused() {
+    fn invalid_names_are_refused() {
         let keys = ApiKeyStore::from_folder(folder().path());
         let add = |name: &str, owner: Option<&str>| {
             keys.create_key(NewApiKey { name: name.into(), owner: owner.map(Into::into), flows: None }, 1)
@@ -278,7 +269,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_else_can_read_the_file() {
+    fn keys_file_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let folder = folder();
         ApiKeyStore::from_folder(folder.path())

@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus. Names and labels are a promise to whoever draws them; no label holds a session's name or a text.
+//! Prometheus metrics. Names and labels are stable. No label contains a session name or a text.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use segue_core::event::TurnResult;
 
-/// The media type of what is told.
-pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of the metrics.
+pub(crate) const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const LATENCY_BUCKETS_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
@@ -33,8 +33,8 @@ struct KindLabels {
     kind: String,
 }
 
-/// What is counted.
-pub struct ServerMetrics {
+/// The metrics of the server.
+pub(crate) struct ServerMetrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<RouteLabels, Histogram>,
@@ -45,9 +45,9 @@ pub struct ServerMetrics {
     active_sessions: Gauge,
 }
 
-/// An open stream; counted as long as it lives.
+/// Counts an open stream until it is dropped.
 #[derive(Debug)]
-pub struct OpenStreamGuard(Gauge);
+pub(crate) struct OpenStreamGuard(Gauge);
 
 impl Drop for OpenStreamGuard {
     fn drop(&mut self) {
@@ -62,58 +62,49 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// Nothing is counted yet.
+    /// Registers all metrics.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("segue");
-        let (requests, sent, turns, deliveries) =
+        let (requests, stream_events, turns, deliveries) =
             (Family::default(), Family::default(), Family::default(), Family::default());
-        let seconds = Family::new_with_constructor(Self::new_latency_histogram as fn() -> Histogram);
-        let (streams, at_work) = (Gauge::default(), Gauge::default());
-        registry.register("http_requests", "Requests that were answered", requests.clone());
-        registry.register("http_request_seconds", "Time until the answer began", seconds.clone());
-        registry.register("streams_open", "Streams that are open", streams.clone());
-        registry.register("stream_events", "Events sent in streams", sent.clone());
-        registry.register("turns", "Turns that were waited for, by outcome", turns.clone());
-        registry.register("webhook_deliveries", "Deliveries to webhooks, by result", deliveries.clone());
-        registry.register("sessions_at_work", "Sessions at work in this process", at_work.clone());
-        Self {
-            registry,
-            requests,
-            request_seconds: seconds,
-            open_streams: streams,
-            stream_events: sent,
-            turns,
-            deliveries,
-            active_sessions: at_work,
-        }
+        let request_seconds = Family::new_with_constructor(Self::new_latency_histogram as fn() -> Histogram);
+        let (open_streams, active_sessions) = (Gauge::default(), Gauge::default());
+        registry.register("http_requests", "Answered requests", requests.clone());
+        registry.register("http_request_seconds", "Time until the response started", request_seconds.clone());
+        registry.register("streams_open", "Open streams", open_streams.clone());
+        registry.register("stream_events", "Events sent in streams", stream_events.clone());
+        registry.register("turns", "Turns that a client waited for, by outcome", turns.clone());
+        registry.register("webhook_deliveries", "Webhook delivery attempts, by result", deliveries.clone());
+        registry.register("sessions_active", "Sessions this process is working on", active_sessions.clone());
+        Self { registry, requests, request_seconds, open_streams, stream_events, turns, deliveries, active_sessions }
     }
 
     fn new_latency_histogram() -> Histogram {
         Histogram::new(LATENCY_BUCKETS_SECONDS)
     }
 
-    /// A request was answered.
-    pub fn record_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+    /// Records an answered request.
+    pub(crate) fn record_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
         let request = RequestLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
         self.requests.get_or_create(&request).inc();
         self.request_seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
     }
 
-    /// A stream is open until what this gives is dropped.
+    /// Counts an open stream until the guard is dropped.
     #[must_use]
-    pub fn track_open_stream(&self) -> OpenStreamGuard {
+    pub(crate) fn track_open_stream(&self) -> OpenStreamGuard {
         self.open_streams.inc();
         OpenStreamGuard(self.open_streams.clone())
     }
 
-    /// Something was sent in a stream.
-    pub fn record_stream_event(&self, kind: &str) {
+    /// Records an event sent in a stream.
+    pub(crate) fn record_stream_event(&self, kind: &str) {
         self.stream_events.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
-    /// A turn that was waited for has ended.
-    pub fn record_turn(&self, outcome: &TurnResult) {
+    /// Records the outcome of a turn that a client waited for.
+    pub(crate) fn record_turn(&self, outcome: &TurnResult) {
         let kind = match outcome {
             TurnResult::Done => "done",
             TurnResult::Failed { .. } => "failed",
@@ -123,14 +114,14 @@ impl ServerMetrics {
         self.turns.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
-    /// Something was delivered to a webhook, or not.
-    pub fn record_webhook_delivery(&self, result: &str) {
+    /// Records the result of a delivery attempt.
+    pub(crate) fn record_webhook_delivery(&self, result: &str) {
         self.deliveries.get_or_create(&KindLabels { kind: result.to_owned() }).inc();
     }
 
-    /// All of it.
+    /// Encodes all metrics.
     #[must_use]
-    pub fn encode_text(&self, active_sessions: usize) -> String {
+    pub(crate) fn encode_text(&self, active_sessions: usize) -> String {
         self.active_sessions.set(i64::try_from(active_sessions).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -141,6 +132,6 @@ impl ServerMetrics {
 
 impl std::fmt::Debug for ServerMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("ServerMetrics").finish_non_exhaustive()
     }
 }

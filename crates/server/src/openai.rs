@@ -1,7 +1,8 @@
-//! The door that every OpenAI client knows: chat completions and responses. The model's name picks a flow. Such clients send the whole
-//! conversation each time; this module finds the session it belongs to, sends what is new, and says what is answered in their form.
+//! OpenAI-compatible endpoints: chat completions, responses and models. The name of the model selects a flow. OpenAI clients
+//! send the whole conversation with every request. This module finds the session that holds the conversation, sends only the
+//! new message, and returns the reply in OpenAI's format.
 //!
-//! It decides nothing about the conversation itself: what a flow decides, such as temperature, is not the client's to say.
+//! The flow decides how models are called, so parameters such as `temperature` are ignored.
 
 mod chat_completions;
 mod conversation;
@@ -25,15 +26,15 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 
-pub use conversation_cache::ConversationCache;
+pub(crate) use conversation_cache::ConversationCache;
 
-/// Names the session of a request or of an answer.
-pub const SESSION_HEADER: HeaderName = HeaderName::from_static("segue-session");
+/// The header that names the session of a request or response.
+pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("segue-session");
 const RETRY_COUNT_HEADER: &str = "x-stainless-retry-count";
 const SHOULD_RETRY_HEADER: &str = "x-should-retry";
 
-/// Every route of the door.
-pub fn openai_routes() -> OpenApiRouter<AppState> {
+/// Returns all OpenAI-compatible routes.
+pub(crate) fn openai_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(models::list_models))
         .routes(routes!(models::get_model))
@@ -42,39 +43,37 @@ pub fn openai_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(responses::get_response))
 }
 
-/// Whether a path is the door's, where errors have another form.
+/// Returns whether a path is OpenAI-compatible; errors have another format there.
 #[must_use]
-pub fn is_openai_path(path: &str) -> bool {
+pub(crate) fn is_openai_path(path: &str) -> bool {
     let under = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     under("/v1/chat/completions") || under("/v1/models") || under("/v1/responses")
 }
 
-/// An error in the door's form.
+/// An error in OpenAI's format.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OpenAiError)]
-pub struct OpenAiError {
-    /// What went wrong.
+pub(crate) struct OpenAiError {
     pub error: OpenAiErrorBody,
 }
 
-/// What went wrong.
+/// The body of an error in OpenAI's format.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OpenAiErrorBody)]
-pub struct OpenAiErrorBody {
-    /// In words.
+pub(crate) struct OpenAiErrorBody {
     pub message: String,
-    /// The sort of error.
+    /// The category of the error.
     #[schema(rename = "type")]
     pub r#type: String,
     /// The field that is wrong.
     pub param: Option<String>,
-    /// Our code.
+    /// The code of the error in this API.
     pub code: Option<String>,
 }
 
-/// A problem in the door's form.
+/// Converts a problem to OpenAI's format.
 #[must_use]
-pub fn to_openai_error(problem: &HttpProblem) -> OpenAiError {
+pub(crate) fn to_openai_error(problem: &HttpProblem) -> OpenAiError {
     let kind = match problem.status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::FORBIDDEN => "permission_error",
@@ -92,11 +91,11 @@ pub fn to_openai_error(problem: &HttpProblem) -> OpenAiError {
     OpenAiError { error }
 }
 
-/// A problem as the door's answer.
+/// Builds an error response in OpenAI's format.
 #[must_use]
-pub fn openai_error_response(problem: HttpProblem) -> Response {
+pub(crate) fn openai_error_response(problem: HttpProblem) -> Response {
     let body = to_openai_error(&problem);
-    let should_retry = problem.extensions.get("retry").and_then(serde_json::Value::as_bool);
+    let should_retry = problem.extensions.get("should_retry").and_then(serde_json::Value::as_bool);
     let mut response = problem.clone().into_response();
     *response.body_mut() = Json(body).into_response().into_body();
     response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
@@ -108,9 +107,9 @@ pub fn openai_error_response(problem: HttpProblem) -> Response {
     response
 }
 
-/// A problem of the door's own handlers.
+/// A problem that is reported in OpenAI's format.
 #[derive(Debug)]
-pub struct OpenAiRejection(HttpProblem);
+pub(crate) struct OpenAiRejection(HttpProblem);
 
 impl From<HttpProblem> for OpenAiRejection {
     fn from(problem: HttpProblem) -> Self {
@@ -124,20 +123,20 @@ impl IntoResponse for OpenAiRejection {
     }
 }
 
-/// The flow that a model's name picks.
+/// Returns the flow that the model's name selects.
 fn flow_for_model(app: &AppState, caller: &Caller, model: &str) -> Result<FlowName, HttpProblem> {
     let name = FlowName::from(model);
-    let is_known = app.engine.flows().any(|rules| rules.spec().name == name);
+    let is_known = app.engine.flows().any(|flow| flow.spec().name == name);
     if is_known && caller.can_use_flow(&name) {
         return Ok(name);
     }
     let error = segue_engine::Error::NoSuchFlow { name, known: String::new() };
     let mut problem = HttpProblem::from_engine_error(&error, caller).with_extension("field", "model");
-    problem.detail = format!("there is no model `{model}` here; `/v1/models` lists those there are");
+    problem.detail = format!("there is no model `{model}`; `/v1/models` lists all models");
     Err(problem)
 }
 
-/// What the headers of a request say about which message it is.
+/// What the headers say about the session and the message of a request.
 #[derive(Debug, Clone, Default)]
 struct SessionHints {
     session_name: Option<String>,
@@ -158,7 +157,7 @@ impl SessionHints {
     }
 }
 
-/// The body of a request, which clients fill with many things we need not know.
+/// A JSON body in which unknown fields are ignored.
 struct OpenAiJson<T>(T);
 
 impl<T: serde::de::DeserializeOwned> axum::extract::FromRequest<AppState> for OpenAiJson<T> {

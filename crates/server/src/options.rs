@@ -1,4 +1,4 @@
-//! How a server is set.
+//! The configuration of a server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,36 +8,35 @@ use segue_core::ids::FlowName;
 
 use crate::limits;
 
-/// The port where nothing else is said.
+/// The default port.
 pub const DEFAULT_PORT: u16 = 7348;
 
-/// How a server is set.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where it listens.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// The folder that keys and webhooks are kept in.
+    /// The folder of the files for keys and webhooks.
     pub folder: PathBuf,
-    /// The flow of a session that is begun without saying.
+    /// The flow of a new session that names none.
     pub default_flow: FlowName,
-    /// What happens to a message that arrives while a turn runs, where nothing is said.
+    /// The policy of a new session that names none.
     pub default_mid_turn_policy: MidTurnPolicy,
-    /// Whether some role is played by a stand-in for a model. Must be shown.
+    /// Whether some role is played by the rehearsal model. Clients must show this to the user.
     pub uses_rehearsal_model: bool,
-    /// Whether a key is needed on loopback too.
+    /// Whether a key is required on loopback too.
     pub require_key: bool,
-    /// Names beside those of loopback under which it is reached.
+    /// Host names that are accepted besides those of loopback.
     pub allowed_hosts: Vec<String>,
-    /// Web sites that may ask from a browser.
+    /// Origins from which browsers may send requests.
     pub allowed_origins: Vec<String>,
-    /// What it bears.
     pub limits: ServerLimits,
-    /// What webhooks are signed with; none can be made without.
+    /// The secret from which webhook keys are derived; without it no webhook can be created.
     pub webhook_secret: Option<WebhookSecret>,
 }
 
 impl ServerOptions {
-    /// A server for whoever is at this machine.
+    /// Creates the default configuration: a server that is reachable only from this machine.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -54,44 +53,42 @@ impl ServerOptions {
         }
     }
 
-    /// Whether it can be reached from other machines.
+    /// Returns whether the address is reachable from other machines.
     #[must_use]
-    pub fn is_reachable_remotely(&self) -> bool {
+    pub(crate) fn is_reachable_remotely(&self) -> bool {
         !match self.address.ip() {
             IpAddr::V4(ip) => ip.is_loopback(),
             IpAddr::V6(ip) => ip.is_loopback(),
         }
     }
 
-    /// Whether every request needs a key.
+    /// Returns whether every request needs a key.
     #[must_use]
-    pub fn is_key_required(&self) -> bool {
+    pub(crate) fn is_key_required(&self) -> bool {
         self.require_key || self.is_reachable_remotely()
     }
 }
 
-/// What a server bears.
+/// The configurable limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Bytes of a body.
     pub body_bytes_max: usize,
-    /// Bytes of a body that can hold images.
+    /// The maximum size of a body that may contain images.
     pub image_body_bytes_max: usize,
-    /// Requests a minute of one key.
+    /// Per key.
     pub requests_per_minute_max: u32,
-    /// Open streams of one key.
+    /// Open streams per key.
     pub streams_max: usize,
-    /// Sessions at work at once.
+    /// Sessions with a running turn.
     pub turns_max: usize,
-    /// Connections at once.
     pub connections_max: usize,
-    /// How long a client may take to send its headers.
+    /// The maximum time to receive the headers of a request.
     pub headers_ms_max: u64,
-    /// How long a client may leave what is ready untaken.
+    /// The maximum time without progress while a client reads.
     pub write_stall_ms_max: u64,
-    /// How often a stream says that it is still there.
+    /// The interval of keep-alive comments in a stream.
     pub heartbeat_ms: u64,
-    /// Waits before each further try to tell a webhook.
+    /// The delays before each retry of a delivery.
     pub webhook_retry_delays_ms: [u64; limits::WEBHOOK_RETRY_DELAYS_MS.len()],
 }
 
@@ -112,7 +109,7 @@ impl Default for ServerLimits {
     }
 }
 
-/// Something nobody must see.
+/// A secret that is not shown in debug output.
 #[derive(Clone)]
 pub struct WebhookSecret(pub String);
 

@@ -1,5 +1,5 @@
-//! Pages for people that are no part of the studio: what each error means, and the API for reading. Made from the same documents
-//! that stand in the repository, without any script.
+//! Serves pages for people: the explanation of each error, and the API reference. They are generated from the repository's
+//! documents and contain no script.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use utoipa::openapi::OpenApi;
 
 use crate::problem::HttpProblem;
 
-/// What each error means.
+/// The contents of `docs/errors.md`.
 pub const ERRORS_MARKDOWN: &str = include_str!("../../../docs/errors.md");
 
 const PAGE_STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;\
@@ -19,20 +19,20 @@ h2{margin-top:2em;border-bottom:1px solid #ddd}summary{cursor:pointer}.m{display
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}code,pre{background:#262626}h2{border-color:#333}\
 a{color:#8ab4f8}}";
 
-/// What an error means
-pub async fn error_page(Path(code): Path<String>) -> Result<Response, HttpProblem> {
+/// Serves the page of one error.
+pub(crate) async fn error_page(Path(code): Path<String>) -> Result<Response, HttpProblem> {
     let sections = ERRORS_MARKDOWN.split("\n## ").skip(1);
     let mut named = sections.filter_map(|section| section.split_once('\n'));
-    let none = || HttpProblem::not_found("there is no error of that code; see `/errors`");
-    let (name, text) = named.find(|(name, _)| *name == code).ok_or_else(none)?;
+    let not_found = || HttpProblem::not_found("there is no error with that code; see `/errors`");
+    let (name, text) = named.find(|(name, _)| *name == code).ok_or_else(not_found)?;
     Ok(html_page_response(
         name,
         &format!("<h1>{}</h1>{}<p><a href=\"/errors\">All errors</a></p>", escape_html(name), markdown_to_html(text)),
     ))
 }
 
-/// What all errors mean
-pub async fn errors_page() -> Response {
+/// Serves the page of all errors.
+pub(crate) async fn errors_page() -> Response {
     let mut body = "<h1>Errors</h1>".to_owned();
     for (name, text) in ERRORS_MARKDOWN.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')) {
         let name = escape_html(name);
@@ -44,13 +44,13 @@ pub async fn errors_page() -> Response {
     html_page_response("Errors", &body)
 }
 
-/// The API for reading.
+/// Renders the OpenAPI document as a page.
 #[must_use]
-pub fn render_api_reference(api: &OpenApi) -> String {
+pub(crate) fn render_api_reference(api: &OpenApi) -> String {
     let document = serde_json::to_value(api).unwrap_or_default();
     let mut body = format!(
-        "<h1>{}</h1><p>The same <a href=\"/openapi.json\">for machines</a>; every route with examples is in \
-         <code>docs/http.md</code>. <a href=\"/errors\">What each error means</a>.</p>",
+        "<h1>{}</h1><p>The <a href=\"/openapi.json\">OpenAPI document</a>. Examples of every route are in \
+         <code>docs/http.md</code>. <a href=\"/errors\">All errors</a>.</p>",
         escape_html(document["info"]["title"].as_str().unwrap_or_default())
     );
     let mut tag = String::new();
@@ -64,10 +64,10 @@ pub fn render_api_reference(api: &OpenApi) -> String {
     let order: Vec<&str> =
         document["tags"].as_array().into_iter().flatten().filter_map(|tag| tag["name"].as_str()).collect();
     operations.sort_by_key(|(tag, ..)| order.iter().position(|known| known == tag));
-    for (of, path, method, operation) in operations {
-        if of != tag {
-            push_fmt(&mut body, format_args!("<h2>{}</h2>", escape_html(&of)));
-            tag = of;
+    for (operation_tag, path, method, operation) in operations {
+        if operation_tag != tag {
+            push_fmt(&mut body, format_args!("<h2>{}</h2>", escape_html(&operation_tag)));
+            tag = operation_tag;
         }
         push_operation_html(&mut body, &path, &method, &operation);
     }
@@ -80,7 +80,7 @@ pub fn render_api_reference(api: &OpenApi) -> String {
             format_args!("<details id=\"{name}\"><summary>{name}</summary><pre>{text}</pre></details>"),
         );
     }
-    wrap_html_document("The API", &body)
+    wrap_html_document("API reference", &body)
 }
 
 fn push_operation_html(body: &mut String, path: &str, method: &str, operation: &serde_json::Value) {
@@ -96,10 +96,10 @@ fn push_operation_html(body: &mut String, path: &str, method: &str, operation: &
         ),
     );
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
-        let (name, place, about) = (&parameter["name"], &parameter["in"], &parameter["description"]);
-        push_fmt(body, format_args!("<li><code>{}</code> ({}) {}</li>", text(name), text(place), text(about)));
+        let (name, location, description) = (&parameter["name"], &parameter["in"], &parameter["description"]);
+        push_fmt(body, format_args!("<li><code>{}</code> ({}) {}</li>", text(name), text(location), text(description)));
     }
-    body.push_str("</ul><p>Answers: ");
+    body.push_str("</ul><p>Responses: ");
     for (status, response) in operation["responses"].as_object().into_iter().flatten() {
         let kinds = response["content"].as_object().into_iter().flatten();
         let schema = kinds.filter_map(|(_, content)| content["schema"]["$ref"].as_str()).next();
@@ -117,8 +117,8 @@ fn html_page_response(title: &str, body: &str) -> Response {
     html_response(wrap_html_document(title, body))
 }
 
-/// A page as an answer.
-pub fn html_response(html: String) -> Response {
+/// Builds the response of a page.
+pub(crate) fn html_response(html: String) -> Response {
     let mut response = Html(html).into_response();
     let policy =
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -134,10 +134,10 @@ fn wrap_html_document(title: &str, body: &str) -> String {
     )
 }
 
-/// Markdown as plain as our pages of errors are: paragraphs and code.
+/// Renders the subset of Markdown that `docs/errors.md` uses: paragraphs and code.
 fn markdown_to_html(text: &str) -> String {
     let paragraphs = text.trim().split("\n\n").map(|paragraph| {
-        let pieces = paragraph.split('`').enumerate().map(|(place, piece)| match place % 2 {
+        let pieces = paragraph.split('`').enumerate().map(|(index, piece)| match index % 2 {
             0 => escape_html(piece),
             _ => format!("<code>{}</code>", escape_html(piece)),
         });

@@ -1,5 +1,5 @@
-//! What went wrong, as whoever asked is told: problem details (RFC 9457) with our code. Decides which error has which status, and
-//! what of an error may be told to whom: nobody learns another's names.
+//! Errors as problem details (RFC 9457). Decides the status of each error, and how much of it a caller may see: no caller
+//! learns the names of another owner.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,66 +12,64 @@ use utoipa::ToSchema;
 
 use crate::caller::Caller;
 
-/// A refusal or failure, on its way to whoever asked.
+/// An error to return to the client.
 #[derive(Debug, Clone)]
-pub struct HttpProblem {
-    /// The status of the answer.
+pub(crate) struct HttpProblem {
     pub status: StatusCode,
-    /// Short, stable, and the heading of its place in `docs/errors.md`.
+    /// A short, stable code; the heading of its section in `docs/errors.md`.
     pub code: &'static str,
     /// What was refused, why, and what to do.
     pub detail: String,
-    /// Further members of the problem.
+    /// Additional members of the problem.
     pub extensions: Box<Map<String, Value>>,
-    /// When to come back, in seconds.
     pub retry_after_seconds: Option<u64>,
 }
 
-/// A problem as it is written down.
+/// The body of an error response.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ProblemDetails {
-    /// Leads to the page about this error.
+pub(crate) struct ProblemDetails {
+    /// The path of the error's page.
     #[schema(example = "/errors/no-such-session")]
     pub r#type: String,
     /// The code in words.
     #[schema(example = "no such session")]
     pub title: String,
-    /// The status of the answer.
+    /// The HTTP status.
     #[schema(example = 404)]
     pub status: u16,
     /// What was refused, why, and what to do.
     pub detail: String,
-    /// Short and stable.
+    /// A short, stable code.
     #[schema(example = "no-such-session")]
     pub code: String,
-    /// What this kind of problem has beside.
+    /// Additional members, depending on the code.
     #[serde(flatten)]
     #[schema(ignore)]
     pub extensions: Map<String, Value>,
 }
 
-/// The media type of problems.
-pub const PROBLEM_JSON: &str = "application/problem+json";
+/// The media type of problem details.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The codes of the server itself, with their status. Those of the engine are the engine's.
+/// The server's own codes with their status. The engine defines further codes.
 pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
     ("bad-request", StatusCode::BAD_REQUEST),
     ("key-missing", StatusCode::UNAUTHORIZED),
-    ("key-not-accepted", StatusCode::UNAUTHORIZED),
-    ("not-allowed", StatusCode::FORBIDDEN),
-    ("foreign-host", StatusCode::FORBIDDEN),
-    ("foreign-origin", StatusCode::FORBIDDEN),
-    ("no-such-thing", StatusCode::NOT_FOUND),
+    ("key-invalid", StatusCode::UNAUTHORIZED),
+    ("forbidden", StatusCode::FORBIDDEN),
+    ("host-not-allowed", StatusCode::FORBIDDEN),
+    ("origin-not-allowed", StatusCode::FORBIDDEN),
+    ("not-found", StatusCode::NOT_FOUND),
     ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED),
     ("not-acceptable", StatusCode::NOT_ACCEPTABLE),
     ("body-too-large", StatusCode::PAYLOAD_TOO_LARGE),
     ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE),
-    ("no-image", StatusCode::BAD_REQUEST),
+    ("invalid-image", StatusCode::BAD_REQUEST),
     ("phase-refused", StatusCode::CONFLICT),
     ("too-many-requests", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-streams", StatusCode::TOO_MANY_REQUESTS),
     ("too-many-turns", StatusCode::TOO_MANY_REQUESTS),
-    ("too-slow", StatusCode::REQUEST_TIMEOUT),
+    ("body-timeout", StatusCode::REQUEST_TIMEOUT),
     ("no-webhook-secret", StatusCode::CONFLICT),
     ("turn-failed", StatusCode::BAD_GATEWAY),
     ("not-ready", StatusCode::SERVICE_UNAVAILABLE),
@@ -79,9 +77,9 @@ pub const SERVER_ERROR_CODES: &[(&str, StatusCode)] = &[
 ];
 
 impl HttpProblem {
-    /// One of the server's own.
+    /// Creates a problem with one of the server's own codes.
     #[must_use]
-    pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: &'static str, detail: impl Into<String>) -> Self {
         let status = SERVER_ERROR_CODES.iter().find(|(known, _)| *known == code).map(|(_, status)| *status);
         debug_assert!(status.is_some(), "`{code}` is not listed");
         Self {
@@ -93,47 +91,47 @@ impl HttpProblem {
         }
     }
 
-    /// What was sent cannot be understood.
+    /// Creates a problem for a request that is malformed.
     #[must_use]
-    pub fn bad_request(detail: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new("bad-request", detail)
     }
 
-    /// What was asked for is not there.
+    /// Creates a problem for something that does not exist.
     #[must_use]
-    pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new("no-such-thing", detail)
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new("not-found", detail)
     }
 
-    /// The same with a member more.
+    /// Adds a member.
     #[must_use]
-    pub fn with_extension(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn with_extension(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.extensions.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The same with a time to come back.
+    /// Sets the `Retry-After` header.
     #[must_use]
-    pub fn with_retry_after(mut self, seconds: u64) -> Self {
+    pub(crate) fn with_retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_seconds = Some(seconds);
         self
     }
 
-    /// What an error of the engine is to `caller`.
+    /// Converts an engine error for `caller`.
     #[must_use]
-    pub fn from_engine_error(error: &Error, caller: &Caller) -> Self {
+    pub(crate) fn from_engine_error(error: &Error, caller: &Caller) -> Self {
         let status = error_http_status(error);
         let detail = describe_error_for(error, caller);
-        let retry_after = match status {
+        let retry_after_seconds = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
             _ => None,
         };
-        Self { status, code: error.code(), detail, extensions: Box::default(), retry_after_seconds: retry_after }
+        Self { status, code: error.code(), detail, extensions: Box::default(), retry_after_seconds }
     }
 
-    /// The problem as it is written down.
+    /// Builds the response body.
     #[must_use]
-    pub fn to_details(&self) -> ProblemDetails {
+    pub(crate) fn to_details(&self) -> ProblemDetails {
         ProblemDetails {
             r#type: format!("/errors/{}", self.code),
             title: self.code.replace('-', " "),
@@ -171,7 +169,7 @@ fn error_http_status(error: &Error) -> StatusCode {
         Error::Refused(refusal) => refusal_http_status(refusal),
         Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Store(_) if error.code() == "disk-full" => StatusCode::INSUFFICIENT_STORAGE,
-        // A text that is not there is not this caller's.
+        // A missing text may belong to another owner.
         Error::Store(_) if error.is_missing_text() => StatusCode::NOT_FOUND,
         Error::Store(_)
         | Error::InvalidFlow { .. }
@@ -209,27 +207,28 @@ fn refusal_http_status(refusal: &InputRefusal) -> StatusCode {
     }
 }
 
-/// The words of an error, in the caller's names. What belongs to the machine is for those who run it.
+/// Returns the message of an error with the session names that the caller knows. Details about the machine are only for
+/// operators.
 fn describe_error_for(error: &Error, caller: &Caller) -> String {
     let name = |session| caller.public_session_name(session);
     match error {
         Error::NoSuchSession(session) => format!("there is no session `{}`", name(session)),
         Error::SessionExists(session) => {
-            format!("there is a session `{}` already; choose another name", name(session))
+            format!("a session `{}` exists already; choose another name", name(session))
         }
         Error::BadSessionName { name: given, why } => {
-            format!("`{}` cannot name a session: {why}", caller.public_session_name(&given.as_str().into()))
+            format!("`{}` is not a valid session name: {why}", caller.public_session_name(&given.as_str().into()))
         }
-        Error::NoSuchFlow { name, .. } => format!("there is no flow `{name}`; `/v1/flows` lists those there are"),
+        Error::NoSuchFlow { name, .. } => format!("there is no flow `{name}`; `/v1/flows` lists all flows"),
         Error::NoSuchCall { session, call } => format!("the session `{}` has no call {call}", name(session)),
         Error::InUse { session, .. } => {
             format!("the session `{}` is in use by another process; try again in a moment", name(session))
         }
         Error::TakenOver(session) => {
-            format!("the session `{}` was taken over by another process; what was accepted is safe", name(session))
+            format!("another process took over the session `{}`; everything accepted is recorded", name(session))
         }
         Error::Stopped(session) => format!(
-            "work on the session `{}` ended before this was done; what was accepted is recorded, so look and try again",
+            "the session `{}` stopped before this was done; everything accepted is recorded, so check it and try again",
             name(session)
         ),
         Error::Unreadable { session, source } if caller.is_operator() => {
@@ -238,7 +237,7 @@ fn describe_error_for(error: &Error, caller: &Caller) -> String {
         Error::Unreadable { session, .. } => format!("the session `{}` cannot be read", name(session)),
         Error::Store(_) if error.is_missing_text() => "the session has no such text".to_owned(),
         Error::Store(_) | Error::FlowPanicked(_) | Error::InvalidFlow { .. } if !caller.is_operator() => {
-            "something failed that only those who run this server can mend; tell them the time and this code".to_owned()
+            "the server has a fault that only its operator can fix; report the time and this code".to_owned()
         }
         Error::Store(_)
         | Error::FlowPanicked(_)

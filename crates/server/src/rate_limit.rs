@@ -1,4 +1,4 @@
-//! How much each key may ask: requests a minute, and streams at once. Those who need no key share one account.
+//! Limits the requests per minute and the open streams of each key. Callers without a key share one budget.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,73 +13,75 @@ use crate::problem::HttpProblem;
 
 const SECONDS_PER_MINUTE: f64 = 60.0;
 
-/// How much each has asked.
+/// The budgets of all callers.
 #[derive(Debug)]
-pub struct CallerRateLimiter {
+pub(crate) struct CallerRateLimiter {
     limits: ServerLimits,
     budgets: Mutex<HashMap<Option<String>, CallerBudget>>,
 }
 
 #[derive(Debug)]
 struct CallerBudget {
-    /// Requests that may be made at once, refilled as time passes.
+    /// Requests that may be sent now; refilled over time.
     requests_left: f64,
     refilled_at: Instant,
     stream_permits: Arc<Semaphore>,
 }
 
 impl CallerRateLimiter {
-    /// Nobody has asked yet.
+    /// Creates a limiter with full budgets.
     #[must_use]
-    pub fn new(bounds: ServerLimits) -> Self {
-        Self { limits: bounds, budgets: Mutex::default() }
+    pub(crate) fn new(limits: ServerLimits) -> Self {
+        Self { limits, budgets: Mutex::default() }
     }
 
+    /// Takes one request from the caller's budget.
+    ///
     /// # Errors
-    /// They ask too often.
-    pub fn check_request(&self, caller: &Caller) -> Result<(), HttpProblem> {
-        let most = f64::from(self.limits.requests_per_minute_max);
-        let per_second = most / SECONDS_PER_MINUTE;
-        self.with_budget(caller, |account| {
+    /// The budget is empty.
+    pub(crate) fn check_request(&self, caller: &Caller) -> Result<(), HttpProblem> {
+        let max = f64::from(self.limits.requests_per_minute_max);
+        let per_second = max / SECONDS_PER_MINUTE;
+        self.with_budget(caller, |budget| {
             let now = Instant::now();
-            account.requests_left =
-                most.min(account.requests_left + now.duration_since(account.refilled_at).as_secs_f64() * per_second);
-            account.refilled_at = now;
-            if account.requests_left < 1.0 {
+            budget.requests_left =
+                max.min(budget.requests_left + now.duration_since(budget.refilled_at).as_secs_f64() * per_second);
+            budget.refilled_at = now;
+            if budget.requests_left < 1.0 {
                 let detail =
-                    format!("more than {} requests a minute; wait a little", self.limits.requests_per_minute_max);
+                    format!("more than {} requests per minute; wait a moment", self.limits.requests_per_minute_max);
                 return Err(HttpProblem::new("too-many-requests", detail).with_retry_after(1));
             }
-            account.requests_left -= 1.0;
+            budget.requests_left -= 1.0;
             Ok(())
         })
     }
 
-    /// Room for a stream, which is free again once it is dropped.
+    /// Reserves a stream until the permit is dropped.
     ///
     /// # Errors
-    /// They have too many open.
-    pub fn acquire_stream_permit(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, HttpProblem> {
-        let streams = self.with_budget(caller, |account| account.stream_permits.clone());
+    /// The caller has too many open streams.
+    pub(crate) fn acquire_stream_permit(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, HttpProblem> {
+        let streams = self.with_budget(caller, |budget| budget.stream_permits.clone());
         streams.try_acquire_owned().map_err(|_| {
-            let detail = format!("{} streams are open, the most there may be; close some", self.limits.streams_max);
+            let detail = format!("{} streams are open, which is the maximum; close one first", self.limits.streams_max);
             HttpProblem::new("too-many-streams", detail).with_retry_after(1)
         })
     }
 
     fn with_budget<T>(&self, caller: &Caller, work: impl FnOnce(&mut CallerBudget) -> T) -> T {
-        let mut accounts = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only keys that exist get here; those of old ones go when there are too many.
-        if accounts.len() > 2 * KEYS_MAX {
-            let all = self.limits.streams_max;
-            accounts.retain(|_, account| account.stream_permits.available_permits() < all);
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only existing keys get here. Idle budgets are removed when there are too many.
+        if budgets.len() > 2 * KEYS_MAX {
+            let permits_max = self.limits.streams_max;
+            budgets.retain(|_, budget| budget.stream_permits.available_permits() < permits_max);
         }
-        let account = accounts.entry(caller.key_id.clone()).or_insert_with(|| CallerBudget {
+        let budget = budgets.entry(caller.key_id.clone()).or_insert_with(|| CallerBudget {
             requests_left: f64::from(self.limits.requests_per_minute_max),
             refilled_at: Instant::now(),
             stream_permits: Arc::new(Semaphore::new(self.limits.streams_max)),
         });
-        work(account)
+        work(budget)
     }
 }
 
@@ -88,20 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_an_account_of_its_own() {
-        let pace = CallerRateLimiter::new(ServerLimits {
+    fn each_key_has_its_own_budget() {
+        let limiter = CallerRateLimiter::new(ServerLimits {
             requests_per_minute_max: 2,
             streams_max: 1,
             ..ServerLimits::default()
         });
         let (one, other) = (Caller::default(), Caller { key_id: Some("k".into()), ..Caller::default() });
-        assert!(pace.check_request(&one).is_ok() && pace.check_request(&one).is_ok());
-        assert_eq!(pace.check_request(&one).expect_err("too many").code, "too-many-requests");
-        assert!(pace.check_request(&other).is_ok());
-        let stream = pace.acquire_stream_permit(&one).expect("room");
-        assert_eq!(pace.acquire_stream_permit(&one).expect_err("too many").code, "too-many-streams");
-        assert!(pace.acquire_stream_permit(&other).is_ok());
+        assert!(limiter.check_request(&one).is_ok() && limiter.check_request(&one).is_ok());
+        assert_eq!(limiter.check_request(&one).expect_err("too many").code, "too-many-requests");
+        assert!(limiter.check_request(&other).is_ok());
+        let stream = limiter.acquire_stream_permit(&one).expect("a permit");
+        assert_eq!(limiter.acquire_stream_permit(&one).expect_err("too many").code, "too-many-streams");
+        assert!(limiter.acquire_stream_permit(&other).is_ok());
         drop(stream);
-        assert!(pace.acquire_stream_permit(&one).is_ok());
+        assert!(limiter.acquire_stream_permit(&one).is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Which sessions changed, whoever changed them: the store's list is looked through from time to time, as long as somebody wants to
-//! know.
+//! Notifies clients of changes to the session list, whichever process made them. The list is polled while a client is
+//! subscribed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,39 +12,39 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::limits::{CHANGES_BUFFERED_MAX, CHANGES_POLL_MS, CHANGES_SESSIONS_MAX};
 
-/// A change in the list of sessions.
+/// A change of the session list.
 #[derive(Debug, Clone)]
-pub enum SessionChange {
-    /// A session is new, or went on.
+pub(crate) enum SessionChange {
+    /// A session was created or changed.
     Updated(Arc<SessionListEntry>),
-    /// A session is there no more; how it was last.
+    /// A session was deleted; its last entry.
     Deleted(Arc<SessionListEntry>),
 }
 
-/// Who wants to know.
+/// Subscribers to changes of the session list.
 #[derive(Debug, Default)]
-pub struct SessionChangeFeed {
+pub(crate) struct SessionChangeFeed {
     sender: Arc<Mutex<Option<broadcast::Sender<SessionChange>>>>,
 }
 
-/// Somebody who wants to know.
+/// A subscription to changes of the session list.
 #[derive(Debug)]
-pub struct SessionChangeReceiver(broadcast::Receiver<SessionChange>);
+pub(crate) struct SessionChangeReceiver(broadcast::Receiver<SessionChange>);
 
 impl SessionChangeReceiver {
-    /// The next change.
+    /// Waits for the next change.
     ///
     /// # Errors
-    /// Some were missed.
-    pub async fn recv(&mut self) -> Result<SessionChange, RecvError> {
+    /// Some changes were missed.
+    pub(crate) async fn recv(&mut self) -> Result<SessionChange, RecvError> {
         self.0.recv().await
     }
 }
 
 impl SessionChangeFeed {
-    /// Listens from now on. The first listener has the list looked through, the last one ends that.
+    /// Subscribes from now on. Polling starts with the first subscriber and ends with the last.
     #[must_use]
-    pub fn subscribe(&self, engine: &Engine) -> SessionChangeReceiver {
+    pub(crate) fn subscribe(&self, engine: &Engine) -> SessionChangeReceiver {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = sender.as_ref() {
             return SessionChangeReceiver(sender.subscribe());
@@ -57,7 +57,7 @@ impl SessionChangeFeed {
 }
 
 async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast::Sender<SessionChange>>>>) {
-    let mut known: Option<HashMap<SessionId, Arc<SessionListEntry>>> = None;
+    let mut previous: Option<HashMap<SessionId, Arc<SessionListEntry>>> = None;
     loop {
         {
             let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,24 +66,25 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
                 return;
             }
         }
-        // A store that cannot be read now is asked again next time.
+        // A store that cannot be read now is tried again at the next poll.
         if let Ok(page) = engine.list_sessions(&SessionQuery::newest(CHANGES_SESSIONS_MAX)).await {
             let is_whole = page.next_cursor.is_none();
-            let rows: HashMap<SessionId, Arc<SessionListEntry>> =
-                page.entries.into_iter().map(|row| (row.session.clone(), Arc::new(row))).collect();
-            let changes = known.as_ref().map(|known| diff_session_lists(known, &rows, is_whole)).unwrap_or_default();
+            let entries: HashMap<SessionId, Arc<SessionListEntry>> =
+                page.entries.into_iter().map(|entry| (entry.session.clone(), Arc::new(entry))).collect();
+            let changes =
+                previous.as_ref().map(|previous| diff_session_lists(previous, &entries, is_whole)).unwrap_or_default();
             let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
             for change in changes {
-                // Nobody listening any more is no failure.
+                // There may be no subscriber left.
                 let _ = sender.as_ref().map(|sender| sender.send(change));
             }
-            known = Some(rows);
+            previous = Some(entries);
         }
         tokio::time::sleep(Duration::from_millis(CHANGES_POLL_MS)).await;
     }
 }
 
-/// What differs. A session that left a list that is cut off may only have been pushed out of it.
+/// Returns the differences between two lists. A session that is missing from a truncated list may only have moved out of it.
 fn diff_session_lists(
     before: &HashMap<SessionId, Arc<SessionListEntry>>,
     now: &HashMap<SessionId, Arc<SessionListEntry>>,
@@ -91,14 +92,14 @@ fn diff_session_lists(
 ) -> Vec<SessionChange> {
     let mut changed: Vec<Arc<SessionListEntry>> = now
         .iter()
-        .filter(|(session, row)| before.get(*session).is_none_or(|known| known != *row))
-        .map(|(_, row)| row.clone())
+        .filter(|(session, entry)| before.get(*session).is_none_or(|previous| previous != *entry))
+        .map(|(_, entry)| entry.clone())
         .collect();
-    changed.sort_by_key(|row| row.summary.updated_at);
-    let oldest = now.values().map(|row| row.summary.updated_at).min();
-    let gone = before.iter().filter(|(session, row)| {
-        !now.contains_key(*session) && (is_whole || oldest.is_some_and(|oldest| row.summary.updated_at > oldest))
+    changed.sort_by_key(|entry| entry.summary.updated_at);
+    let oldest = now.values().map(|entry| entry.summary.updated_at).min();
+    let deleted = before.iter().filter(|(session, entry)| {
+        !now.contains_key(*session) && (is_whole || oldest.is_some_and(|oldest| entry.summary.updated_at > oldest))
     });
-    let gone = gone.map(|(_, row)| SessionChange::Deleted(row.clone()));
-    changed.into_iter().map(SessionChange::Updated).chain(gone).collect()
+    let deleted = deleted.map(|(_, entry)| SessionChange::Deleted(entry.clone()));
+    changed.into_iter().map(SessionChange::Updated).chain(deleted).collect()
 }

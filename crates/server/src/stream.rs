@@ -1,5 +1,6 @@
-//! Live streams: a session's journal followed by sequence, whoever writes it. A stream holds nothing that is not in the store, so one
-//! that breaks, is too slow or ends with the server loses nothing: the client comes back with the last place it saw.
+//! Live streams of a session's journal. A stream reads events by sequence number, whichever process writes them, and keeps
+//! nothing that is not in the store. A client whose stream ends can therefore reconnect with the last sequence number it
+//! received.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,29 +24,25 @@ use crate::limits::RECONNECT_MS;
 use crate::metrics::OpenStreamGuard;
 use crate::problem::HttpProblem;
 
-/// A stream that is wanted.
+/// A request for an event stream.
 #[derive(Debug)]
-pub struct EventStreamRequest {
-    /// The session.
+pub(crate) struct EventStreamRequest {
     pub session_ref: SessionRef,
-    /// From where on.
+    /// The sequence number to start after.
     pub after: Seq,
-    /// The last event there was when it was asked for.
+    /// The last sequence number at the time of the request.
     pub head: Seq,
-    /// Which texts come along.
     pub text_filter: EventTextFilter,
-    /// Whether words come along as they are said.
     pub include_deltas: bool,
-    /// How long it goes on.
     pub until: StreamUntil,
 }
 
-/// How long a stream goes on.
+/// When a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamUntil {
-    /// As long as it is read.
+pub(crate) enum StreamUntil {
+    /// When the client disconnects.
     Disconnected,
-    /// Until the turn of this message has ended.
+    /// When the turn of this message has ended.
     TurnEnded(MessageId),
 }
 
@@ -60,26 +57,27 @@ struct SessionEventStream {
     awaited_turn: Option<TurnId>,
     queued_events: VecDeque<AxumSseEvent>,
     is_finished: bool,
-    // Given back when the stream is dropped.
+    // Released when the stream is dropped.
     _permit: OwnedSemaphorePermit,
     _open_stream: OpenStreamGuard,
 }
 
 impl EventStreamRequest {
-    /// The answer: a stream of events.
+    /// Starts the stream.
     ///
     /// # Errors
-    /// There are too many streams, or the session cannot be read.
-    pub async fn into_sse_response(self) -> Result<Response, HttpProblem> {
-        let Self { session_ref: held, after, head, text_filter: texts, include_deltas: words, until } = self;
-        let app = held.app.clone();
-        let permit = app.rate_limiter.acquire_stream_permit(&held.caller)?;
-        let turn = with_session_history(&held, None, |chronicle| chronicle.turn_at_seq(after)).await?;
-        let listener = app.engine.subscribe(&held.session, after).await.map_err(|error| held.to_problem(error))?;
-        let mut following = SessionEventStream {
-            renderer: EventRenderer::new(&held, texts, turn),
-            subscription: listener,
-            include_deltas: words,
+    /// The caller has too many open streams, or the session cannot be read.
+    pub(crate) async fn into_sse_response(self) -> Result<Response, HttpProblem> {
+        let Self { session_ref, after, head, text_filter, include_deltas, until } = self;
+        let app = session_ref.app.clone();
+        let permit = app.rate_limiter.acquire_stream_permit(&session_ref.caller)?;
+        let turn = with_session_history(&session_ref, None, |history| history.turn_at_seq(after)).await?;
+        let subscription =
+            app.engine.subscribe(&session_ref.session, after).await.map_err(|error| session_ref.to_problem(error))?;
+        let mut event_stream = SessionEventStream {
+            renderer: EventRenderer::new(&session_ref, text_filter, turn),
+            subscription,
+            include_deltas,
             until,
             head,
             is_live: false,
@@ -88,22 +86,22 @@ impl EventStreamRequest {
             is_finished: false,
             _permit: permit,
             _open_stream: app.metrics.track_open_stream(),
-            session_ref: held,
+            session_ref,
         };
         if let StreamUntil::TurnEnded(message) = until {
-            let accepted = json!({ "session": following.session_ref.public_name(), "message": message.to_string(), "after": after });
-            following.queue_event("accepted", None, &accepted);
-            following.is_live = true;
+            let accepted = json!({ "session": event_stream.session_ref.public_name(), "message": message.to_string(), "after": after });
+            event_stream.queue_event("accepted", None, &accepted);
+            event_stream.is_live = true;
         }
-        following.announce_if_live();
-        let updates = stream::unfold(following, |mut following| async move {
-            let sent = following.next_event().await?;
-            Some((Ok::<_, Infallible>(sent), following))
+        event_stream.announce_if_live();
+        let updates = stream::unfold(event_stream, |mut event_stream| async move {
+            let event = event_stream.next_event().await?;
+            Some((Ok::<_, Infallible>(event), event_stream))
         });
         let heartbeat = Duration::from_millis(app.options.limits.heartbeat_ms);
         let mut response =
-            Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("still here")).into_response();
-        // Proxies that gather what they pass on would keep it back.
+            Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("keep-alive")).into_response();
+        // Tells proxies not to buffer the stream.
         response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
         Ok(response)
     }
@@ -112,8 +110,8 @@ impl EventStreamRequest {
 impl SessionEventStream {
     async fn next_event(&mut self) -> Option<AxumSseEvent> {
         loop {
-            if let Some(sent) = self.queued_events.pop_front() {
-                return Some(sent);
+            if let Some(event) = self.queued_events.pop_front() {
+                return Some(event);
             }
             if self.is_finished {
                 return None;
@@ -131,15 +129,15 @@ impl SessionEventStream {
 
     async fn handle_update(&mut self, update: SessionUpdate) {
         match update {
-            SessionUpdate::TextDelta { call, attempt, offset: at, text } => {
+            SessionUpdate::TextDelta { call, attempt, offset, text } => {
                 if self.include_deltas {
-                    let words = json!({ "call": call.to_string(), "attempt": attempt, "at": at, "text": text });
-                    self.queue_event("words", None, &words);
+                    let delta = json!({ "call": call.to_string(), "attempt": attempt, "offset": offset, "text": text });
+                    self.queue_event("delta", None, &delta);
                 }
             }
             SessionUpdate::Event(recorded) => {
                 match self.renderer.render_events(std::slice::from_ref(&*recorded)).await {
-                    Ok(told) => told.iter().for_each(|event| self.queue_event("event", Some(recorded.seq), event)),
+                    Ok(views) => views.iter().for_each(|event| self.queue_event("event", Some(recorded.seq), event)),
                     Err(error) => return self.send_failure(&error),
                 }
                 self.announce_if_live();
@@ -175,17 +173,17 @@ impl SessionEventStream {
         }
     }
 
-    /// The server ends: whoever listens comes back for the rest.
+    /// Asks the client to reconnect, because the server is shutting down.
     fn send_reconnect(&mut self) {
         let after = self.subscription.last_seq();
-        self.queue_event("reconnect", None, &json!({ "after": after, "why": "the server is shutting down" }));
+        self.queue_event("reconnect", None, &json!({ "after": after, "reason": "the server is shutting down" }));
         self.is_finished = true;
     }
 
     fn send_failure(&mut self, error: &Error) {
         match error {
             Error::NoSuchSession(_) => {
-                self.queue_event("gone", None, &json!({ "session": self.session_ref.public_name() }))
+                self.queue_event("deleted", None, &json!({ "session": self.session_ref.public_name() }))
             }
             error => {
                 let problem = self.session_ref.to_problem(error).to_details();
@@ -201,12 +199,12 @@ impl SessionEventStream {
     }
 }
 
-/// One event of a stream.
-pub fn sse_event(kind: &str, id: Option<Seq>, data: &impl Serialize) -> AxumSseEvent {
+/// Builds an SSE event.
+pub(crate) fn sse_event(kind: &str, id: Option<Seq>, data: &impl Serialize) -> AxumSseEvent {
     let data = serde_json::to_string(data).unwrap_or_default();
-    let sent = AxumSseEvent::default().event(kind).data(data);
+    let event = AxumSseEvent::default().event(kind).data(data);
     match id {
-        Some(id) => sent.id(id.to_string()),
-        None => sent,
+        Some(id) => event.id(id.to_string()),
+        None => event,
     }
 }

@@ -1,5 +1,5 @@
-//! The web studio: files that were built beforehand and stand in the program itself. Models' words are shown there, so nothing may
-//! run but the studio's own script.
+//! Serves the web studio, whose built files are embedded in the program. The studio shows text from models, so its pages may
+//! run no script but their own.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,42 +13,43 @@ use crate::problem::HttpProblem;
 #[folder = "assets/studio/"]
 struct StudioFiles;
 
-/// What a page of the studio may do.
-pub const STUDIO_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+/// The `Content-Security-Policy` of the studio.
+pub(crate) const STUDIO_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
                           connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const INDEX_FILE: &str = "index.html";
 
-/// A file of the studio, or its first page for every path that is one of its own.
-pub async fn serve_studio(request: Request) -> Response {
+/// Serves a file of the studio, or its start page for paths that the studio routes itself.
+pub(crate) async fn serve_studio(request: Request) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return HttpProblem::not_found("there is nothing at this path").into_response();
+        return HttpProblem::not_found("there is no such page").into_response();
     }
     let path = request.uri().path().trim_start_matches('/');
     if let Some(file) = StudioFiles::get(path).filter(|_| !path.is_empty()) {
         return studio_file_response(path, &file, &request);
     }
-    // A path with a dot in its last part means a file, unless it is the page of a session, and everything under `v1` the API.
+    // A last segment with a dot means a file, except for session pages. Everything under `v1` is the API.
     let is_file = path.rsplit('/').next().unwrap_or_default().contains('.') && !path.starts_with("s/");
     let is_page = !is_file && path != "v1" && !path.starts_with("v1/");
     match StudioFiles::get(INDEX_FILE).filter(|_| is_page) {
         Some(index) => studio_file_response(INDEX_FILE, &index, &request),
-        None => HttpProblem::not_found("there is nothing at this path").into_response(),
+        None => HttpProblem::not_found("there is no such page").into_response(),
     }
 }
 
 fn studio_file_response(path: &str, file: &EmbeddedFile, request: &Request) -> Response {
     let tag = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
     let tag = format!("\"{tag}\"");
-    let known = request.headers().get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-    let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        Body::from(file.data.clone().into_owned()).into_response()
-    };
+    let known_tags = request.headers().get(header::IF_NONE_MATCH).and_then(|known_tags| known_tags.to_str().ok());
+    let mut response =
+        if known_tags.is_some_and(|known_tags| known_tags.split(',').any(|known_tags| known_tags.trim() == tag)) {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            Body::from(file.data.clone().into_owned()).into_response()
+        };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type_for_path(path)));
-    // What is built has the hash of its content in its name; what leads there must be asked for anew.
+    // Built files have a content hash in their names. The start page must be revalidated.
     let is_hashed = path.starts_with("assets/");
     let cache = if is_hashed { "public, max-age=31536000, immutable" } else { "no-cache" };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
@@ -61,7 +62,7 @@ fn studio_file_response(path: &str, file: &EmbeddedFile, request: &Request) -> R
     response
 }
 
-/// The media type of a file, by its name.
+/// Returns the media type of a file by its extension.
 fn media_type_for_path(path: &str) -> &'static str {
     match path.rsplit('.').next().unwrap_or_default() {
         "html" => "text/html; charset=utf-8",

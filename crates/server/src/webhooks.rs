@@ -1,7 +1,8 @@
-//! Webhooks: others are told of events as they are recorded, in whichever process that happens. What was told is written down, so an event is
-//! told at least once and, within a session, in order; one process of those on a store delivers.
+//! Webhooks: delivers events to other services, whichever process records them. Delivery cursors are saved, so every event is
+//! delivered at least once, and in order within a session. Only one process per store delivers.
 //!
-//! Secrets are never kept: that of a webhook follows from its id and from what the server was given in its environment.
+//! Secrets are not stored: a webhook's secret is derived from its id and the server's own secret, which comes from the
+//! environment.
 
 mod delivery_cursors;
 mod delivery_loop;
@@ -25,48 +26,38 @@ use crate::limits::{WEBHOOK_ATTEMPTS_KEPT_MAX, WEBHOOKS_MAX};
 use crate::options::WebhookSecret;
 use crate::problem::HttpProblem;
 
-pub use delivery_loop::run_webhook_delivery;
-pub use delivery_request::send_webhook_ping;
+pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
+pub(crate) use delivery_request::send_webhook_ping;
 
 const WEBHOOKS_FILE: &str = "webhooks.json";
 
-/// Kinds of event that can be told.
+/// The kinds of events that webhooks can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum WebhookEventKind {
-    /// A session began.
+pub(crate) enum WebhookEventKind {
     SessionOpened,
-    /// A message was accepted.
-    MessageReceived,
-    /// Something was said to the user.
+    UserMessageReceived,
     ReplySent,
-    /// A turn began.
     TurnStarted,
-    /// A turn ended.
     TurnEnded,
-    /// A model answered.
     CallAnswered,
     /// A call was given up.
     CallFailed,
-    /// A call waits for a person's decision.
+    /// A call waits for an operator's decision.
     CallAwaitingOperator,
-    /// A phase was entered.
     PhaseEntered,
-    /// A phase was refused.
-    PhaseRefused,
-    /// A document was handed over.
-    HandoverMade,
-    /// A session was closed.
+    PhaseTransitionRefused,
+    HandoverCreated,
     SessionClosed,
 }
 
 impl WebhookEventKind {
-    /// The kind of an event, if it is one that can be told.
+    /// Returns the kind of an event; `None` if it is not delivered.
     #[must_use]
-    pub fn from_event(event: &Event) -> Option<Self> {
+    pub(crate) fn from_event(event: &Event) -> Option<Self> {
         Some(match event {
             Event::SessionOpened(_) => Self::SessionOpened,
-            Event::UserMessageReceived(_) => Self::MessageReceived,
+            Event::UserMessageReceived(_) => Self::UserMessageReceived,
             Event::ReplySent(_) => Self::ReplySent,
             Event::TurnStarted { .. } => Self::TurnStarted,
             Event::TurnEnded { .. } => Self::TurnEnded,
@@ -75,98 +66,95 @@ impl WebhookEventKind {
             | Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. } => Self::CallFailed,
             Event::CallOutcomeUnknown { next: RetryDecision::AwaitOperator, .. } => Self::CallAwaitingOperator,
             Event::PhaseEntered(_) => Self::PhaseEntered,
-            Event::PhaseTransitionRefused(_) => Self::PhaseRefused,
-            Event::HandoverCreated(_) => Self::HandoverMade,
+            Event::PhaseTransitionRefused(_) => Self::PhaseTransitionRefused,
+            Event::HandoverCreated(_) => Self::HandoverCreated,
             Event::SessionClosed { .. } => Self::SessionClosed,
             _ => return None,
         })
     }
 
-    /// As it is written down.
+    /// Returns the serialized name.
     #[must_use]
-    pub fn wire_name(self) -> String {
+    pub(crate) fn wire_name(self) -> String {
         crate::api::common_types::serialized_name(&self)
     }
 }
 
-/// Somebody who is told.
+/// A webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Webhook {
-    /// Its id.
+pub(crate) struct Webhook {
     pub webhook: String,
-    /// Where it is told.
     pub url: String,
-    /// Of what; of everything that can be told if absent.
+    /// The event kinds to deliver; all if absent.
     #[serde(default)]
     pub events: Option<Vec<WebhookEventKind>>,
-    /// In sessions of these flows; of all if absent.
+    /// Only events of sessions of these flows; all flows if absent.
     #[serde(default)]
     pub flows: Option<Vec<String>>,
-    /// In sessions of this owner; of everybody if absent.
+    /// Only events of sessions of this owner; all owners if absent.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Since when, in milliseconds since 1970.
+    /// In milliseconds since 1970. Earlier events are not delivered.
     pub created: u64,
 }
 
 impl Webhook {
-    /// Whether it is told of sessions like this.
+    /// Returns whether events of a session are delivered.
     #[must_use]
-    pub fn matches_session(&self, session: &SessionId, flow: &str) -> bool {
+    pub(crate) fn matches_session(&self, session: &SessionId, flow: &str) -> bool {
         self.flows.as_ref().is_none_or(|flows| flows.iter().any(|known| known == flow))
             && self.owner.as_deref().is_none_or(|owner| session_owner(session) == Some(owner))
     }
 
-    /// Whether it is told of events like this.
+    /// Returns whether events of this kind are delivered.
     #[must_use]
-    pub fn wants_event(&self, kind: WebhookEventKind) -> bool {
+    pub(crate) fn wants_event(&self, kind: WebhookEventKind) -> bool {
         self.events.as_ref().is_none_or(|events| events.contains(&kind))
     }
 }
 
-/// A try to tell.
+/// An attempt to deliver an event.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct DeliveryAttempt {
-    /// What the receiver knows it by.
+pub(crate) struct DeliveryAttempt {
+    /// The id that the receiver sees; equal for all attempts of an event.
     pub id: String,
-    /// The session.
     pub session: String,
-    /// The event's place.
+    /// The sequence number of the event.
     pub seq: u64,
-    /// Its kind.
+    /// The kind of the event.
     #[schema(rename = "type")]
     pub r#type: String,
-    /// When it was tried.
+    /// The time of the attempt.
     pub at: u64,
-    /// The how-manieth try.
+    /// The number of the attempt; the first is 1.
     pub attempt: usize,
-    /// What the receiver answered.
+    /// The status that the receiver returned.
     pub status: Option<u16>,
-    /// Why it counts as not told.
+    /// Why the delivery failed.
     pub problem: Option<String>,
-    /// When it is tried again.
+    /// The time of the next attempt.
     pub retry_at: Option<u64>,
 }
 
 /// The webhooks of a server.
 #[derive(Debug)]
-pub struct WebhookStore {
+pub(crate) struct WebhookStore {
     folder: PathBuf,
     recent_attempts: Mutex<HashMap<String, VecDeque<DeliveryAttempt>>>,
 }
 
 impl WebhookStore {
-    /// Those that are written down in a folder.
+    /// Creates a store of the webhooks in a folder.
     #[must_use]
-    pub fn from_folder(folder: &Path) -> Self {
+    pub(crate) fn from_folder(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), recent_attempts: Mutex::default() }
     }
 
-    /// All of them.
+    /// Returns all webhooks.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn list_webhooks(&self) -> Result<Vec<Webhook>, HttpProblem> {
+    pub(crate) fn list_webhooks(&self) -> Result<Vec<Webhook>, HttpProblem> {
         let path = self.folder.join(WEBHOOKS_FILE);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -174,62 +162,62 @@ impl WebhookStore {
             Err(error) => return Err(HttpProblem::new("internal", format!("cannot read {}: {error}", path.display()))),
         };
         serde_json::from_slice(&bytes)
-            .map_err(|error| HttpProblem::new("internal", format!("cannot understand {}: {error}", path.display())))
+            .map_err(|error| HttpProblem::new("internal", format!("cannot parse {}: {error}", path.display())))
     }
 
-    /// One of them.
+    /// Returns a webhook.
     ///
     /// # Errors
-    /// There is none of that id.
-    pub fn get_webhook(&self, id: &str) -> Result<Webhook, HttpProblem> {
+    /// There is no webhook with that id.
+    pub(crate) fn get_webhook(&self, id: &str) -> Result<Webhook, HttpProblem> {
         let found = self.list_webhooks()?.into_iter().find(|webhook| webhook.webhook == id);
         found.ok_or_else(|| HttpProblem::not_found(format!("there is no webhook `{id}`")))
     }
 
-    /// Adds one.
+    /// Adds a webhook.
     ///
     /// # Errors
-    /// There are too many, or it cannot be written down.
-    pub fn add_webhook(&self, webhook: Webhook) -> Result<(), HttpProblem> {
+    /// There are too many webhooks, or the file cannot be written.
+    pub(crate) fn add_webhook(&self, webhook: Webhook) -> Result<(), HttpProblem> {
         let mut all = self.list_webhooks()?;
         if all.len() >= WEBHOOKS_MAX {
-            let detail = format!("there are {WEBHOOKS_MAX} webhooks, the most there may be; remove some");
+            let detail = format!("there are {WEBHOOKS_MAX} webhooks, which is the maximum; delete one first");
             return Err(HttpProblem::bad_request(detail));
         }
         all.push(webhook);
         self.write_webhooks(&all)
     }
 
-    /// Takes one away.
+    /// Removes a webhook.
     ///
     /// # Errors
-    /// There is none of that id, or it cannot be written down.
-    pub fn remove_webhook(&self, id: &str) -> Result<(), HttpProblem> {
+    /// There is no webhook with that id, or the file cannot be written.
+    pub(crate) fn remove_webhook(&self, id: &str) -> Result<(), HttpProblem> {
         self.get_webhook(id)?;
         let mut all = self.list_webhooks()?;
         all.retain(|webhook| webhook.webhook != id);
         self.write_webhooks(&all)
     }
 
-    /// The latest tries of one, newest first.
+    /// Returns the most recent delivery attempts of a webhook, newest first.
     #[must_use]
-    pub fn recent_attempts(&self, id: &str) -> Vec<DeliveryAttempt> {
-        let tries = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        tries.get(id).map(|tries| tries.iter().rev().cloned().collect()).unwrap_or_default()
+    pub(crate) fn recent_attempts(&self, id: &str) -> Vec<DeliveryAttempt> {
+        let attempts = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.get(id).map(|attempts| attempts.iter().rev().cloned().collect()).unwrap_or_default()
     }
 
-    /// Sessions of which something waits to be told to one.
+    /// Returns the number of sessions with an event that is being retried.
     #[must_use]
-    pub fn failing_session_count(&self, id: &str) -> usize {
+    pub(crate) fn failing_session_count(&self, id: &str) -> usize {
         delivery_cursors::DeliveryCursors::load(&self.folder).failing_session_count(id)
     }
 
-    fn record_attempt(&self, id: &str, delivery: DeliveryAttempt) {
-        let mut tries = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let tries = tries.entry(id.to_owned()).or_default();
-        tries.push_back(delivery);
-        if tries.len() > WEBHOOK_ATTEMPTS_KEPT_MAX {
-            tries.pop_front();
+    fn record_attempt(&self, id: &str, attempt: DeliveryAttempt) {
+        let mut attempts = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = attempts.entry(id.to_owned()).or_default();
+        attempts.push_back(attempt);
+        if attempts.len() > WEBHOOK_ATTEMPTS_KEPT_MAX {
+            attempts.pop_front();
         }
     }
 
@@ -241,26 +229,26 @@ impl WebhookStore {
     }
 }
 
-/// What a webhook's deliveries are signed with.
+/// Derives the signing key of a webhook.
 #[must_use]
-pub fn derive_signing_key(master_secret: &WebhookSecret, webhook: &str) -> Vec<u8> {
+pub(crate) fn derive_signing_key(master_secret: &WebhookSecret, webhook: &str) -> Vec<u8> {
     hmac_sha256(master_secret.0.as_bytes(), webhook.as_bytes())
 }
 
-/// The same as its receiver is told it.
+/// Derives the secret that the receiver is given.
 #[must_use]
-pub fn derive_webhook_secret(master_secret: &WebhookSecret, webhook: &str) -> String {
+pub(crate) fn derive_webhook_secret(master_secret: &WebhookSecret, webhook: &str) -> String {
     format!("whsec_{}", BASE64_STANDARD.encode(derive_signing_key(master_secret, webhook)))
 }
 
-/// The signature of a delivery.
+/// Returns the signature of a delivery, as defined by Standard Webhooks.
 #[must_use]
 pub fn sign_delivery(key: &[u8], id: &str, timestamp: u64, body: &str) -> String {
     format!("v1,{}", BASE64_STANDARD.encode(hmac_sha256(key, format!("{id}.{timestamp}.{body}").as_bytes())))
 }
 
 fn hmac_sha256(key: &[u8], message: &[u8]) -> Vec<u8> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     mac.update(message);
     mac.finalize().into_bytes().to_vec()
 }
@@ -269,7 +257,7 @@ fn hmac_sha256(key: &[u8], message: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The example of the specification of Standard Webhooks.
+    /// The example in the Standard Webhooks specification.
     #[test]
     fn a_signature_is_as_the_standard_says() {
         let key = BASE64_STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("base64");

@@ -80,7 +80,7 @@ impl fmt::Display for ContextLayer {
             Self::Conversation => "conversation",
             Self::Reasoning => "reasoning",
             Self::Task => "task",
-            Self::UserWords => "words",
+            Self::UserWords => "user_words",
         })
     }
 }

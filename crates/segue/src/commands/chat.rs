@@ -38,13 +38,13 @@ pub async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Resul
 async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &SessionArgs) -> anyhow::Result<()> {
     let remote = RemoteEngine::connect(url, setup::available_flows(global)).await?;
     let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
-    let busy = serde_json::from_value(remote.server_info["busy"].clone()).unwrap_or_default();
-    if remote.server_info["rehearsal"] == true {
+    let busy = serde_json::from_value(remote.server_info["default_mid_turn_policy"].clone()).unwrap_or_default();
+    if remote.server_info["uses_rehearsal_model"] == true {
         crate::print::write_stderr_line(&crate::print::stderr_paint().warning(super::REHEARSAL_WARNING));
     }
     let arguments = ChatOptions {
         flow: session_args.flow.clone().map(FlowName::from),
-        default_flow: text("flow").into(),
+        default_flow: text("default_flow").into(),
         mid_turn_policy: busy,
         session: session_args.session.clone().map(SessionId::from),
         settings: session_args.set.clone(),

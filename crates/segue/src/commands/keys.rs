@@ -3,7 +3,7 @@
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::keys::{ApiKey, ApiKeyStore, NewApiKey};
+use segue_server::{ApiKey, ApiKeyStore, NewApiKey};
 use serde_json::{Value, json};
 
 use super::serve::data_folder;

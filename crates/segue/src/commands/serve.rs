@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use segue_engine::RecoveryPolicy;
-use segue_server::options::{DEFAULT_PORT, WebhookSecret};
-use segue_server::{HttpServer, ServerOptions};
+use segue_server::{DEFAULT_PORT, HttpServer, ServerOptions, WebhookSecret};
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};

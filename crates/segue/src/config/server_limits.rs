@@ -1,6 +1,6 @@
 //! What the server bears, where it is to be other than it is by itself.
 
-use segue_server::options::ServerLimits;
+use segue_server::ServerLimits;
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ValueOrigin};

@@ -115,8 +115,8 @@ impl RemoteSubscription {
 fn parse_update(kind: &str, data: &str) -> anyhow::Result<Option<SessionUpdate>> {
     let strange = || format!("the server sent what this version does not understand: {kind}");
     let value: Value = match kind {
-        "event" | "words" => serde_json::from_str(data).with_context(strange)?,
-        "gone" => anyhow::bail!("the session was deleted"),
+        "event" | "delta" => serde_json::from_str(data).with_context(strange)?,
+        "deleted" => anyhow::bail!("the session was deleted"),
         _ => return Ok(None),
     };
     if kind == "event" {
@@ -127,7 +127,7 @@ fn parse_update(kind: &str, data: &str) -> anyhow::Result<Option<SessionUpdate>>
     }
     let call = value["call"].as_str().and_then(|call| call.parse().ok()).with_context(strange)?;
     let attempt = value["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).with_context(strange)?;
-    let at = value["at"].as_u64().and_then(|at| usize::try_from(at).ok()).with_context(strange)?;
+    let offset = value["offset"].as_u64().and_then(|offset| usize::try_from(offset).ok()).with_context(strange)?;
     let text = value["text"].as_str().with_context(strange)?.into();
-    Ok(Some(SessionUpdate::TextDelta { call, attempt, offset: at, text }))
+    Ok(Some(SessionUpdate::TextDelta { call, attempt, offset, text }))
 }

@@ -59,8 +59,8 @@ impl Store for RemoteStore {
                 let (seq, at) = (Seq(u64_or_zero(&event["seq"])), UnixMillis(u64_or_zero(&event["at"])));
                 records.push(JournalRecord { seq, at, bytes: event["event"].to_string().into_bytes() });
             }
-            after = u64_or_zero(&page["last"]);
-            if page["more"] != true {
+            after = u64_or_zero(&page["last_seq"]);
+            if page["has_more"] != true {
                 break;
             }
         }
@@ -110,7 +110,7 @@ impl Store for RemoteStore {
                 cost_microusd: row["cost_microusd"].as_u64(),
                 created_at: UnixMillis(u64_or_zero(&row["created"])),
                 updated_at: UnixMillis(u64_or_zero(&row["updated"])),
-                pending_work: if row["at_work"] == true { PendingWork::Now } else { PendingWork::None },
+                pending_work: if row["is_active"] == true { PendingWork::Now } else { PendingWork::None },
             },
             head: Seq(u64_or_zero(&row["seq"])),
             excerpt: None,

@@ -120,7 +120,7 @@ fn a_key_is_asked_for_and_limits_what_is_seen() {
     let without = chat(&place, &at, None, "one\n");
     assert!(!without.status.success() && err(&without).contains("SEGUE_KEY"), "{}", err(&without));
     let wrong = chat(&place, &at, Some("sg_nobody_nothing"), "one\n");
-    assert!(!wrong.status.success() && err(&wrong).contains("this key is not known"), "{}", err(&wrong));
+    assert!(!wrong.status.success() && err(&wrong).contains("unknown key"), "{}", err(&wrong));
     let with = chat(&place, &at, Some(&key), "one\n/sessions\n");
     assert!(out(&with).starts_with("turn 1: you said one\n") && !out(&with).contains("acme"), "{}", out(&with));
 }

@@ -105,5 +105,5 @@ fn every_listener_comes_back_after_a_kill_and_sees_every_event_once() {
         finished += 1;
     }
     let (_, turns) = server.get("/v1/sessions/s0/turns", None);
-    assert_eq!(turns["turns"][0]["said"][0]["text"], "It takes a while.", "the turn went on where it stood");
+    assert_eq!(turns["turns"][0]["replies"][0]["text"], "It takes a while.", "the turn went on where it stood");
 }

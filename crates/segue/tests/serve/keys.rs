@@ -41,7 +41,7 @@ fn a_server_for_others_does_not_start_without_a_key() {
     assert!(!refused.status.success());
     assert!(text(&refused.stderr).contains("segue keys add NAME"), "{}", text(&refused.stderr));
     let unfit = run(&place, &["keys", "add", "a", "--owner", "A.B"]);
-    assert!(text(&unfit.stderr).contains("an owner's name has small letters"), "{}", text(&unfit.stderr));
+    assert!(text(&unfit.stderr).contains("an owner's name may contain lowercase letters"), "{}", text(&unfit.stderr));
     let unknown = run(&place, &["keys", "add", "a", "--flow", "chess"]);
     assert!(text(&unknown.stderr).contains("there is no flow `chess`"), "{}", text(&unknown.stderr));
 }

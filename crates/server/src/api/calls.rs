@@ -1,4 +1,4 @@
-//! Calls: which were made, and how each stands.
+//! Lists the calls of a session, with their status.
 
 use std::collections::BTreeMap;
 
@@ -21,114 +21,98 @@ use crate::problem::HttpProblem;
 
 /// A call, without its receipt.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CallSummaryView {
-    /// Which.
+pub(crate) struct CallSummaryView {
     pub call: String,
-    /// The place where it was opened.
+    /// The sequence number of the event that opened the call.
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// In which turn.
     pub turn: Option<String>,
-    /// Who speaks.
     pub role: String,
-    /// What the role is asked.
+    /// The name of the ask in the role's recipe.
     pub ask: String,
-    /// Which individual.
+    /// The agent that makes the call, if the flow has agents.
     pub agent: Option<String>,
-    /// With whom.
+    /// The agent or user that the role talks to.
     pub peer: Option<String>,
-    /// Which model.
     pub model: String,
-    /// Which sample of it.
+    /// The number of the sample, where a model is asked several times.
     pub sample: u16,
-    /// In which phase.
     pub phase: Option<String>,
-    /// Whether the user hears the answer.
+    /// Whether the user sees the answer.
     pub visible_to_user: bool,
-    /// In which thread.
     pub thread: String,
-    /// Whether that was opened for it.
+    /// Whether the call opened the thread.
     pub opened_thread: bool,
-    /// Why it was opened or continued, in a few words.
+    /// Why the thread was opened or continued, in a few words.
     pub thread_reason: String,
-    /// Tokens of the prompt, by our count.
+    /// The tokens of the prompt, by the engine's count.
     pub prompt_tokens: u32,
-    /// Tokens of its fragments, by kind of context.
+    /// The tokens of the prompt's fragments by context layer.
     pub tokens_by_layer: BTreeMap<String, u32>,
-    /// The model's window.
+    /// The size of the model's context window.
     pub window_tokens: u32,
-    /// How the prompt relates to the one before it.
+    /// How the prompt compares with the previous one in the same thread slot.
     pub prefix: PromptPrefixView,
-    /// The call whose tool results it brings.
+    /// The call whose tool results this call sends.
     pub follows: Option<String>,
-    /// The thread it writes a summary for.
+    /// The thread that this call summarizes.
     pub compacts: Option<String>,
-    /// The past call it makes once more.
+    /// The earlier call that this call recomputes.
     pub recomputes: Option<String>,
-    /// Tries so far.
+    /// The number of attempts so far.
     pub attempts: u32,
-    /// Those of unknown end: maybe billed.
+    /// The number of attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
-    /// `open`, `waiting`, `held`, `answered`, `failed`, `cancelled` or `late`.
+    /// `open`, `waiting`, `awaiting_operator`, `answered`, `failed`, `cancelled` or `late`.
     pub status: String,
-    /// Why it failed or was cancelled, or what ended the last try.
+    /// Why the call failed or was cancelled, or how the last attempt ended.
     pub problem: Option<String>,
-    /// When it ended.
     pub ended: Option<u64>,
-    /// How long the answer took.
     pub duration_ms: Option<u64>,
-    /// Why the answer stopped: `done`, `length`, `tools` or `filtered`.
+    /// Why the answer ended: `done`, `length`, `tool_calls` or `content_filter`.
     pub stop_reason: Option<String>,
-    /// Tokens.
     pub usage: Option<TokenUsageView>,
-    /// `vendor` or `us`: whose figures those are.
+    /// Who counted the tokens: `vendor` or `estimated`.
     pub counted_by: Option<String>,
-    /// What it cost, where that is known.
+    /// The cost in millionths of a dollar, if the price is known.
     pub cost_microusd: Option<u64>,
 }
 
-/// How a prompt relates to the one before it in the same place.
+/// How a prompt compares with the previous one in the same thread slot.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum PromptPrefixView {
-    /// There was none.
+pub(crate) enum PromptPrefixView {
+    /// There is no previous prompt.
     First,
-    /// It begins with all of the one before.
-    Extends {
-        /// Whose prompt that was.
-        previous_call: String,
-    },
-    /// It parts from the one before.
+    /// The prompt begins with the whole previous prompt.
+    Extends { previous_call: String },
+    /// The prompt differs from the previous one before its end.
     Broken {
-        /// Whose prompt that was.
         previous_call: String,
-        /// Tokens that are still the same.
+        /// The tokens at the start that are equal.
         kept_tokens: u32,
         /// The first fragment that differs.
         cause: String,
     },
 }
 
-/// Tokens of one call.
+/// The token usage of one call.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TokenUsageView {
-    /// Sent.
+pub(crate) struct TokenUsageView {
     pub input: u32,
-    /// Received.
     pub output: u32,
-    /// Sent, and cached by the vendor.
+    /// Input tokens that the vendor served from its cache.
     pub cached: u32,
-    /// Received, and only thought.
+    /// Output tokens that were spent on reasoning.
     pub reasoning: u32,
 }
 
-/// A call as it is listed.
+/// Builds the list view of a call.
 #[must_use]
-pub fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryView {
-    let heard = spec.roles.get(&entry.role).is_some_and(|role| role.hidden_blocks(&entry.ask).is_some());
+pub(crate) fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryView {
+    let is_visible = spec.roles.get(&entry.role).is_some_and(|role| role.hidden_blocks(&entry.ask).is_some());
     let (status, problem) = call_status(entry);
-    let mut brief = CallSummaryView {
+    let mut view = CallSummaryView {
         call: entry.call.to_string(),
         seq: entry.position.seq.0,
         at: entry.position.at.0,
@@ -140,7 +124,7 @@ pub fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryView {
         model: entry.model.to_string(),
         sample: entry.sample,
         phase: entry.phase.as_ref().map(ToString::to_string),
-        visible_to_user: heard && entry.recomputes.is_none(),
+        visible_to_user: is_visible && entry.recomputes.is_none(),
         thread: entry.thread.to_string(),
         opened_thread: entry.thread_opening.is_some(),
         thread_reason: entry.thread_opening.as_ref().map_or_else(|| "continued".to_owned(), ToString::to_string),
@@ -164,69 +148,67 @@ pub fn summarize_call(entry: &CallEntry, spec: &FlowSpec) -> CallSummaryView {
     };
     match &entry.end {
         Some(CallEndEntry::Answered {
-            position: place,
-            stop_reason: stop,
-            usage,
-            counted_by,
-            cost_microusd,
-            duration_ms: ms,
-            ..
+            position, stop_reason, usage, counted_by, cost_microusd, duration_ms, ..
         }) => {
-            brief.ended = Some(place.at.0);
-            brief.duration_ms = *ms;
-            brief.stop_reason = stop.map(|stop| serialized_name(&stop));
-            brief.usage = Some(TokenUsageView {
+            view.ended = Some(position.at.0);
+            view.duration_ms = *duration_ms;
+            view.stop_reason = stop_reason.map(|stop_reason| serialized_name(&stop_reason));
+            view.usage = Some(TokenUsageView {
                 input: usage.input_tokens,
                 output: usage.output_tokens,
                 cached: usage.cached_tokens,
                 reasoning: usage.reasoning_tokens,
             });
-            brief.counted_by = Some(match counted_by {
+            view.counted_by = Some(match counted_by {
                 UsageSource::Vendor => "vendor".to_owned(),
-                UsageSource::Estimated => "us".to_owned(),
+                UsageSource::Estimated => "estimated".to_owned(),
             });
-            brief.cost_microusd = *cost_microusd;
+            view.cost_microusd = *cost_microusd;
         }
-        Some(CallEndEntry::Failed { position: place, .. } | CallEndEntry::Cancelled { position: place, .. }) => {
-            brief.ended = Some(place.at.0)
+        Some(CallEndEntry::Failed { position, .. } | CallEndEntry::Cancelled { position, .. }) => {
+            view.ended = Some(position.at.0)
         }
         None => {}
     }
-    brief
+    view
 }
 
 fn count_attempts(entry: &CallEntry) -> u32 {
-    let tried = u32::try_from(entry.failed_attempts.iter().filter(|attempt| attempt.attempt.is_some()).count())
+    let failed = u32::try_from(entry.failed_attempts.iter().filter(|attempt| attempt.attempt.is_some()).count())
         .unwrap_or(u32::MAX);
     match &entry.end {
-        Some(CallEndEntry::Failed { .. }) => tried,
-        Some(CallEndEntry::Answered { is_late: true, .. }) => tried.max(1),
-        // The try that was under way when it was cancelled has failed since.
-        Some(CallEndEntry::Cancelled { position: place, .. })
-            if entry.failed_attempts.last().is_some_and(|last| last.position.seq > place.seq) =>
+        Some(CallEndEntry::Failed { .. }) => failed,
+        Some(CallEndEntry::Answered { is_late: true, .. }) => failed.max(1),
+        // The attempt that was running when the call was cancelled has failed since.
+        Some(CallEndEntry::Cancelled { position, .. })
+            if entry.failed_attempts.last().is_some_and(|last| last.position.seq > position.seq) =>
         {
-            tried
+            failed
         }
-        Some(_) => tried + 1,
-        None if matches!(last_next_step(entry), Some(RetryDecision::Retry { .. } | RetryDecision::AwaitOperator)) => {
-            tried
+        Some(_) => failed + 1,
+        None if matches!(
+            last_retry_decision(entry),
+            Some(RetryDecision::Retry { .. } | RetryDecision::AwaitOperator)
+        ) =>
+        {
+            failed
         }
-        None => tried + 1,
+        None => failed + 1,
     }
 }
 
-fn last_next_step(entry: &CallEntry) -> Option<RetryDecision> {
+fn last_retry_decision(entry: &CallEntry) -> Option<RetryDecision> {
     entry.failed_attempts.last().and_then(|attempt| attempt.next)
 }
 
 fn call_status(entry: &CallEntry) -> (&'static str, Option<String>) {
     let last = entry.failed_attempts.last().map(|attempt| attempt.summary.clone());
-    match (&entry.end, last_next_step(entry)) {
+    match (&entry.end, last_retry_decision(entry)) {
         (Some(CallEndEntry::Answered { is_late: true, .. }), _) => ("late", last),
         (Some(CallEndEntry::Answered { .. }), _) => ("answered", None),
-        (Some(CallEndEntry::Failed { reason: why, .. }), _) => ("failed", Some(why.clone())),
-        (Some(CallEndEntry::Cancelled { reason: why, .. }), _) => ("cancelled", Some(why.clone())),
-        (None, Some(RetryDecision::AwaitOperator)) => ("held", last),
+        (Some(CallEndEntry::Failed { reason, .. }), _) => ("failed", Some(reason.clone())),
+        (Some(CallEndEntry::Cancelled { reason, .. }), _) => ("cancelled", Some(reason.clone())),
+        (None, Some(RetryDecision::AwaitOperator)) => ("awaiting_operator", last),
         (None, Some(RetryDecision::Retry { .. })) => ("waiting", last),
         (None, _) => ("open", last),
     }
@@ -235,48 +217,49 @@ fn call_status(entry: &CallEntry) -> (&'static str, Option<String>) {
 fn prefix_view(prefix: &PrefixMatch) -> PromptPrefixView {
     match prefix {
         PrefixMatch::First => PromptPrefixView::First,
-        PrefixMatch::Extends(from) => PromptPrefixView::Extends { previous_call: from.to_string() },
-        PrefixMatch::Broken { from, kept_tokens: kept, cause: by } => {
-            PromptPrefixView::Broken { previous_call: from.to_string(), kept_tokens: *kept, cause: by.to_string() }
-        }
+        PrefixMatch::Extends(previous) => PromptPrefixView::Extends { previous_call: previous.to_string() },
+        PrefixMatch::Broken { from: previous, kept_tokens, cause } => PromptPrefixView::Broken {
+            previous_call: previous.to_string(),
+            kept_tokens: *kept_tokens,
+            cause: cause.to_string(),
+        },
     }
 }
 
-/// Which calls.
+/// Filters and paging of a list of calls.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListCallsParams {
-    /// Only those of this turn.
+pub(crate) struct ListCallsParams {
+    /// Only calls of this turn.
     turn: Option<String>,
-    /// Only those of this role.
+    /// Only calls of this role.
     role: Option<String>,
-    /// Only those on this model.
+    /// Only calls to this model.
     model: Option<String>,
-    /// Only those in this thread.
+    /// Only calls in this thread.
     thread: Option<String>,
-    /// Only those after this call.
+    /// Only calls after this one.
     after: Option<String>,
-    /// How many at most.
+    /// The maximum number of calls.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// As it was right after this event.
+    /// Shows the session as it was right after this event.
     #[param(minimum = 1)]
     at: Option<u64>,
 }
 
 /// A page of calls.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CallsPage {
-    /// In order.
+pub(crate) struct CallsPage {
     pub calls: Vec<CallSummaryView>,
-    /// The call after which to go on, if there is more.
+    /// The value of `after` for the next page; `null` on the last page.
     pub next: Option<String>,
 }
 
-/// Which calls were made
+/// List the calls of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls", tag = "calls", params(SessionPath, ListCallsParams), responses((status = 200, body = CallsPage)))]
-pub async fn list_calls(
+pub(crate) async fn list_calls(
     session_ref: SessionRef,
     QueryParams(params): QueryParams<ListCallsParams>,
 ) -> Result<Json<CallsPage>, HttpProblem> {
@@ -286,55 +269,54 @@ pub async fn list_calls(
     let after = params.after.as_deref().map(extract::parse_numbered_id::<CallId>).transpose()?.unwrap_or_default();
     let at = AtEventParams { at: params.at }.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
-    let is_wanted = |note: &&CallEntry| {
-        turn.is_none_or(|turn| note.turn == Some(turn))
-            && thread.is_none_or(|thread| note.thread == thread)
-            && params.role.as_ref().is_none_or(|role| note.role == role.as_str())
-            && params.model.as_ref().is_none_or(|model| note.model == model.as_str())
+    let is_wanted = |entry: &&CallEntry| {
+        turn.is_none_or(|turn| entry.turn == Some(turn))
+            && thread.is_none_or(|thread| entry.thread == thread)
+            && params.role.as_ref().is_none_or(|role| entry.role == role.as_str())
+            && params.model.as_ref().is_none_or(|model| entry.model == model.as_str())
     };
-    let mut calls = with_session_history(&session_ref, at, |chronicle| {
-        let later = chronicle.calls.range(CallId(after.0.saturating_add(1))..).map(|(_, note)| note);
-        later.filter(is_wanted).take(limit + 1).map(|note| summarize_call(note, &spec)).collect::<Vec<_>>()
+    let mut calls = with_session_history(&session_ref, at, |history| {
+        let later = history.calls.range(CallId(after.0.saturating_add(1))..).map(|(_, entry)| entry);
+        later.filter(is_wanted).take(limit + 1).map(|entry| summarize_call(entry, &spec)).collect::<Vec<_>>()
     })
     .await?;
-    let more = calls.len() > limit;
+    let has_more = calls.len() > limit;
     calls.truncate(limit);
-    let next = calls.last().filter(|_| more).map(|call| call.call.clone());
+    let next = calls.last().filter(|_| has_more).map(|call| call.call.clone());
     Ok(Json(CallsPage { calls, next }))
 }
 
-/// The data of the session's flow.
+/// Returns the spec of the session's flow.
 ///
 /// # Errors
-/// The session cannot be read.
-pub async fn read_flow_spec(session_ref: &SessionRef) -> Result<FlowSpec, HttpProblem> {
-    let flow = with_session_history(session_ref, None, |chronicle| {
-        match chronicle.first_event.as_ref().map(|first| &first.event) {
+/// The session cannot be read, or the flow does not exist.
+pub(crate) async fn read_flow_spec(session_ref: &SessionRef) -> Result<FlowSpec, HttpProblem> {
+    let flow = with_session_history(session_ref, None, |history| {
+        match history.first_event.as_ref().map(|first| &first.event) {
             Some(Event::SessionOpened(opened)) => Some(opened.flow.clone()),
             _ => None,
         }
     });
     let flow = flow.await?.unwrap_or_else(|| "".into());
-    let found =
-        session_ref.app.engine.flows().find(|rules| rules.spec().name == flow).map(|rules| rules.spec().clone());
+    let found = session_ref.app.engine.flows().map(|known| known.spec()).find(|spec| spec.name == flow).cloned();
     found.ok_or_else(|| session_ref.to_problem(Error::NoSuchFlow { name: flow, known: String::new() }))
 }
 
-/// A call in a path.
+/// Parses a call id and returns the call.
 ///
 /// # Errors
-/// It is none, or not there.
-pub async fn find_call(session_ref: &SessionRef, call: &str, at: Option<Seq>) -> Result<CallEntry, HttpProblem> {
+/// The id is malformed, or the session has no such call.
+pub(crate) async fn find_call(session_ref: &SessionRef, call: &str, at: Option<Seq>) -> Result<CallEntry, HttpProblem> {
     let call: CallId = extract::parse_numbered_id(call)?;
-    let note = with_session_history(session_ref, at, |chronicle| chronicle.calls.get(&call).cloned()).await?;
-    note.ok_or_else(|| session_ref.to_problem(Error::NoSuchCall { session: session_ref.session.clone(), call }))
+    let entry = with_session_history(session_ref, at, |history| history.calls.get(&call).cloned()).await?;
+    entry.ok_or_else(|| session_ref.to_problem(Error::NoSuchCall { session: session_ref.session.clone(), call }))
 }
 
-/// A call as it was opened, receipt and all.
+/// Reads the event that opened a call, with its receipt.
 ///
 /// # Errors
 /// The session cannot be read.
-pub async fn read_call_opened(
+pub(crate) async fn read_call_opened(
     session_ref: &SessionRef,
     entry: &CallEntry,
 ) -> Result<std::sync::Arc<CallOpened>, HttpProblem> {

@@ -1,4 +1,4 @@
-//! What a flow itself offers to be told.
+//! Runs the commands that a flow declares.
 
 use axum::Json;
 use axum::extract::Path;
@@ -13,27 +13,27 @@ use super::sessions::run_session_command;
 use crate::extract::{JsonBody, SessionRef};
 use crate::problem::HttpProblem;
 
-/// How a command is to be followed.
+/// The arguments of a flow command.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CommandArguments {
-    /// By name, as the flow describes them.
+pub(crate) struct CommandArguments {
+    /// Arguments by name, as the flow declares them.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub arguments: Value,
 }
 
-/// Have the flow follow one of its own commands
+/// Run a command of the flow
 #[utoipa::path(post, path = "/v1/sessions/{session}/commands/{command}", tag = "flow",
-    params(SessionPath, ("command" = String, Path, description = "Its name; `/v1/flows/{flow}` lists them.")),
+    params(SessionPath, ("command" = String, Path, description = "The name of the command; `/v1/flows/{flow}` lists them.")),
     request_body = CommandArguments, responses((status = 200, body = SessionView)))]
-pub async fn run_flow_command(
+pub(crate) async fn run_flow_command(
     session_ref: SessionRef,
     Path((_, name)): Path<(String, String)>,
-    JsonBody(given): JsonBody<CommandArguments>,
+    JsonBody(request): JsonBody<CommandArguments>,
 ) -> Result<Json<SessionView>, HttpProblem> {
-    if !given.arguments.is_null() && !given.arguments.is_object() {
+    if !request.arguments.is_null() && !request.arguments.is_object() {
         return Err(HttpProblem::bad_request("`arguments` must be an object").with_extension("field", "arguments"));
     }
-    run_session_command(&session_ref, OperatorCommand::Flow { command: name, arguments: given.arguments }).await
+    run_session_command(&session_ref, OperatorCommand::Flow { command: name, arguments: request.arguments }).await
 }

@@ -1,4 +1,4 @@
-//! Small things that many answers hold. These are the HTTP vocabulary: what a field is called here is a promise.
+//! Types that several responses share.
 
 use segue_core::event::{MidTurnPolicy, PhaseGraphOwner, TurnResult};
 use segue_core::ledger::UsageTotals;
@@ -6,23 +6,23 @@ use segue_core::phase::guard::Proposer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What happens to a message that arrives while a turn runs.
+/// What happens to a message that arrives while a turn is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MidTurnPolicyView {
-    /// It waits; each gets a turn of its own.
+pub(crate) enum MidTurnPolicyView {
+    /// The message waits for a turn of its own.
     Queue,
-    /// It waits; all that wait share the next turn.
+    /// The message waits; all waiting messages share the next turn.
     Coalesce,
-    /// It is not accepted.
+    /// The message is rejected.
     Reject,
-    /// The running turn is stopped for it.
+    /// The running turn is stopped and a new one starts.
     Interrupt,
 }
 
 impl From<MidTurnPolicy> for MidTurnPolicyView {
-    fn from(busy: MidTurnPolicy) -> Self {
-        match busy {
+    fn from(policy: MidTurnPolicy) -> Self {
+        match policy {
             MidTurnPolicy::Queue => Self::Queue,
             MidTurnPolicy::Coalesce => Self::Coalesce,
             MidTurnPolicy::Reject => Self::Reject,
@@ -32,8 +32,8 @@ impl From<MidTurnPolicy> for MidTurnPolicyView {
 }
 
 impl From<MidTurnPolicyView> for MidTurnPolicy {
-    fn from(busy: MidTurnPolicyView) -> Self {
-        match busy {
+    fn from(policy: MidTurnPolicyView) -> Self {
+        match policy {
             MidTurnPolicyView::Queue => Self::Queue,
             MidTurnPolicyView::Coalesce => Self::Coalesce,
             MidTurnPolicyView::Reject => Self::Reject,
@@ -42,26 +42,24 @@ impl From<MidTurnPolicyView> for MidTurnPolicy {
     }
 }
 
-/// A sum of calls.
+/// Totals over a number of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CallTotalsView {
-    /// Calls that were answered.
+pub(crate) struct CallTotalsView {
     pub answered: u32,
-    /// Tries that failed.
     pub failed_attempts: u32,
-    /// Tries of unknown end: maybe billed.
+    /// Attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
-    /// Answers that came too late to be used.
+    /// Answers that arrived too late to be used.
     pub answered_late: u32,
-    /// Tokens sent.
+    /// Input tokens.
     pub input: u64,
-    /// Tokens received.
+    /// Output tokens.
     pub output: u64,
-    /// Tokens sent that the vendor had cached.
+    /// Input tokens that the vendor served from its cache.
     pub cached: u64,
-    /// Cost of the calls whose price is known, in millionths of a dollar.
+    /// The cost of all answers with a known price, in millionths of a dollar.
     pub cost_microusd: u64,
-    /// Answers whose price is not known.
+    /// The number of answers without a known price.
     pub unpriced: u32,
 }
 
@@ -95,17 +93,13 @@ impl From<UsageTotals> for CallTotalsView {
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum TurnResultView {
-    /// It is done.
+pub(crate) enum TurnResultView {
     Done,
-    /// It could not be done.
     Failed {
-        /// Why.
         reason: String,
     },
-    /// It was stopped.
     Cancelled,
-    /// Another message took its place.
+    /// Another message replaced the turn.
     Interrupted,
 }
 
@@ -120,24 +114,24 @@ impl From<TurnResult> for TurnResultView {
     }
 }
 
-/// Somebody or something, by sort and name.
+/// The owner of a phase graph, or the proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ParticipantView {
-    /// Which sort: for an owner of phases `session`, `role` or `agent`; for a proposer `user`, `operator`, `role`, `agent`,
-    /// `tool` or `engine`.
+pub(crate) struct ParticipantView {
+    /// For an owner `session`, `role` or `agent`; for a proposer `user`, `operator`, `role`, `agent`, `tool` or `engine`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// Its name, where it has one.
+    /// Absent for `session`, `user`, `operator` and `engine`.
     pub name: Option<String>,
 }
 
 impl From<&PhaseGraphOwner> for ParticipantView {
     fn from(owner: &PhaseGraphOwner) -> Self {
-        let (is, name) = match owner {
+        let (kind, name) = match owner {
             PhaseGraphOwner::Session => ("session", None),
             PhaseGraphOwner::Role(role) => ("role", Some(role.to_string())),
             PhaseGraphOwner::Agent(agent) => ("agent", Some(agent.to_string())),
         };
-        Self { kind: is.to_owned(), name }
+        Self { kind: kind.to_owned(), name }
     }
 }
 
@@ -153,19 +147,17 @@ impl From<&Proposer> for ParticipantView {
     }
 }
 
-/// A name and what was spent on it.
+/// The totals of one role, model, phase or turn.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct LedgerAccountView {
-    /// Whose.
+pub(crate) struct LedgerAccountView {
     pub name: String,
-    /// How much.
     pub spent: CallTotalsView,
 }
 
-/// How a closed set of words is written down.
-pub fn serialized_name<T: Serialize>(value: &T) -> String {
+/// Returns the serialized name of an enum value: the string itself, or the only key of an object.
+pub(crate) fn serialized_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::String(name)) => name,
         Ok(serde_json::Value::Object(fields)) => fields.keys().next().cloned().unwrap_or_default(),
         _ => String::new(),
     }

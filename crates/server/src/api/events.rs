@@ -1,4 +1,4 @@
-//! The journal over HTTP: a page of events, or all of them as they are recorded, with the words of answers as they come.
+//! Serves the journal as pages of events and as a live stream with text deltas.
 
 use axum::Json;
 use axum::http::HeaderMap;
@@ -14,39 +14,38 @@ use crate::limits::{EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX};
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamUntil};
 
-/// Which events.
+/// Paging and content of the event list or stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListEventsParams {
-    /// Only those after this place; the header `Last-Event-ID` goes before it in a stream.
+pub(crate) struct ListEventsParams {
+    /// Only events after this sequence number. In a stream, the header `Last-Event-ID` takes precedence.
     after: Option<u64>,
-    /// How many at most, in a page.
+    /// The maximum number of events on a page.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Which texts come along.
+    /// Which texts are included.
     texts: Option<EventTextFilter>,
-    /// Whether words come as they are said, in a stream.
+    /// Whether a stream includes text deltas.
     deltas: Option<bool>,
 }
 
 /// A page of events.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EventsPage {
-    /// In order.
+pub(crate) struct EventsPage {
     pub events: Vec<EventView>,
-    /// The place of the last one here, from which to go on.
+    /// The sequence number of the last event on this page; use it as `after` for the next page.
     pub last_seq: u64,
-    /// Whether there are more.
     pub has_more: bool,
 }
 
-/// The journal, as a page or as a live stream
+/// Get or stream the journal
 ///
-/// With `Accept: text/event-stream` it is a stream: events of the kinds `event`, `words`, `live`, `reconnect`, `gone` and `problem`.
+/// With `Accept: text/event-stream` the response is a stream with the SSE events `event`, `delta`, `live`, `reconnect`,
+/// `deleted` and `problem`.
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPath, ListEventsParams),
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
-pub async fn get_events(
+pub(crate) async fn get_events(
     session_ref: SessionRef,
     format: ResponseFormat,
     headers: HeaderMap,
@@ -56,8 +55,8 @@ pub async fn get_events(
     let after = Seq(params.after.unwrap_or(0));
     if format == ResponseFormat::EventStream {
         let after = parse_last_event_id(&headers)?.unwrap_or(after);
-        let head = with_session_history(&session_ref, None, |chronicle| chronicle.last_seq).await?;
-        let follow = EventStreamRequest {
+        let head = with_session_history(&session_ref, None, |history| history.last_seq).await?;
+        let request = EventStreamRequest {
             session_ref,
             after,
             head,
@@ -65,31 +64,33 @@ pub async fn get_events(
             include_deltas: params.deltas.unwrap_or(true),
             until: StreamUntil::Disconnected,
         };
-        return follow.into_sse_response().await;
+        return request.into_sse_response().await;
     }
     let limit = super::page_limit(params.limit, EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX)?;
-    let turn = with_session_history(&session_ref, None, |chronicle| chronicle.turn_at_seq(after)).await?;
+    let turn = with_session_history(&session_ref, None, |history| history.turn_at_seq(after)).await?;
     let engine = &session_ref.app.engine;
     let mut found = engine
         .read_events(&session_ref.session, after, limit + 1)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let more = found.len() > limit;
+    let has_more = found.len() > limit;
     found.truncate(limit);
-    let last = found.last().map_or(after, |event| event.seq).0;
+    let last_seq = found.last().map_or(after, |event| event.seq).0;
     let events = EventRenderer::new(&session_ref, texts, turn)
         .render_events(&found)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    Ok(Json(EventsPage { events, last_seq: last, has_more: more }).into_response())
+    Ok(Json(EventsPage { events, last_seq, has_more }).into_response())
 }
 
 fn parse_last_event_id(headers: &HeaderMap) -> Result<Option<Seq>, HttpProblem> {
     let Some(given) = headers.get("last-event-id") else { return Ok(None) };
-    let place = given.to_str().ok().filter(|given| !given.is_empty()).map(str::parse::<u64>);
-    match place {
+    let seq = given.to_str().ok().filter(|given| !given.is_empty()).map(str::parse::<u64>);
+    match seq {
         None => Ok(None),
-        Some(Ok(place)) => Ok(Some(Seq(place))),
-        Some(Err(_)) => Err(HttpProblem::bad_request("`Last-Event-ID` is the place of an event, such as 17")),
+        Some(Ok(seq)) => Ok(Some(Seq(seq))),
+        Some(Err(_)) => {
+            Err(HttpProblem::bad_request("`Last-Event-ID` must be the sequence number of an event, such as 17"))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a flow knows: its own facts as they were recorded, and what it puts on show.
+//! Serves the facts that a flow recorded, and its artifacts.
 
 use std::collections::BTreeMap;
 
@@ -17,68 +17,62 @@ use crate::extract::{QueryParams, SessionRef};
 use crate::limits::FACTS_MAX;
 use crate::problem::HttpProblem;
 
-/// Facts of a flow.
+/// The facts of a flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FactList {
-    /// In order.
+pub(crate) struct FactList {
     pub facts: Vec<FactView>,
-    /// How many there are of each kind.
+    /// The number of facts of each kind.
     pub counts_by_kind: BTreeMap<String, usize>,
 }
 
-/// A fact.
+/// A fact that the flow recorded.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FactView {
-    /// Its place.
+pub(crate) struct FactView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// In which turn.
     pub turn: Option<String>,
-    /// Its kind.
     pub kind: String,
-    /// What it says.
     pub value: Value,
 }
 
-/// Which facts.
+/// Filters of a list of facts.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListFactsParams {
-    /// Only those of this kind.
+pub(crate) struct ListFactsParams {
+    /// Only facts of this kind.
     kind: Option<String>,
-    /// Only the newest of each kind.
+    /// Only the newest fact of each kind.
     latest: Option<bool>,
-    /// As it was right after this event.
+    /// Shows the session as it was right after this event.
     #[param(minimum = 1)]
     at: Option<u64>,
 }
 
-/// What the flow noted
+/// List the facts that the flow recorded
 #[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPath, ListFactsParams), responses((status = 200, body = FactList)))]
-pub async fn list_facts(
+pub(crate) async fn list_facts(
     session_ref: SessionRef,
     QueryParams(params): QueryParams<ListFactsParams>,
 ) -> Result<Json<FactList>, HttpProblem> {
     let at = AtEventParams { at: params.at }.to_seq()?;
-    let (notes, kinds) = with_session_history(&session_ref, at, |chronicle| {
-        let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-        chronicle.facts.iter().for_each(|note| *kinds.entry(note.kind.clone()).or_default() += 1);
-        let wanted = chronicle.facts.iter().filter(|note| params.kind.as_ref().is_none_or(|kind| note.kind == *kind));
-        let mut notes: Vec<_> = wanted.cloned().collect();
+    let (entries, counts_by_kind) = with_session_history(&session_ref, at, |history| {
+        let mut counts_by_kind: BTreeMap<String, usize> = BTreeMap::new();
+        history.facts.iter().for_each(|entry| *counts_by_kind.entry(entry.kind.clone()).or_default() += 1);
+        let wanted = history.facts.iter().filter(|entry| params.kind.as_ref().is_none_or(|kind| entry.kind == *kind));
+        let mut entries: Vec<_> = wanted.cloned().collect();
         if params.latest == Some(true) {
             let newest: BTreeMap<String, Seq> =
-                notes.iter().map(|note| (note.kind.clone(), note.position.seq)).collect();
-            notes.retain(|note| newest.get(&note.kind) == Some(&note.position.seq));
+                entries.iter().map(|entry| (entry.kind.clone(), entry.position.seq)).collect();
+            entries.retain(|entry| newest.get(&entry.kind) == Some(&entry.position.seq));
         }
-        let skipped = notes.len().saturating_sub(FACTS_MAX);
-        (notes.split_off(skipped), kinds)
+        let skipped = entries.len().saturating_sub(FACTS_MAX);
+        (entries.split_off(skipped), counts_by_kind)
     })
     .await?;
-    let mut facts = Vec::with_capacity(notes.len());
-    for note in notes {
-        let before = Seq(note.position.seq.0.saturating_sub(1));
+    let mut facts = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let before = Seq(entry.position.seq.0.saturating_sub(1));
         let found = session_ref
             .app
             .engine
@@ -89,80 +83,80 @@ pub async fn list_facts(
         else {
             continue;
         };
-        let turn = note.turn.map(|turn| turn.to_string());
-        facts.push(FactView { seq: note.position.seq.0, at: note.position.at.0, turn, kind: note.kind, value });
+        let turn = entry.turn.map(|turn| turn.to_string());
+        facts.push(FactView { seq: entry.position.seq.0, at: entry.position.at.0, turn, kind: entry.kind, value });
     }
-    Ok(Json(FactList { facts, counts_by_kind: kinds }))
+    Ok(Json(FactList { facts, counts_by_kind }))
 }
 
-/// What is on show.
+/// The artifacts of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ArtifactList {
-    /// One by one.
+pub(crate) struct ArtifactList {
     pub artifacts: Vec<ArtifactView>,
 }
 
-/// Something on show.
+/// Structured output of the flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ArtifactView {
+pub(crate) struct ArtifactView {
     /// Its name within the flow.
     pub name: String,
-    /// What people should read above it.
+    /// The heading to show above the artifact.
     pub title: String,
     /// `checklist`, `graph`, `table` or `notes`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// What there is to see, in the form that `is` says.
+    /// The content, in the form that `type` names.
     #[serde(flatten)]
     #[schema(ignore)]
     pub content: serde_json::Map<String, Value>,
 }
 
-/// What the flow puts on show
+/// List the artifacts of the flow
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts", tag = "flow", params(SessionPath, AtEventParams), responses((status = 200, body = ArtifactList)))]
-pub async fn list_artifacts(
+pub(crate) async fn list_artifacts(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactList>, HttpProblem> {
-    let exhibits = read_artifacts(&session_ref, at.to_seq()?).await?;
-    Ok(Json(ArtifactList { artifacts: exhibits.into_iter().map(artifact_view).collect() }))
+    let artifacts = read_artifacts(&session_ref, at.to_seq()?).await?;
+    Ok(Json(ArtifactList { artifacts: artifacts.into_iter().map(artifact_view).collect() }))
 }
 
-/// One thing on show
+/// Get one artifact
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts/{artifact}", tag = "flow",
-    params(SessionPath, ("exhibit" = String, Path, description = "Its name, such as `workflow`."), AtEventParams), responses((status = 200, body = ArtifactView)))]
-pub async fn get_artifact(
+    params(SessionPath, ("artifact" = String, Path, description = "The name of the artifact."), AtEventParams), responses((status = 200, body = ArtifactView)))]
+pub(crate) async fn get_artifact(
     session_ref: SessionRef,
     Path((_, name)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ArtifactView>, HttpProblem> {
-    let exhibits = read_artifacts(&session_ref, at.to_seq()?).await?;
-    let none = || HttpProblem::not_found(format!("nothing called `{name}` is on show"));
-    exhibits.into_iter().find(|exhibit| exhibit.name == name).map(artifact_view).map(Json).ok_or_else(none)
+    let artifacts = read_artifacts(&session_ref, at.to_seq()?).await?;
+    let none = || HttpProblem::not_found(format!("the session has no artifact `{name}`"));
+    artifacts.into_iter().find(|artifact| artifact.name == name).map(artifact_view).map(Json).ok_or_else(none)
 }
 
 async fn read_artifacts(session_ref: &SessionRef, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
-    let (rules, state) = read_session_state(session_ref, at).await?;
+    let (flow, state) = read_session_state(session_ref, at).await?;
     session_ref
         .app
         .engine
-        .artifacts(&session_ref.session, &*rules, &state)
+        .artifacts(&session_ref.session, &*flow, &state)
         .await
         .map_err(|error| session_ref.to_problem(error))
 }
 
-fn artifact_view(exhibit: Artifact) -> ArtifactView {
-    let mut form = match serde_json::to_value(&exhibit.content) {
-        Ok(Value::Object(form)) => form,
+fn artifact_view(artifact: Artifact) -> ArtifactView {
+    let mut content = match serde_json::to_value(&artifact.content) {
+        Ok(Value::Object(content)) => content,
         _ => serde_json::Map::new(),
     };
-    format_turn_ids(&mut form);
-    let is = form.remove("type").and_then(|is| is.as_str().map(ToOwned::to_owned)).unwrap_or_default();
-    ArtifactView { name: exhibit.name, title: exhibit.title, kind: is, content: form }
+    format_turn_ids(&mut content);
+    let kind = content.remove("type").and_then(|kind| kind.as_str().map(ToOwned::to_owned)).unwrap_or_default();
+    ArtifactView { name: artifact.name, title: artifact.title, kind, content }
 }
 
-/// Turns are named here as they are everywhere in the API.
-fn format_turn_ids(form: &mut serde_json::Map<String, Value>) {
-    let items = form.get_mut("items").and_then(Value::as_array_mut);
+/// Replaces bare turn numbers by turn ids such as `t3`.
+fn format_turn_ids(content: &mut serde_json::Map<String, Value>) {
+    let items = content.get_mut("items").and_then(Value::as_array_mut);
     for turn in items.into_iter().flatten().filter_map(|item| item.get_mut("turn")) {
         if let Some(number) = turn.as_u64() {
             *turn = format!("t{number}").into();

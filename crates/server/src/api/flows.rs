@@ -1,4 +1,4 @@
-//! Which kinds of conversation there are, and by what rules each goes.
+//! Serves the specs of the flows.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -17,201 +17,174 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 
-/// All flows.
+/// The flows that the caller may use.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FlowList {
-    /// By name.
+pub(crate) struct FlowList {
     pub flows: Vec<FlowView>,
 }
 
-/// A flow's data.
+/// The spec of a flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FlowView {
-    /// Its name.
+pub(crate) struct FlowView {
     pub flow: String,
-    /// What it is for.
     pub about: String,
-    /// Who speaks.
     pub roles: Vec<RoleView>,
-    /// Its phase graphs.
     pub graphs: Vec<PhaseGraphView>,
-    /// Documents that cross from one memory to another.
+    /// The kinds of handover documents.
     pub handovers: Vec<HandoverSchemaView>,
-    /// What models may call.
+    /// The tools that models may call.
     pub tools: Vec<ToolSpecView>,
-    /// What the flow itself offers to be told.
+    /// The commands that the flow declares.
     pub commands: Vec<FlowCommandView>,
-    /// A JSON schema of what `settings` of a new session may hold; `null` if there is nothing to set.
+    /// The JSON schema of a session's `settings`; `null` if the flow has no settings.
     pub settings: Value,
 }
 
-/// A command of the flow's own.
+/// A command that the flow declares.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FlowCommandView {
-    /// Its name.
+pub(crate) struct FlowCommandView {
     pub command: String,
-    /// What it does.
     pub about: String,
-    /// What it takes, with what each means.
+    /// A description of each argument.
     pub arguments: std::collections::BTreeMap<String, String>,
 }
 
-/// A role.
+/// A role of the flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RoleView {
-    /// Its name.
+pub(crate) struct RoleView {
     pub role: String,
-    /// How far its memory reaches, in words.
+    /// A description of the role's scope.
     pub memory: String,
-    /// The same as data.
+    /// The scope as data.
     pub scope: Value,
-    /// The graph it lives by.
+    /// The phase graph of the role.
     pub graph: Option<String>,
-    /// Whether the user hears it.
     pub visible_to_user: bool,
-    /// The tools it may use.
+    /// The tools that the role may use.
     pub tools: Vec<String>,
-    /// What its threads open with.
+    /// The fragments that open a thread of the role.
     pub opening: Vec<FragmentSpecView>,
-    /// What it can be asked.
+    /// What the role can be asked.
     pub asks: Vec<RoleAskView>,
-    /// Its longest answer.
+    /// The maximum length of an answer.
     pub reply_tokens_max: u32,
-    /// Who plays it.
+    /// The models that play the role.
     pub models: Vec<RoleModelView>,
 }
 
-/// A fragment of a recipe.
+/// A fragment in a recipe.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FragmentSpecView {
-    /// Its name.
+pub(crate) struct FragmentSpecView {
     pub name: String,
-    /// What kind of context it is.
+    /// The context layer.
     pub layer: String,
     /// `stable` or `changing`.
     pub stability: String,
-    /// Most tokens it may take.
     pub tokens_max: Option<u32>,
-    /// What happens to a longer one: `keep_start`, `keep_end` or `leave_out`.
+    /// What happens to a longer fragment: `keep_start`, `keep_end` or `leave_out`.
     pub overflow: String,
-    /// Whether compaction must keep it.
+    /// Whether compaction keeps the fragment.
     pub pinned: bool,
 }
 
-/// Something a role can be asked.
+/// Something that a role can be asked.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RoleAskView {
-    /// Its name.
+pub(crate) struct RoleAskView {
     pub ask: String,
-    /// Whether nobody hears the answer.
+    /// Whether the answer is hidden from the user.
     pub private: bool,
-    /// What the role is shown then.
+    /// The fragments of the request.
     pub fragments: Vec<FragmentSpecView>,
 }
 
-/// Who plays a role.
+/// The model that plays a role.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RoleModelView {
-    /// In which phase; in all others if absent.
+pub(crate) struct RoleModelView {
+    /// The phase for which this applies; `null` for all other phases.
     pub phase: Option<String>,
-    /// Which model.
     pub model: String,
 }
 
 /// A phase graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseGraphView {
-    /// Its name.
+pub(crate) struct PhaseGraphView {
     pub graph: String,
-    /// `session`, `role` or `agent`: what has a phase of its own in it.
+    /// What has its own phase in this graph: `session`, `role` or `agent`.
     pub attached_to: String,
-    /// Where it begins.
+    /// The start phase.
     pub start: String,
-    /// Its phases.
     pub phases: Vec<PhaseView>,
-    /// The ways from phase to phase.
+    /// The allowed transitions.
     pub edges: Vec<PhaseEdgeView>,
-    /// What may not be left out.
     pub gates: Vec<GateView>,
     /// The graph as a Mermaid diagram.
     pub mermaid: String,
 }
 
-/// A phase.
+/// A phase of a graph.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct PhaseView {
-    /// Its name.
+pub(crate) struct PhaseView {
     pub phase: String,
-    /// What it is for.
     pub purpose: String,
     /// `work`, `end` or `failure`.
     pub kind: String,
-    /// When to enter it.
+    /// When to enter the phase.
     pub entry: Vec<String>,
-    /// What is done in it.
+    /// What is done in the phase.
     pub activities: Vec<String>,
-    /// When it is finished.
+    /// When the phase is finished.
     pub criteria: Vec<String>,
-    /// What must not be done in it.
+    /// What must not be done in the phase.
     pub constraints: Vec<String>,
-    /// Who works in it.
+    /// The agents that work in the phase.
     pub agents: Vec<String>,
-    /// The only tools at hand; all of the role's if absent.
+    /// The only tools allowed in the phase; `null` allows all tools of the role.
     pub tools: Option<Vec<String>>,
-    /// How long it may last.
     pub limit: Option<PhaseLimitView>,
 }
 
-/// How long a phase may last.
+/// The limits of a visit to a phase.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct PhaseLimitView {
-    /// Turns.
+pub(crate) struct PhaseLimitView {
     pub turns_max: Option<u32>,
-    /// Milliseconds.
     pub ms_max: Option<u64>,
-    /// The phase entered then.
+    /// The phase that is entered when a limit is reached.
     pub exit_phase: String,
 }
 
-/// A way from one phase to another.
+/// A transition from one phase to another.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseEdgeView {
-    /// From where.
+pub(crate) struct PhaseEdgeView {
     pub from: String,
-    /// To where.
     pub to: String,
-    /// What must hold, in words.
+    /// The condition of the transition, in words.
     pub guard: String,
 }
 
-/// What may not be left out.
+/// An obligation that must be satisfied before certain phases may be entered.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GateView {
-    /// Its name.
+pub(crate) struct GateView {
     pub gate: String,
-    /// Entering this phase opens it.
+    /// The phase that opens the gate.
     pub opened_by: String,
-    /// Entering this phase satisfies it.
+    /// The phase that satisfies the gate.
     pub satisfied_by: String,
-    /// What it bars meanwhile, beside every end.
+    /// The phases that an open gate blocks, besides all end phases.
     pub blocks: Vec<String>,
 }
 
-/// What a kind of handover holds.
+/// The fields of a kind of handover.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverSchemaView {
-    /// Its kind.
+pub(crate) struct HandoverSchemaView {
     pub kind: String,
-    /// How often a broken one is asked for again.
+    /// How often the model is asked to repair an invalid handover.
     pub repairs_max: u32,
-    /// Its fields.
     pub fields: Vec<HandoverFieldSpecView>,
 }
 
 /// A field of a handover.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverFieldSpecView {
-    /// Its name.
+pub(crate) struct HandoverFieldSpecView {
     pub field: String,
     /// `text` or `list`.
     pub form: String,
@@ -219,30 +192,28 @@ pub struct HandoverFieldSpecView {
     pub need: String,
 }
 
-/// A tool.
+/// A tool that the flow declares.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolSpecView {
-    /// Its name.
+pub(crate) struct ToolSpecView {
     pub tool: String,
-    /// What it does.
     pub description: String,
-    /// `flow` or `host`: who runs it.
+    /// Who runs the tool: `flow` or `host`.
     pub run_by: String,
-    /// A JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub parameters: Value,
 }
 
-/// Which kinds of conversation there are
+/// List the flows
 #[utoipa::path(get, path = "/v1/flows", tag = "server", responses((status = 200, body = FlowList)))]
-pub async fn list_flows(State(app): State<AppState>, caller: Caller) -> Json<FlowList> {
-    let allowed = app.engine.flows().map(|rules| rules.spec()).filter(|spec| caller.can_use_flow(&spec.name));
+pub(crate) async fn list_flows(State(app): State<AppState>, caller: Caller) -> Json<FlowList> {
+    let allowed = app.engine.flows().map(|flow| flow.spec()).filter(|spec| caller.can_use_flow(&spec.name));
     Json(FlowList { flows: allowed.map(|spec| flow_view(spec, app.engine.model_assignment())).collect() })
 }
 
-/// One kind of conversation
-#[utoipa::path(get, path = "/v1/flows/{flow}", tag = "server", params(("flow" = String, Path, description = "Its name.")),
+/// Get one flow
+#[utoipa::path(get, path = "/v1/flows/{flow}", tag = "server", params(("flow" = String, Path, description = "The name of the flow.")),
     responses((status = 200, body = FlowView)))]
-pub async fn get_flow(
+pub(crate) async fn get_flow(
     State(app): State<AppState>,
     caller: Caller,
     Path(name): Path<String>,
@@ -250,12 +221,12 @@ pub async fn get_flow(
     let none = || {
         HttpProblem::from_engine_error(&Error::NoSuchFlow { name: name.as_str().into(), known: String::new() }, &caller)
     };
-    let mut flows = app.engine.flows().map(|rules| rules.spec());
+    let mut flows = app.engine.flows().map(|flow| flow.spec());
     let spec = flows.find(|spec| spec.name == name.as_str() && caller.can_use_flow(&spec.name)).ok_or_else(none)?;
     Ok(Json(flow_view(spec, app.engine.model_assignment())))
 }
 
-fn flow_view(spec: &FlowSpec, catalog: &dyn ModelSelector) -> FlowView {
+fn flow_view(spec: &FlowSpec, selector: &dyn ModelSelector) -> FlowView {
     let fields = |schema: &segue_core::handover::HandoverSpec| {
         let field = |field: &segue_core::handover::HandoverFieldSpec| HandoverFieldSpecView {
             field: field.name.clone(),
@@ -267,7 +238,7 @@ fn flow_view(spec: &FlowSpec, catalog: &dyn ModelSelector) -> FlowView {
     FlowView {
         flow: spec.name.to_string(),
         about: spec.description.clone(),
-        roles: spec.roles.values().map(|role| role_view(spec, role, catalog)).collect(),
+        roles: spec.roles.values().map(|role| role_view(spec, role, selector)).collect(),
         graphs: spec.graphs.values().map(phase_graph_view).collect(),
         handovers: spec
             .handovers
@@ -304,15 +275,15 @@ fn flow_view(spec: &FlowSpec, catalog: &dyn ModelSelector) -> FlowView {
     }
 }
 
-fn role_view(spec: &FlowSpec, role: &RoleSpec, catalog: &dyn ModelSelector) -> RoleView {
+fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn ModelSelector) -> RoleView {
     let fragments = |specs: &[FragmentSpec]| specs.iter().map(fragment_spec_view).collect();
-    let usual = catalog.model_for_role(&spec.name, &role.name, None);
-    let mut models = vec![RoleModelView { phase: None, model: usual.to_string() }];
+    let default_model = selector.model_for_role(&spec.name, &role.name, None);
+    let mut models = vec![RoleModelView { phase: None, model: default_model.to_string() }];
     let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
     for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
-        let cast = catalog.model_for_role(&spec.name, &role.name, Some(&phase.name));
-        let model = phase.model_for_role(&role.name).cloned().unwrap_or(cast);
-        if model != usual {
+        let assigned = selector.model_for_role(&spec.name, &role.name, Some(&phase.name));
+        let model = phase.model_for_role(&role.name).cloned().unwrap_or(assigned);
+        if model != default_model {
             models.push(RoleModelView { phase: Some(phase.name.to_string()), model: model.to_string() });
         }
     }
@@ -350,8 +321,8 @@ fn fragment_spec_view(spec: &FragmentSpec) -> FragmentSpecView {
     }
 }
 
-/// A graph as its flow declares it.
-pub fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
+/// Builds the view of a phase graph.
+pub(crate) fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
     let edge = |edge: &segue_core::phase::PhaseEdge| PhaseEdgeView {
         from: edge.from.to_string(),
         to: edge.to.to_string(),
@@ -374,8 +345,8 @@ pub fn phase_graph_view(graph: &PhaseGraph) -> PhaseGraphView {
     }
 }
 
-/// A phase as its graph declares it.
-pub fn phase_view(phase: &segue_core::phase::PhaseSpec) -> PhaseView {
+/// Builds the view of a phase.
+pub(crate) fn phase_view(phase: &segue_core::phase::PhaseSpec) -> PhaseView {
     use segue_core::phase::AllowedTools;
     PhaseView {
         phase: phase.name.to_string(),

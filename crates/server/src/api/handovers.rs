@@ -1,4 +1,4 @@
-//! Handovers: the documents that crossed from one memory to another, and where their words came from.
+//! Serves the handovers of a session, with the sources of their texts.
 
 use std::collections::BTreeSet;
 
@@ -19,86 +19,82 @@ use crate::extract::{QueryParams, SessionRef};
 use crate::history::{CallEndEntry, HandoverEntry, SessionHistory};
 use crate::problem::HttpProblem;
 
-/// All handovers.
+/// The handovers of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverList {
-    /// In the order they were made.
+pub(crate) struct HandoverList {
+    /// In the order of creation.
     pub handovers: Vec<HandoverView>,
 }
 
-/// A document handed over.
+/// A handover document.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverView {
-    /// Which.
+pub(crate) struct HandoverView {
     pub handover: String,
-    /// Of which kind.
     pub kind: String,
-    /// Its place.
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// In which turn.
     pub turn: Option<String>,
     /// `emitted`, `repaired` or `built`.
     pub provenance: String,
-    /// The calls it came from.
+    /// The calls whose answers the handover was built from.
     pub calls: Vec<String>,
-    /// What was wrong with it and let pass.
+    /// Violations that were accepted because no repair was left.
     pub complaints: Vec<String>,
-    /// What it says, in the order of its kind.
+    /// In the order of the schema.
     pub fields: Vec<HandoverFieldView>,
-    /// The calls whose prompt held it.
+    /// The calls whose prompts contain the handover.
     pub shown_to: Vec<String>,
 }
 
 /// A field of a handover.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HandoverFieldView {
-    /// Its name.
+pub(crate) struct HandoverFieldView {
     pub field: String,
     /// `text` or `list`.
     pub form: String,
     /// `required` or `optional`.
     pub need: String,
-    /// A text, a list of texts, or nothing.
+    /// A text, a list of texts, or `null`.
     pub value: Value,
-    /// Where its words were found again, word for word.
+    /// The calls and messages that contain the text verbatim.
     pub found_in: Vec<TextSourceView>,
 }
 
-/// Where words were found.
+/// A call or message that contains a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct TextSourceView {
+pub(crate) struct TextSourceView {
     /// `call` or `message`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// Which.
     pub id: String,
 }
 
-/// The documents handed over, with where their words came from
+/// List the handovers of a session
+///
+/// Each field names the calls and messages in which its text was found.
 #[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPath, AtEventParams), responses((status = 200, body = HandoverList)))]
-pub async fn list_handovers(
+pub(crate) async fn list_handovers(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<HandoverList>, HttpProblem> {
     let at = at.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
-    let notes = with_session_history(&session_ref, at, |chronicle| {
-        let note = |note: &HandoverEntry| (note.clone(), collect_text_sources(chronicle, note));
-        chronicle.handovers.iter().map(note).collect::<Vec<_>>()
+    let entries = with_session_history(&session_ref, at, |history| {
+        let entry = |entry: &HandoverEntry| (entry.clone(), collect_text_sources(history, entry));
+        history.handovers.iter().map(entry).collect::<Vec<_>>()
     });
-    let notes = notes.await?;
-    let ids: BTreeSet<_> = notes.iter().flat_map(|(_, sources)| sources).map(|(_, text)| text.body).collect();
+    let entries = entries.await?;
+    let ids: BTreeSet<_> = entries.iter().flat_map(|(_, sources)| sources).map(|(_, text)| text.body).collect();
     let texts = SessionTexts::load(&session_ref, ids).await?;
-    let handovers = notes.into_iter().map(|(note, sources)| {
+    let handovers = entries.into_iter().map(|(entry, sources)| {
         let sources =
-            sources.into_iter().map(|(found, text)| (found, normalize_text(&texts.lookup(text)))).collect::<Vec<_>>();
-        handover_view(&note, &sources, &spec)
+            sources.into_iter().map(|(source, text)| (source, normalize_text(&texts.lookup(text)))).collect::<Vec<_>>();
+        handover_view(&entry, &sources, &spec)
     });
     Ok(Json(HandoverList { handovers: handovers.collect() }))
 }
 
-/// Where the words of a handover can have come from: the answers it names, and what the user had said by then.
+/// Collects the texts a handover may quote: the answers of its source calls, and the user messages before it.
 fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<(TextSourceView, TextRef)> {
     let answers = entry.handover.source_calls.iter().filter_map(|call| match &history.calls.get(call)?.end {
         Some(CallEndEntry::Answered { text, .. }) => {
@@ -129,7 +125,7 @@ fn handover_view(entry: &HandoverEntry, sources: &[(TextSourceView, String)], sp
             }
         })
         .collect();
-    // A document keeps what its kind no longer declares.
+    // A document keeps fields that its schema no longer declares.
     let known: BTreeSet<&str> = declared.iter().map(|field| field.name.as_str()).collect();
     for (name, value) in handover.document.iter().filter(|(name, _)| !known.contains(name.as_str())) {
         fields.push(HandoverFieldView {
@@ -154,17 +150,17 @@ fn handover_view(entry: &HandoverEntry, sources: &[(TextSourceView, String)], sp
     }
 }
 
-/// The sources that hold the text, or any item of the list, word for word.
+/// Returns the sources that contain the text, or any item of the list, verbatim.
 fn find_text_sources(value: &HandoverFieldValue, sources: &[(TextSourceView, String)]) -> Vec<TextSourceView> {
     let items: Vec<String> = match value {
         HandoverFieldValue::Text(text) => vec![normalize_text(text)],
         HandoverFieldValue::List(items) => items.iter().map(|item| normalize_text(item)).collect(),
     };
     let holds = |text: &str| items.iter().any(|item| !item.is_empty() && text.contains(item.as_str()));
-    sources.iter().filter(|(_, text)| holds(text)).map(|(found, _)| found.clone()).collect()
+    sources.iter().filter(|(_, text)| holds(text)).map(|(source, _)| source.clone()).collect()
 }
 
-/// A text without its breaks and marks of quotation, in small letters: what stays when it is copied into a document.
+/// Collapses white space, strips quotation marks and lowercases, so that quoted text still matches.
 fn normalize_text(text: &str) -> String {
     let words = text.split_whitespace().map(|word| word.trim_matches(['"', '\'', '“', '”']));
     words.collect::<Vec<_>>().join(" ").to_lowercase()

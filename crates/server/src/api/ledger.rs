@@ -1,4 +1,4 @@
-//! What a session cost, by role, model, phase and turn; and its whole state and texts, for those who want to look below.
+//! Serves a session's ledger, its complete state, and single texts.
 
 use std::collections::BTreeMap;
 
@@ -20,35 +20,31 @@ use crate::extract::{JsonBody, QueryParams, SessionRef};
 use crate::limits::TEXTS_MAX;
 use crate::problem::HttpProblem;
 
-/// What a session cost.
+/// The usage and cost of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct LedgerView {
-    /// In all.
+pub(crate) struct LedgerView {
     pub total: CallTotalsView,
-    /// By role.
     pub roles: Vec<LedgerAccountView>,
-    /// By model.
     pub models: Vec<LedgerAccountView>,
-    /// By phase, as `graph/phase`.
+    /// Accounts are named `graph/phase`.
     pub phases: Vec<LedgerAccountView>,
-    /// By turn.
     pub turns: Vec<LedgerAccountView>,
 }
 
-/// What a session cost
+/// Get the usage and cost of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/ledger", tag = "ledger", params(SessionPath, AtEventParams), responses((status = 200, body = LedgerView)))]
-pub async fn get_ledger(
+pub(crate) async fn get_ledger(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<LedgerView>, HttpProblem> {
     let at = at.to_seq()?;
     let (_, state) = read_session_state(&session_ref, at).await?;
-    let turns = with_session_history(&session_ref, at, |chronicle| {
-        let account = |note: &crate::history::TurnEntry| LedgerAccountView {
-            name: note.turn.to_string(),
-            spent: note.spent.into(),
+    let turns = with_session_history(&session_ref, at, |history| {
+        let account = |entry: &crate::history::TurnEntry| LedgerAccountView {
+            name: entry.turn.to_string(),
+            spent: entry.spent.into(),
         };
-        chronicle.turns.values().map(account).collect()
+        history.turns.values().map(account).collect()
     });
     let ledger = &state.session.ledger;
     Ok(Json(LedgerView {
@@ -60,40 +56,38 @@ pub async fn get_ledger(
     }))
 }
 
-fn ledger_accounts<K: ToString>(tallies: &BTreeMap<K, UsageTotals>) -> Vec<LedgerAccountView> {
-    tallies.iter().map(|(name, tally)| LedgerAccountView { name: name.to_string(), spent: (*tally).into() }).collect()
+fn ledger_accounts<K: ToString>(accounts: &BTreeMap<K, UsageTotals>) -> Vec<LedgerAccountView> {
+    accounts
+        .iter()
+        .map(|(name, totals)| LedgerAccountView { name: name.to_string(), spent: (*totals).into() })
+        .collect()
 }
 
-/// The whole state of a session.
+/// The complete state of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct SessionStateView {
-    /// The place of the last event folded into it.
+pub(crate) struct SessionStateView {
+    /// The sequence number of the last event applied.
     pub seq: u64,
-    /// When that was.
+    /// The time of that event.
     pub at: u64,
-    /// What every session has.
+    /// The engine's part of the state.
     #[schema(value_type = Object)]
     pub session: Value,
-    /// What its flow remembers.
+    /// The flow's part of the state.
     pub flow_state: Value,
 }
 
-/// The whole state of a session at any event
+/// Get the complete state of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/state", tag = "state", params(SessionPath, AtEventParams), responses((status = 200, body = SessionStateView)))]
-pub async fn get_session_state(
+pub(crate) async fn get_session_state(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<SessionStateView>, HttpProblem> {
-    let (rules, state) = read_session_state(&session_ref, at.to_seq()?).await?;
+    let (flow, state) = read_session_state(&session_ref, at.to_seq()?).await?;
     let mut session = serde_json::to_value(&state.session).unwrap_or_default();
     hide_namespace(&mut session, &session_ref.caller);
-    let memory = rules.serialize_state(&state.flow).unwrap_or_default();
-    Ok(Json(SessionStateView {
-        seq: state.session.last_seq.0,
-        at: state.session.last_event_at.0,
-        session,
-        flow_state: memory,
-    }))
+    let flow_state = flow.serialize_state(&state.flow).unwrap_or_default();
+    Ok(Json(SessionStateView { seq: state.session.last_seq.0, at: state.session.last_event_at.0, session, flow_state }))
 }
 
 fn hide_namespace(session: &mut Value, caller: &Caller) {
@@ -102,11 +96,11 @@ fn hide_namespace(session: &mut Value, caller: &Caller) {
     }
 }
 
-/// One text
+/// Get one text
 #[utoipa::path(get, path = "/v1/sessions/{session}/texts/{body}", tag = "state",
-    params(SessionPath, ("body" = String, Path, description = "Its id: 32 characters.")),
+    params(SessionPath, ("body" = String, Path, description = "The id of the text: 32 characters.")),
     responses((status = 200, body = String, content_type = "text/plain")))]
-pub async fn get_text(
+pub(crate) async fn get_text(
     session_ref: SessionRef,
     Path((_, body)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
@@ -132,33 +126,33 @@ fn text_problem(session_ref: &SessionRef, error: &segue_engine::Error) -> HttpPr
     session_ref.to_problem(error)
 }
 
-/// Which texts.
+/// The texts to return.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TextsRequest {
-    /// Their ids.
+pub(crate) struct TextsRequest {
+    /// Text ids.
     #[schema(max_items = 200)]
     pub bodies: Vec<String>,
 }
 
-/// Texts by id.
+/// Texts of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TextsView {
-    /// By id.
+pub(crate) struct TextsView {
+    /// Texts by id.
     pub texts: BTreeMap<String, String>,
 }
 
-/// Several texts at once
+/// Get several texts
 #[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPath), request_body = TextsRequest, responses((status = 200, body = TextsView)))]
-pub async fn get_texts(
+pub(crate) async fn get_texts(
     session_ref: SessionRef,
-    JsonBody(wish): JsonBody<TextsRequest>,
+    JsonBody(request): JsonBody<TextsRequest>,
 ) -> Result<Json<TextsView>, HttpProblem> {
-    if wish.bodies.len() > TEXTS_MAX {
-        return Err(HttpProblem::bad_request(format!("at most {TEXTS_MAX} texts are given at once"))
+    if request.bodies.len() > TEXTS_MAX {
+        return Err(HttpProblem::bad_request(format!("at most {TEXTS_MAX} texts may be requested at once"))
             .with_extension("field", "bodies"));
     }
-    let ids = wish.bodies.iter().map(|body| body.parse().map_err(HttpProblem::bad_request));
+    let ids = request.bodies.iter().map(|body| body.parse().map_err(HttpProblem::bad_request));
     let ids: Vec<BodyId> = ids.collect::<Result<_, _>>()?;
     let texts = session_ref
         .app
@@ -166,6 +160,6 @@ pub async fn get_texts(
         .read_texts(&session_ref.session, &ids)
         .await
         .map_err(|error| text_problem(&session_ref, &error))?;
-    let texts = wish.bodies.into_iter().zip(texts).map(|(body, text)| (body, text.to_string()));
+    let texts = request.bodies.into_iter().zip(texts).map(|(body, text)| (body, text.to_string()));
     Ok(Json(TextsView { texts: texts.collect() }))
 }

@@ -1,4 +1,4 @@
-//! Messages: send one, and get its reply at once, as it is said, or later.
+//! Accepts messages, and returns the reply when the turn has ended, as a stream, or not at all.
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
@@ -21,83 +21,70 @@ use crate::stream::{EventStreamRequest, StreamUntil};
 /// A message to send.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewMessage {
-    /// What it says.
+pub(crate) struct NewMessage {
     pub text: String,
-    /// What it shows.
     #[serde(default)]
     #[schema(max_items = 8)]
     pub images: Vec<NewImage>,
-    /// What you call it: the same key again is the same message.
+    /// The idempotency key. A second message with the same key is not sent; the turn of the first one is returned.
     #[serde(default)]
     #[schema(max_length = 200)]
     pub key: Option<String>,
-    /// What happens to it while a turn runs; the session's own policy if absent.
+    /// What happens if a turn is running; the session's policy by default.
     #[serde(default)]
     pub mid_turn_policy: Option<MidTurnPolicyView>,
-    /// Whether the answer waits for the end of the turn.
+    /// Whether the response waits for the end of the turn; `true` by default.
     #[serde(default)]
     pub wait: Option<bool>,
 }
 
-/// What a message led to.
+/// The result of a message.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MessageResult {
-    /// The session.
+pub(crate) struct MessageResult {
     pub session: String,
-    /// The message.
     pub message: String,
-    /// Its turn.
     pub turn: String,
-    /// How that ended.
     pub outcome: TurnResultView,
     /// All replies, joined by blank lines.
     pub reply: String,
-    /// One by one.
     pub replies: Vec<ReplyView>,
-    /// Where the session's phase graphs stand afterwards.
+    /// The current phases of the session, in a few words.
     pub phase: String,
-    /// The calls of the turn.
     pub calls: Vec<String>,
-    /// What it cost.
+    /// The usage and cost of the turn.
     pub spent: CallTotalsView,
-    /// The place of the turn's last event.
+    /// The sequence number of the turn's last event.
     pub seq: u64,
 }
 
-/// Something said to the user.
+/// A reply to the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ReplyView {
-    /// What.
+pub(crate) struct ReplyView {
     pub text: String,
-    /// By whom.
     pub role: Option<String>,
-    /// The call it came from.
+    /// The call that produced the reply.
     pub call: Option<String>,
-    /// Its place.
     pub seq: u64,
 }
 
-/// A message that is safe.
+/// A message that was recorded and is not answered yet.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct AcceptedMessage {
-    /// The session.
+pub(crate) struct AcceptedMessage {
     pub session: String,
-    /// The message.
     pub message: String,
-    /// The place from which on everything about it is heard.
+    /// The sequence number before the message; follow `/events` from here.
     pub after: u64,
 }
 
 /// Send a message
 ///
-/// The answer comes when the turn has ended; with `"wait": false` as soon as the message is safe; with `Accept: text/event-stream`
-/// as a stream from the message to the end of its turn.
+/// The response is sent when the turn has ended. With `"wait": false` it is sent as soon as the message is durable. With
+/// `Accept: text/event-stream` it is a stream from the message to the end of its turn.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages",
-    params(super::SessionPath, ("idempotency-key" = Option<String>, Header, description = "What you call the message, if `key` does not say.")),
+    params(super::SessionPath, ("idempotency-key" = Option<String>, Header, description = "The idempotency key, if the body has no `key`.")),
     request_body = NewMessage,
     responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
-pub async fn send_message(
+pub(crate) async fn send_message(
     session_ref: SessionRef,
     format: ResponseFormat,
     headers: HeaderMap,
@@ -147,52 +134,54 @@ pub async fn send_message(
     Ok(Json(report).into_response())
 }
 
+/// Checks that the session may start a turn.
+///
 /// # Errors
-/// There are as many sessions at work as there may be, and this is none of them.
-pub fn check_turn_capacity(session_ref: &SessionRef) -> Result<(), HttpProblem> {
+/// The maximum number of sessions is active, and this session is not one of them.
+pub(crate) fn check_turn_capacity(session_ref: &SessionRef) -> Result<(), HttpProblem> {
     let SessionRef { app, session, .. } = session_ref;
-    let most = app.options.limits.turns_max;
-    if app.engine.active_session_count() >= most && !app.engine.is_session_active(session) {
-        let detail = format!("{most} sessions are at work, the most there may be; try again in a moment");
+    let max = app.options.limits.turns_max;
+    if app.engine.active_session_count() >= max && !app.engine.is_session_active(session) {
+        let detail = format!("{max} sessions have a running turn, which is the maximum; try again in a moment");
         return Err(HttpProblem::new("too-many-turns", detail).with_retry_after(1));
     }
     Ok(())
 }
 
-/// The key in the header of a request.
+/// Reads the header `Idempotency-Key`.
 ///
 /// # Errors
-/// It is not to be read.
-pub fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, HttpProblem> {
+/// The header is not ASCII.
+pub(crate) fn parse_idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, HttpProblem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let key = key.to_str().map_err(|_| HttpProblem::bad_request("`Idempotency-Key` must be plain ASCII"))?;
     Ok(Some(key.into()).filter(|_| !key.is_empty()))
 }
 
-/// The place right before a message, and the last one.
+/// Returns the sequence number before a message, and the last one of the session.
 async fn seq_before_message(
     session_ref: &SessionRef,
     message: MessageId,
 ) -> Result<(segue_core::ids::Seq, segue_core::ids::Seq), HttpProblem> {
-    with_session_history(session_ref, None, |chronicle| {
-        let place = chronicle.messages.get(&message).map_or(chronicle.last_seq, |note| note.position.seq);
-        (segue_core::ids::Seq(place.0.saturating_sub(1)), chronicle.last_seq)
+    with_session_history(session_ref, None, |history| {
+        let seq = history.messages.get(&message).map_or(history.last_seq, |entry| entry.position.seq);
+        (segue_core::ids::Seq(seq.0.saturating_sub(1)), history.last_seq)
     })
     .await
 }
 
-/// What a message led to, once its turn has ended.
+/// Builds the result of a message whose turn has ended.
 ///
 /// # Errors
-/// It has not, or the session cannot be read.
-pub async fn build_message_result(
+/// The turn has not ended, or the session cannot be read.
+pub(crate) async fn build_message_result(
     session_ref: &SessionRef,
     message: MessageId,
     phase: Option<String>,
 ) -> Result<MessageResult, HttpProblem> {
-    let turn = with_session_history(session_ref, None, |chronicle| {
-        let turn = chronicle.messages.get(&message).and_then(|note| note.turn)?;
-        chronicle.turns.get(&turn).cloned()
+    let turn = with_session_history(session_ref, None, |history| {
+        let turn = history.messages.get(&message).and_then(|entry| entry.turn)?;
+        history.turns.get(&turn).cloned()
     });
     let turn = turn.await?.ok_or_else(|| session_ref.to_problem(Error::Stopped(session_ref.session.clone())))?;
     let phase = match phase {
@@ -218,23 +207,26 @@ pub async fn build_message_result(
     })
 }
 
-/// What was said, with its words.
+/// Reads the texts of replies.
 ///
 /// # Errors
-/// The words cannot be read.
-pub async fn read_replies(session_ref: &SessionRef, said: &[ReplyEntry]) -> Result<Vec<ReplyView>, HttpProblem> {
-    let ids: Vec<_> = said.iter().map(|note| note.text.body).collect();
+/// The texts cannot be read.
+pub(crate) async fn read_replies(
+    session_ref: &SessionRef,
+    replies: &[ReplyEntry],
+) -> Result<Vec<ReplyView>, HttpProblem> {
+    let ids: Vec<_> = replies.iter().map(|entry| entry.text.body).collect();
     let texts = session_ref
         .app
         .engine
         .read_texts(&session_ref.session, &ids)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let reply = |(note, text): (&ReplyEntry, std::sync::Arc<str>)| ReplyView {
+    let reply = |(entry, text): (&ReplyEntry, std::sync::Arc<str>)| ReplyView {
         text: text.to_string(),
-        role: note.role.as_ref().map(ToString::to_string),
-        call: note.call.map(|call| call.to_string()),
-        seq: note.position.seq.0,
+        role: entry.role.as_ref().map(ToString::to_string),
+        call: entry.call.map(|call| call.to_string()),
+        seq: entry.position.seq.0,
     };
-    Ok(said.iter().zip(texts).map(reply).collect())
+    Ok(replies.iter().zip(texts).map(reply).collect())
 }

@@ -1,4 +1,5 @@
-//! Phases: where each graph stands, the path taken to there, and how a person moves it. The graph decides.
+//! Serves the status and history of phase graphs, and the commands that move them. The graph decides whether a move is
+//! allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,179 +24,153 @@ use crate::extract::{JsonBody, QueryParams, SessionRef};
 use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
 
-/// All graphs of a session.
+/// The phase graphs of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseGraphStatusList {
-    /// One by one.
+pub(crate) struct PhaseGraphStatusList {
     pub graphs: Vec<PhaseGraphStatusView>,
 }
 
-/// A graph, and where it stands.
+/// A phase graph with its status and history.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseGraphStatusView {
-    /// Its name.
+pub(crate) struct PhaseGraphStatusView {
     pub graph: String,
-    /// Whose phases.
     pub owner: ParticipantView,
     /// `session`, `role` or `agent`.
     pub attached_to: String,
-    /// Where it begins.
+    /// The start phase.
     pub start: String,
-    /// Where it stands.
     pub current: CurrentPhaseView,
-    /// What you could propose now.
+    /// The phases that you may propose now.
     pub allowed_phases: Vec<String>,
-    /// Its phases, with what happened in each.
+    /// The phases, with figures for each.
     pub phases: Vec<PhaseStatusView>,
-    /// The ways from phase to phase, with how often each was taken.
+    /// The transitions, with the number of times each was taken.
     pub edges: Vec<PhaseEdgeStatusView>,
-    /// What may not be left out.
     pub gates: Vec<GateStatusView>,
-    /// The path taken.
+    /// In order.
     pub visits: Vec<PhaseVisitView>,
-    /// Everything that happened to it.
+    /// Entries, refusals and grants, in order.
     pub events: Vec<PhaseEventView>,
     /// The graph as a Mermaid diagram.
     pub mermaid: String,
 }
 
-/// Where a graph stands.
+/// The current phase of a graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CurrentPhaseView {
-    /// The phase.
+pub(crate) struct CurrentPhaseView {
     pub phase: String,
-    /// The how-manieth visit.
+    /// The number of the visit; the first is 1.
     pub visit: u32,
-    /// Since when.
+    /// When the visit started.
     pub since: u64,
-    /// Turns begun in this visit.
+    /// The number of turns started in this visit.
     pub turns: u32,
-    /// The phase before.
     pub previous_phase: Option<String>,
-    /// Gates that are open.
     pub open_gates: Vec<String>,
-    /// Skips that were allowed and not used.
+    /// Grants that have not been used.
     pub grants: Vec<PhaseGrantView>,
 }
 
-/// A skip that was allowed.
+/// The user's permission to enter a phase once.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseGrantView {
-    /// To which phase.
+pub(crate) struct PhaseGrantView {
     pub to: String,
-    /// By whom.
+    /// Who gave the grant.
     pub by: ParticipantView,
-    /// What is given up by it.
+    /// What the grant skips.
     pub warning: String,
 }
 
-/// A phase, and what happened in it.
+/// A phase with its figures.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseStatusView {
-    /// The phase as it is declared.
+pub(crate) struct PhaseStatusView {
+    /// The phase as declared.
     #[serde(flatten)]
     pub phase: PhaseView,
-    /// How often it was entered.
     pub visits: u32,
-    /// Turns in it.
     pub turns: u32,
-    /// Time in it.
+    /// The total time of all visits.
     pub duration_ms: u64,
-    /// What was spent in it.
     pub spent: CallTotalsView,
 }
 
-/// A way from one phase to another, and how often it was taken.
+/// A transition with its counters.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseEdgeStatusView {
-    /// From where.
+pub(crate) struct PhaseEdgeStatusView {
     pub from: String,
-    /// To where.
     pub to: String,
-    /// What must hold, in words.
+    /// The condition of the transition, in words.
     pub guard: String,
-    /// How often it was taken.
+    /// How often the transition was taken.
     pub taken: u32,
-    /// How often it was refused.
+    /// How often the transition was refused.
     pub refused: u32,
 }
 
-/// A gate, and whether it is open.
+/// A gate with its status.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GateStatusView {
-    /// Its name.
+pub(crate) struct GateStatusView {
     pub gate: String,
-    /// Entering this phase opens it.
+    /// The phase that opens the gate.
     pub opened_by: String,
-    /// Entering this phase satisfies it.
+    /// The phase that satisfies the gate.
     pub satisfied_by: String,
-    /// What it bars meanwhile, beside every end.
+    /// The phases that an open gate blocks, besides all end phases.
     pub blocks: Vec<String>,
-    /// Whether it is open.
     pub is_open: bool,
 }
 
-/// One stay in a phase.
+/// One visit to a phase.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseVisitView {
-    /// The how-manieth.
+pub(crate) struct PhaseVisitView {
+    /// The number of the visit; the first is 1.
     pub visit: u32,
-    /// In which phase.
     pub phase: String,
-    /// From which event.
+    /// The event that started the visit.
     pub first_seq: u64,
-    /// To which event.
+    /// The event that ended the visit.
     pub end_seq: Option<u64>,
-    /// When it began.
     pub started: u64,
-    /// When it ended.
     pub ended: Option<u64>,
-    /// Turns in it.
     pub turns: u32,
 }
 
-/// Something that happened to a graph.
+/// An entry, refusal or grant in a phase graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PhaseEventView {
-    /// Its place.
+pub(crate) struct PhaseEventView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// In which turn.
     pub turn: Option<String>,
-    /// Of which graph.
     pub graph: String,
-    /// Whose.
     pub owner: ParticipantView,
     /// `entered`, `refused` or `granted`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// From which phase.
     pub from: Option<String>,
-    /// To which.
     pub to: String,
-    /// Who wanted it.
+    /// Who proposed the transition or gave the grant.
     pub proposed_by: ParticipantView,
-    /// Of an entry: `proposed`, `granted`, `expired`, `rolled_back` or `same_phase`.
+    /// For an entry `proposed`, `granted`, `expired`, `rolled_back` or `same_phase`.
     pub cause: Option<String>,
-    /// All of it in a sentence.
+    /// The event in one sentence.
     pub summary: String,
-    /// What people should be warned of.
+    /// A warning to show to the user.
     pub warning: Option<String>,
-    /// What the proposer said about it.
+    /// The reason that the proposer gave.
     pub reason: Option<String>,
-    /// What a refused proposer could have entered.
+    /// The phases that a refused proposer could have entered.
     pub allowed_phases: Vec<String>,
 }
 
-/// Something that happened to a graph, as it is shown.
+/// Builds the view of an entry, refusal or grant.
 #[must_use]
-pub fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
+pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
     let (from, to, by) = match &entry.kind {
         PhaseEventKind::Entered(transition) => (Some(transition.from.to_string()), &transition.to, &transition.by),
         PhaseEventKind::Refused(refusal) => (Some(refusal.from.to_string()), &refusal.to, &refusal.by),
         PhaseEventKind::Granted(grant) => (None, &grant.to, &grant.by),
     };
-    let mut item = PhaseEventView {
+    let mut event = PhaseEventView {
         seq: entry.position.seq.0,
         at: entry.position.at.0,
         turn: entry.turn.map(|turn| turn.to_string()),
@@ -213,37 +188,38 @@ pub fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
     };
     match &entry.kind {
         PhaseEventKind::Entered(transition) => {
-            item.kind = "entered".to_owned();
-            item.cause = Some(serialized_name(&transition.cause));
-            item.summary = format!("{} is entered from {}, by {}", transition.to, transition.from, transition.by);
-            item.warning = transition.warning();
-            item.reason.clone_from(&transition.note.reason);
+            event.kind = "entered".to_owned();
+            event.cause = Some(serialized_name(&transition.cause));
+            event.summary =
+                format!("entered {} from {}, proposed by {}", transition.to, transition.from, transition.by);
+            event.warning = transition.warning();
+            event.reason.clone_from(&transition.note.reason);
         }
         PhaseEventKind::Refused(refusal) => {
-            item.kind = "refused".to_owned();
-            item.summary = refusal.to_string();
-            item.allowed_phases = refusal.allowed.iter().map(ToString::to_string).collect();
+            event.kind = "refused".to_owned();
+            event.summary = refusal.to_string();
+            event.allowed_phases = refusal.allowed.iter().map(ToString::to_string).collect();
         }
         PhaseEventKind::Granted(grant) => {
-            item.kind = "granted".to_owned();
-            item.summary = format!("{} may be entered once, by the word of {}", grant.to, grant.by);
-            item.warning = Some(grant.warning());
+            event.kind = "granted".to_owned();
+            event.summary = format!("{} granted the entry of {} once", grant.by, grant.to);
+            event.warning = Some(grant.warning());
         }
     }
-    item
+    event
 }
 
-/// Where each phase graph stands, and how it got there
+/// List the phase graphs of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPath, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
-pub async fn list_phase_graphs(
+pub(crate) async fn list_phase_graphs(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<PhaseGraphStatusList>, HttpProblem> {
     let at = at.to_seq()?;
-    let (rules, state) = read_session_state(&session_ref, at).await?;
+    let (flow, state) = read_session_state(&session_ref, at).await?;
     let mut graphs = Vec::new();
-    for key in state.session.phase_graph_keys(rules.spec()) {
-        graphs.extend(read_graph_status(&session_ref, &*rules, &state, &key, at).await?);
+    for key in state.session.phase_graph_keys(flow.spec()) {
+        graphs.extend(read_graph_status(&session_ref, &*flow, &state, &key, at).await?);
     }
     Ok(Json(PhaseGraphStatusList { graphs }))
 }
@@ -261,35 +237,35 @@ async fn read_graph_status(
         .evaluate_guard_conditions(&session_ref.session, flow, state, key)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let stand = state.session.phase_graph_status(graph, key);
-    let may_enter = allowed_phases(graph, &stand.state, &Proposer::User, &conditions);
-    let path = with_session_history(session_ref, at, |chronicle| PhasePath::from_history(chronicle, graph, key, state))
-        .await?;
+    let status = state.session.phase_graph_status(graph, key);
+    let allowed = allowed_phases(graph, &status.state, &Proposer::User, &conditions);
+    let path =
+        with_session_history(session_ref, at, |history| PhasePath::from_history(history, graph, key, state)).await?;
     let gates = graph.gates.iter().map(|gate| GateStatusView {
         gate: gate.name.clone(),
         opened_by: gate.opened_by.to_string(),
         satisfied_by: gate.satisfied_by.to_string(),
         blocks: gate.blocks.iter().map(ToString::to_string).collect(),
-        is_open: stand.state.open_gates.contains(&gate.name),
+        is_open: status.state.open_gates.contains(&gate.name),
     });
     Ok(Some(PhaseGraphStatusView {
         graph: graph.name.to_string(),
         owner: (&key.owner).into(),
         attached_to: serialized_name(&graph.owner_kind),
         start: graph.start.to_string(),
-        current: current_phase_view(&stand),
-        allowed_phases: may_enter.iter().map(ToString::to_string).collect(),
+        current: current_phase_view(&status),
+        allowed_phases: allowed.iter().map(ToString::to_string).collect(),
         phases: path.phase_statuses(graph, state),
         edges: path.edge_statuses(graph),
         gates: gates.collect(),
         events: path.events,
         visits: path.visits,
-        mermaid: render_mermaid(graph, Some(&stand.state)),
+        mermaid: render_mermaid(graph, Some(&status.state)),
     }))
 }
 
-fn current_phase_view(stand: &PhaseGraphStatus) -> CurrentPhaseView {
-    let now = &stand.state;
+fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
+    let now = &status.state;
     let grant = |grant: &segue_core::phase::state::SkipGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
@@ -306,7 +282,7 @@ fn current_phase_view(stand: &PhaseGraphStatus) -> CurrentPhaseView {
     }
 }
 
-/// What happened to one graph.
+/// The visits and events of one graph.
 struct PhasePath {
     visits: Vec<PhaseVisitView>,
     events: Vec<PhaseEventView>,
@@ -315,53 +291,53 @@ struct PhasePath {
 
 impl PhasePath {
     fn from_history(history: &SessionHistory, graph: &PhaseGraph, key: &PhaseGraphKey, state: &SessionState) -> Self {
-        let moves: Vec<&PhaseEventEntry> =
-            history.phase_events.iter().filter(|moved| moved.phase_key == *key).collect();
-        let began = state.session.opened_at.0;
+        let entries: Vec<&PhaseEventEntry> =
+            history.phase_events.iter().filter(|entry| entry.phase_key == *key).collect();
+        let started = state.session.opened_at.0;
         let mut visits = vec![PhaseVisitView {
             visit: 1,
             phase: graph.start.to_string(),
             first_seq: 1,
             end_seq: None,
-            started: began,
+            started,
             ended: None,
             turns: 0,
         }];
-        for moved in &moves {
-            let PhaseEventKind::Entered(transition) = &moved.kind else { continue };
+        for entry in &entries {
+            let PhaseEventKind::Entered(transition) = &entry.kind else { continue };
             if !transition.begins_visit() {
                 continue;
             }
             let visit = u32::try_from(visits.len()).unwrap_or(u32::MAX).saturating_add(1);
             if let Some(last) = visits.last_mut() {
-                last.end_seq = Some(moved.position.seq.0);
-                last.ended = Some(moved.position.at.0);
+                last.end_seq = Some(entry.position.seq.0);
+                last.ended = Some(entry.position.at.0);
             }
             visits.push(PhaseVisitView {
                 visit,
                 phase: transition.to.to_string(),
-                first_seq: moved.position.seq.0,
+                first_seq: entry.position.seq.0,
                 end_seq: None,
-                started: moved.position.at.0,
+                started: entry.position.at.0,
                 ended: None,
                 turns: 0,
             });
         }
         for visit in &mut visits {
             let is_within = |seq: Seq| seq.0 >= visit.first_seq && visit.end_seq.is_none_or(|to| seq.0 < to);
-            let begun = history.turns.values().filter(|turn| is_within(turn.started.seq)).map(|turn| turn.turn);
-            // A turn that moved here counts once somebody speaks here.
-            let spoken = history.calls.values().filter(|call| {
+            let started_turns = history.turns.values().filter(|turn| is_within(turn.started.seq)).map(|turn| turn.turn);
+            // The turn that entered this phase counts here if a call was made in the phase.
+            let calls = history.calls.values().filter(|call| {
                 is_within(call.position.seq) && call.phase.as_ref().is_some_and(|phase| *phase == visit.phase.as_str())
             });
-            let turns: BTreeSet<TurnId> = begun.chain(spoken.filter_map(|call| call.turn)).collect();
+            let turns: BTreeSet<TurnId> = started_turns.chain(calls.filter_map(|call| call.turn)).collect();
             visit.turns = u32::try_from(turns.len()).unwrap_or(u32::MAX);
         }
-        Self { visits, events: moves.into_iter().map(phase_event_view).collect(), ends_at: history.last_at.0 }
+        Self { visits, events: entries.into_iter().map(phase_event_view).collect(), ends_at: history.last_at.0 }
     }
 
     fn phase_statuses(&self, graph: &PhaseGraph, state: &SessionState) -> Vec<PhaseStatusView> {
-        let stand = |phase: &segue_core::phase::PhaseSpec| {
+        let status = |phase: &segue_core::phase::PhaseSpec| {
             let visits: Vec<&PhaseVisitView> =
                 self.visits.iter().filter(|visit| phase.name == visit.phase.as_str()).collect();
             let account = state.session.ledger.by_phase.get(&format!("{}/{}", graph.name, phase.name));
@@ -376,17 +352,17 @@ impl PhasePath {
                 spent: account.copied().unwrap_or_default().into(),
             }
         };
-        graph.phases.iter().map(stand).collect()
+        graph.phases.iter().map(status).collect()
     }
 
     fn edge_statuses(&self, graph: &PhaseGraph) -> Vec<PhaseEdgeStatusView> {
         let mut counts: BTreeMap<(&str, &str, &str), u32> = BTreeMap::new();
-        for item in self.events.iter().filter(|item| item.cause.as_deref() != Some("same_phase")) {
-            let from = item.from.as_deref().unwrap_or_default();
-            *counts.entry((from, item.to.as_str(), item.kind.as_str())).or_default() += 1;
+        for event in self.events.iter().filter(|event| event.cause.as_deref() != Some("same_phase")) {
+            let from = event.from.as_deref().unwrap_or_default();
+            *counts.entry((from, event.to.as_str(), event.kind.as_str())).or_default() += 1;
         }
-        let count = |from: &PhaseName, to: &PhaseName, is: &str| {
-            counts.get(&(from.as_str(), to.as_str(), is)).copied().unwrap_or(0)
+        let count = |from: &PhaseName, to: &PhaseName, kind: &str| {
+            counts.get(&(from.as_str(), to.as_str(), kind)).copied().unwrap_or(0)
         };
         let edge = |edge: &segue_core::phase::PhaseEdge| PhaseEdgeStatusView {
             from: edge.from.to_string(),
@@ -399,69 +375,68 @@ impl PhasePath {
     }
 }
 
-/// Which phase to propose.
+/// A transition to propose.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ProposePhaseRequest {
+pub(crate) struct ProposePhaseRequest {
     /// The phase to enter.
     pub to: String,
-    /// Why.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Which graph, if there are several.
+    /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// Whose: a role or an agent, if several have it.
+    /// The role or agent that owns the graph; required if several have one.
     #[serde(default)]
     pub owner: Option<String>,
 }
 
-/// Which phase to allow.
+/// A grant to give.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GrantPhaseRequest {
+pub(crate) struct GrantPhaseRequest {
     /// The phase that may be entered once.
     pub to: String,
-    /// Which graph, if there are several.
+    /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// Whose: a role or an agent, if several have it.
+    /// The role or agent that owns the graph; required if several have one.
     #[serde(default)]
     pub owner: Option<String>,
 }
 
-/// Where to go back to.
+/// The visit to return to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RollBackRequest {
+pub(crate) struct RollBackRequest {
     /// The number of the visit.
     pub visit: u32,
-    /// Which graph, if there are several.
+    /// The graph; required if the session has several.
     #[serde(default)]
     pub graph: Option<String>,
-    /// Whose: a role or an agent, if several have it.
+    /// The role or agent that owns the graph; required if several have one.
     #[serde(default)]
     pub owner: Option<String>,
 }
 
-/// Propose a phase
+/// Propose a transition to a phase
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPath), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
-pub async fn propose_phase(
+pub(crate) async fn propose_phase(
     session_ref: SessionRef,
-    JsonBody(wanted): JsonBody<ProposePhaseRequest>,
+    JsonBody(request): JsonBody<ProposePhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let ProposePhaseRequest { to, reason, graph, owner } = wanted;
+    let ProposePhaseRequest { to, reason, graph, owner } = request;
     let phase = |phase| OperatorCommand::Propose { phase, to: to.into(), reason };
     run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), phase).await
 }
 
-/// Allow a phase to be entered once, whatever stands in the way
+/// Grant the entry of a phase once, regardless of guards and gates
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPath), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
-pub async fn grant_phase_entry(
+pub(crate) async fn grant_phase_entry(
     session_ref: SessionRef,
-    JsonBody(wanted): JsonBody<GrantPhaseRequest>,
+    JsonBody(request): JsonBody<GrantPhaseRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let GrantPhaseRequest { to, graph, owner } = wanted;
+    let GrantPhaseRequest { to, graph, owner } = request;
     run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::Grant {
         phase,
         to: to.into(),
@@ -469,13 +444,15 @@ pub async fn grant_phase_entry(
     .await
 }
 
-/// Go back to how things stood in an earlier visit; nothing is deleted
+/// Restore the phase state of an earlier visit
+///
+/// Nothing is deleted from the journal.
 #[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = RollBackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
-pub async fn roll_back_phase(
+pub(crate) async fn roll_back_phase(
     session_ref: SessionRef,
-    JsonBody(wanted): JsonBody<RollBackRequest>,
+    JsonBody(request): JsonBody<RollBackRequest>,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let RollBackRequest { visit, graph, owner } = wanted;
+    let RollBackRequest { visit, graph, owner } = request;
     run_phase_command(&session_ref, graph.as_deref(), owner.as_deref(), |phase| OperatorCommand::RollBack {
         phase,
         visit,
@@ -486,58 +463,58 @@ pub async fn roll_back_phase(
 async fn run_phase_command(
     session_ref: &SessionRef,
     graph: Option<&str>,
-    of: Option<&str>,
+    owner: Option<&str>,
     command: impl FnOnce(PhaseGraphKey) -> OperatorCommand,
 ) -> Result<Json<PhaseGraphStatusView>, HttpProblem> {
-    let (rules, before) = read_session_state(session_ref, None).await?;
-    let key = select_phase_key(before.session.phase_graph_keys(rules.spec()), graph, of)?;
+    let (flow, before) = read_session_state(session_ref, None).await?;
+    let key = select_phase_key(before.session.phase_graph_keys(flow.spec()), graph, owner)?;
     let engine = &session_ref.app.engine;
     engine
         .apply_command(&session_ref.session, command(key.clone()))
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let refused = with_session_history(session_ref, None, |chronicle| {
-        let mut moves = chronicle
+    let refused = with_session_history(session_ref, None, |history| {
+        let mut entries = history
             .phase_events
             .iter()
-            .filter(|moved| moved.position.seq > before.session.last_seq && moved.phase_key == key);
-        moves.find_map(|moved| match &moved.kind {
+            .filter(|entry| entry.position.seq > before.session.last_seq && entry.phase_key == key);
+        entries.find_map(|entry| match &entry.kind {
             PhaseEventKind::Refused(refusal) if refusal.by.has_user_authority() => Some(refusal.clone()),
             PhaseEventKind::Refused(_) | PhaseEventKind::Entered(_) | PhaseEventKind::Granted(_) => None,
         })
     });
     if let Some(refusal) = refused.await? {
         let allowed: Vec<String> = refusal.allowed.iter().map(ToString::to_string).collect();
-        return Err(HttpProblem::new("phase-refused", refusal.to_string()).with_extension("allowed", allowed));
+        return Err(HttpProblem::new("phase-refused", refusal.to_string()).with_extension("allowed_phases", allowed));
     }
-    let (rules, after) = read_session_state(session_ref, None).await?;
+    let (flow, after) = read_session_state(session_ref, None).await?;
     let none = || HttpProblem::not_found(format!("there is no graph `{}`", key.graph));
-    read_graph_status(session_ref, &*rules, &after, &key, None).await?.map(Json).ok_or_else(none)
+    read_graph_status(session_ref, &*flow, &after, &key, None).await?.map(Json).ok_or_else(none)
 }
 
-/// Which graph is meant: the only one, or the one that fits what was said.
+/// Selects the graph that matches `graph` and `owner`; the only graph if both are absent.
 fn select_phase_key(
     keys: Vec<PhaseGraphKey>,
     graph: Option<&str>,
-    of: Option<&str>,
+    owner: Option<&str>,
 ) -> Result<PhaseGraphKey, HttpProblem> {
-    let is_of = |key: &PhaseGraphKey, name: &str| match &key.owner {
+    let is_owned_by = |key: &PhaseGraphKey, name: &str| match &key.owner {
         PhaseGraphOwner::Session => false,
         PhaseGraphOwner::Role(role) => *role == name,
         PhaseGraphOwner::Agent(agent) => *agent == name,
     };
-    let named: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-    let fitting =
-        |key: &PhaseGraphKey| graph.is_none_or(|graph| key.graph == graph) && of.is_none_or(|of| is_of(key, of));
-    let mut fitting = keys.into_iter().filter(fitting);
-    match (fitting.next(), fitting.next()) {
+    let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    let matching = |key: &PhaseGraphKey| {
+        graph.is_none_or(|graph| key.graph == graph) && owner.is_none_or(|owner| is_owned_by(key, owner))
+    };
+    let mut matching = keys.into_iter().filter(matching);
+    match (matching.next(), matching.next()) {
         (Some(only), None) => Ok(only),
         (Some(_), Some(_)) => {
-            let detail =
-                format!("several graphs could be meant; say which with `graph` and `of`: {}", named.join(", "));
+            let detail = format!("several graphs match; choose one with `graph` and `owner`: {}", names.join(", "));
             Err(HttpProblem::bad_request(detail).with_extension("field", "graph"))
         }
-        (None, _) if named.is_empty() => Err(HttpProblem::not_found("this flow has no phases")),
-        (None, _) => Err(HttpProblem::not_found(format!("no graph is like that; there are {}", named.join(", ")))),
+        (None, _) if names.is_empty() => Err(HttpProblem::not_found("this flow has no phases")),
+        (None, _) => Err(HttpProblem::not_found(format!("no graph matches; the session has {}", names.join(", ")))),
     }
 }

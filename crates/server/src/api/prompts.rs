@@ -1,4 +1,4 @@
-//! The exact prompt of any call, and what changed since another.
+//! Serves the exact prompt of a call, and the difference between two prompts.
 
 use axum::Json;
 use axum::extract::Path;
@@ -19,81 +19,73 @@ use super::{CallPath, SessionPath};
 use crate::extract::{QueryParams, ResponseFormat, SessionRef};
 use crate::problem::HttpProblem;
 
-/// An exact prompt.
+/// The exact prompt of a call.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptView {
-    /// Whose.
+pub(crate) struct PromptView {
     pub call: String,
-    /// For which model.
     pub model: String,
-    /// In order.
     pub messages: Vec<PromptMessageView>,
-    /// The tools it was told of.
+    /// The tools offered to the model.
     pub tools: Vec<PromptToolView>,
-    /// A JSON schema of the answer; plain text if absent.
+    /// The JSON schema of the answer; `null` for plain text.
     pub output: Option<Value>,
-    /// The longest answer it may give.
+    /// The maximum length of the answer.
     pub reply_tokens_max: u32,
-    /// Fingerprint of all of it.
+    /// The hash of the prompt.
     pub digest: String,
 }
 
 /// A message of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptMessageView {
+pub(crate) struct PromptMessageView {
     /// `system`, `user`, `assistant` or `tool`.
     pub speaker: String,
-    /// What it says.
     pub text: String,
-    /// What the user showed with it.
+    /// Images that the user attached.
     pub images: Vec<ImageView>,
-    /// What the assistant asked to run.
+    /// Tool calls that the assistant requested.
     pub tool_calls: Vec<ToolCallView>,
-    /// Which of those a tool's message answers.
+    /// The tool call that a tool message answers.
     pub tool_call_id: Option<String>,
-    /// For a tool's message: whether the tool did not do what was asked, and the model is told so.
+    /// Whether the tool reported a failure.
     pub failed: bool,
 }
 
-/// A model's wish to run a tool.
+/// A tool call that a model requested.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolCallView {
-    /// The model's own id for it.
+pub(crate) struct ToolCallView {
+    /// The id that the model chose.
     pub id: String,
-    /// Which tool.
     pub name: String,
-    /// With what.
     pub arguments: Value,
 }
 
-/// A tool as a model is told of it.
+/// A tool as offered to a model.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptToolView {
-    /// Its name.
+pub(crate) struct PromptToolView {
     pub name: String,
-    /// What it does.
     pub description: String,
-    /// A JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub parameters: Value,
 }
 
-/// The exact prompt of a call
+/// Get the exact prompt of a call
 ///
-/// With `Accept: text/plain` as text.
+/// With `Accept: text/plain` the prompt is returned as text.
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPath, CallPath),
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
-pub async fn get_prompt(
+pub(crate) async fn get_prompt(
     session_ref: SessionRef,
     format: ResponseFormat,
     Path((_, call)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
-    let note = find_call(&session_ref, &call, None).await?;
-    let prompt = read_prompt(&session_ref, note.call).await?;
+    let entry = find_call(&session_ref, &call, None).await?;
+    let prompt = read_prompt(&session_ref, entry.call).await?;
     if format == ResponseFormat::Text {
         return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_plain_text()).into_response());
     }
-    let opened = read_call_opened(&session_ref, &note).await?;
-    Ok(Json(prompt_view(note.call, prompt, opened.receipt.digest.to_string())).into_response())
+    let opened = read_call_opened(&session_ref, &entry).await?;
+    Ok(Json(prompt_view(entry.call, prompt, opened.receipt.digest.to_string())).into_response())
 }
 
 async fn read_prompt(session_ref: &SessionRef, call: CallId) -> Result<Prompt, HttpProblem> {
@@ -132,13 +124,13 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
     }
 }
 
-/// A wish as it is shown.
-pub fn tool_call_view(tool_call: &segue_core::prompt::ToolCall) -> ToolCallView {
+/// Builds the view of a tool call.
+pub(crate) fn tool_call_view(tool_call: &segue_core::prompt::ToolCall) -> ToolCallView {
     ToolCallView { id: tool_call.id.clone(), name: tool_call.name.to_string(), arguments: tool_call.arguments.clone() }
 }
 
-/// A tool as it is shown.
-pub fn prompt_tool_view(tool: &segue_core::prompt::ToolSpec) -> PromptToolView {
+/// Builds the view of a tool.
+pub(crate) fn prompt_tool_view(tool: &segue_core::prompt::ToolSpec) -> PromptToolView {
     PromptToolView {
         name: tool.name.to_string(),
         description: tool.description.clone(),
@@ -146,67 +138,66 @@ pub fn prompt_tool_view(tool: &segue_core::prompt::ToolSpec) -> PromptToolView {
     }
 }
 
-/// What to compare with.
+/// The prompt to compare with.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct PromptDiffParams {
-    /// Another call; the same role's call before if absent.
+pub(crate) struct PromptDiffParams {
+    /// Another call; the previous call of the same role by default.
     with: Option<String>,
 }
 
-/// What differs between two prompts.
+/// The difference between two prompts.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptDiffView {
-    /// The first.
+pub(crate) struct PromptDiffView {
+    /// The older call.
     pub from: String,
-    /// The second.
+    /// The newer call.
     pub to: String,
-    /// Line by line.
     pub lines: Vec<PromptDiffLine>,
 }
 
-/// A line of a comparison.
+/// A line of a diff.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PromptDiffLine {
-    /// `same`, `gone` or `new`.
+pub(crate) struct PromptDiffLine {
+    /// `same`, `removed` or `added`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// The line.
     pub text: String,
 }
 
-/// What changed since another call
+/// Compare the prompt of a call with another one
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPath, CallPath, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
-pub async fn get_prompt_diff(
+pub(crate) async fn get_prompt_diff(
     session_ref: SessionRef,
     Path((_, call)): Path<(String, String)>,
     QueryParams(params): QueryParams<PromptDiffParams>,
 ) -> Result<Json<PromptDiffView>, HttpProblem> {
-    let note = find_call(&session_ref, &call, None).await?;
+    let entry = find_call(&session_ref, &call, None).await?;
     let with = match params.with {
         Some(with) => find_call(&session_ref, &with, None).await?.call,
         None => {
-            let before = with_session_history(&session_ref, None, |chronicle| {
-                chronicle.previous_calls_of_role(&note).next().map(|note| note.call)
+            let before = with_session_history(&session_ref, None, |history| {
+                history.previous_calls_of_role(&entry).next().map(|entry| entry.call)
             });
             let none = || {
                 HttpProblem::not_found(format!(
                     "{} is the first call of {}; name another with `with`",
-                    note.call, note.role
+                    entry.call, entry.role
                 ))
             };
             before.await?.ok_or_else(none)?
         }
     };
     let before = read_prompt(&session_ref, with).await?.to_plain_text();
-    let after = read_prompt(&session_ref, note.call).await?.to_plain_text();
+    let after = read_prompt(&session_ref, entry.call).await?.to_plain_text();
     let lines = diff_lines(&before, &after).into_iter().map(|line| {
-        let (is, text) = match line {
+        let (kind, text) = match line {
             TextDiffLine::Unchanged(text) => ("same", text),
-            TextDiffLine::Removed(text) => ("gone", text),
-            TextDiffLine::Added(text) => ("new", text),
+            TextDiffLine::Removed(text) => ("removed", text),
+            TextDiffLine::Added(text) => ("added", text),
         };
-        PromptDiffLine { kind: is.to_owned(), text: text.to_owned() }
+        PromptDiffLine { kind: kind.to_owned(), text: text.to_owned() }
     });
-    Ok(Json(PromptDiffView { from: with.to_string(), to: note.call.to_string(), lines: lines.collect() }))
+    Ok(Json(PromptDiffView { from: with.to_string(), to: entry.call.to_string(), lines: lines.collect() }))
 }

@@ -1,4 +1,4 @@
-//! The receipt of a call: what the model was shown, and why, fragment by fragment.
+//! Serves the receipt of a call: each fragment of the prompt, its source, and why it was included or left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,195 +23,188 @@ use crate::problem::HttpProblem;
 
 /// A call with its receipt.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CallReceiptView {
-    /// The call as it is listed.
+pub(crate) struct CallReceiptView {
     pub call: CallSummaryView,
-    /// Why it has the thread it has, in a sentence.
+    /// Why the thread was opened or continued, in one sentence.
     pub thread_reason: String,
-    /// What of the prompt can be cached, in a sentence.
+    /// Which part of the prompt can be cached, in one sentence.
     pub cache_summary: String,
-    /// Tokens from the start that were the same in the prompt before.
+    /// The tokens at the start that equal the previous prompt.
     pub cached_tokens: u32,
-    /// How far its role's memory reaches, in words.
+    /// A description of the role's scope.
     pub memory: String,
-    /// What the model was shown, in the order of the prompt.
+    /// The fragments in the order of the prompt.
     pub fragments: Vec<ShownFragmentView>,
-    /// What it was not shown.
+    /// The fragments that were left out.
     pub omitted_fragments: Vec<ShownFragmentView>,
-    /// The same role's call before.
+    /// The previous call of the same role.
     pub previous_call: Option<String>,
-    /// Tries that brought no answer.
+    /// Attempts without an answer.
     pub failed_attempts: Vec<FailedAttemptView>,
-    /// What it answered.
     pub answer: Option<ModelAnswerView>,
-    /// Tokens of the prompt as the model's vendor counts, by what it reported so far; absent where that comes to the same as our count.
+    /// The prompt's tokens as the vendor would count them, estimated from its earlier reports; `null` if that equals our
+    /// count.
     pub vendor_tokens_estimate: Option<u32>,
-    /// The longest answer it may give.
+    /// The maximum length of the answer.
     pub reply_tokens_max: u32,
-    /// The tools it was told of.
+    /// The tools offered to the model.
     pub tools: Vec<PromptToolView>,
-    /// A JSON schema of the answer; plain text if absent.
+    /// The JSON schema of the answer; `null` for plain text.
     pub output: Option<Value>,
-    /// For a call made once more: the fragments that differ from those of then.
+    /// For a recomputation, the fragments that differ from the original.
     pub changed_fragments: Vec<String>,
-    /// Fingerprint of the prompt.
+    /// The hash of the prompt.
     pub digest: String,
 }
 
 /// A fragment of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ShownFragmentView {
-    /// Its name; `(thread)` for what the thread held.
+pub(crate) struct ShownFragmentView {
+    /// The name of the fragment; `(thread)` for the messages of the thread.
     pub name: String,
     /// `opening`, `carried` or `ask`.
     pub part: String,
-    /// What kind of context it is.
+    /// The context layer.
     pub layer: String,
-    /// Where it came from.
     pub source: Option<FragmentSourceView>,
-    /// The same in words.
+    /// The source in words.
     pub source_summary: String,
-    /// Why it is in, or why it is not.
+    /// Why the fragment was included or left out.
     pub reason: String,
-    /// Its tokens.
     pub tokens: u32,
-    /// Its tokens before it was cut or left out for its length.
+    /// The tokens before the fragment was cut or left out.
     pub tokens_before_cut: Option<u32>,
-    /// Whether compaction must keep it.
+    /// Whether compaction keeps the fragment.
     pub pinned: bool,
-    /// The call that it is shown since, if that is an earlier one.
+    /// The earlier call that added the fragment to the thread.
     pub since_call: Option<String>,
-    /// The id of its text.
+    /// The id of the text.
     pub body: Option<String>,
-    /// Its text.
     pub text: Option<String>,
-    /// For `carried`: how many messages.
+    /// For `carried`, the number of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u32>,
-    /// For `carried`: how many older ones were folded.
+    /// For `carried`, the number of older messages that were replaced by a summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_folded: Option<u32>,
 }
 
-/// Where a fragment came from.
+/// The source of a fragment.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FragmentSourceView {
+pub(crate) struct FragmentSourceView {
     /// `template`, `message`, `handover`, `call`, `tool`, `thread`, `state` or `phase`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// The name of the template.
+    /// For `template`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The message.
+    /// For `message`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The handover.
+    /// For `handover`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handover: Option<String>,
-    /// The call whose answer it is.
+    /// For `call`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// The tool run.
+    /// For `tool`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_run: Option<String>,
-    /// The thread.
+    /// For `thread`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
 }
 
-/// A try that brought no answer, or a decision about one.
+/// An attempt without an answer, or a decision about one.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FailedAttemptView {
-    /// Its place.
+pub(crate) struct FailedAttemptView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// Which try; none for a decision.
+    /// The number of the attempt; `null` for a decision.
     pub attempt: Option<u32>,
     /// What happened, in one line.
     pub summary: String,
-    /// What followed.
     pub next: Option<FailureActionView>,
 }
 
-/// What follows a try that brought no answer.
+/// What follows an attempt without an answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum FailureActionView {
-    /// Another try.
+pub(crate) enum FailureActionView {
+    /// The call is retried.
     Retry {
-        /// Not before then.
+        /// The earliest time of the next attempt.
         at: u64,
     },
-    /// A person decides.
+    /// The call waits for an operator's decision.
     AwaitOperator,
     /// The call has failed.
     GiveUp,
 }
 
-/// What a model answered.
+/// The answer of a model.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ModelAnswerView {
-    /// What it said, blocks and all.
+pub(crate) struct ModelAnswerView {
+    /// The whole answer, including signal blocks.
     pub text: Option<String>,
-    /// The id of that text.
+    /// The id of the text.
     pub body: String,
-    /// Its tokens, by our count.
+    /// The tokens of the text, by the engine's count.
     pub tokens: u32,
-    /// What it thought aloud.
     pub reasoning: Option<String>,
-    /// What it wants run.
+    /// Tool calls that the model requested.
     pub tool_calls: Vec<ToolCallView>,
 }
 
-/// How much of a receipt.
+/// The content of a receipt.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ReceiptParams {
-    /// Whether texts come along; they do if this is absent.
+pub(crate) struct ReceiptParams {
+    /// Whether texts are included; `true` by default.
     texts: Option<bool>,
 }
 
-/// What a model was shown in a call, and why
+/// Get a call with its receipt
 #[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPath, CallPath, ReceiptParams), responses((status = 200, body = CallReceiptView)))]
-pub async fn get_call_receipt(
+pub(crate) async fn get_call_receipt(
     session_ref: SessionRef,
     Path((_, call)): Path<(String, String)>,
     QueryParams(params): QueryParams<ReceiptParams>,
 ) -> Result<Json<CallReceiptView>, HttpProblem> {
-    let note = find_call(&session_ref, &call, None).await?;
-    let opened = read_call_opened(&session_ref, &note).await?;
+    let entry = find_call(&session_ref, &call, None).await?;
+    let opened = read_call_opened(&session_ref, &entry).await?;
     let spec = read_flow_spec(&session_ref).await?;
     let scope = spec.roles.get(&opened.role).map(|role| &role.scope);
-    let around = read_receipt_context(&session_ref, &note, &opened).await?;
-    let answered = read_call_answered(&session_ref, &note).await?;
+    let context = read_receipt_context(&session_ref, &entry, &opened).await?;
+    let answered = read_call_answered(&session_ref, &entry).await?;
     let texts = match params.texts {
         Some(false) => BTreeMap::new(),
-        Some(true) | None => read_receipt_texts(&session_ref, &opened, &around, answered.as_deref()).await?,
+        Some(true) | None => read_receipt_texts(&session_ref, &opened, &context, answered.as_deref()).await?,
     };
-    let (fragments, left_out) = fragment_views(&opened, &around, &texts);
+    let (fragments, omitted_fragments) = fragment_views(&opened, &context, &texts);
     let (tools, output) = read_tools_and_output(&session_ref, &opened).await?;
     Ok(Json(CallReceiptView {
-        call: summarize_call(&note, &spec),
+        call: summarize_call(&entry, &spec),
         thread_reason: opened.explain_thread_use(scope),
         cache_summary: opened.receipt.prefix.describe(),
-        cached_tokens: around.cached_tokens,
+        cached_tokens: context.cached_tokens,
         memory: scope.map(segue_core::scope::Scope::describe).unwrap_or_default(),
         fragments,
-        omitted_fragments: left_out,
-        previous_call: around.previous_call.map(|call| call.to_string()),
-        failed_attempts: note.failed_attempts.iter().map(failed_attempt_view).collect(),
-        answer: model_answer_view(&note, answered.as_deref(), &texts),
+        omitted_fragments,
+        previous_call: context.previous_call.map(|call| call.to_string()),
+        failed_attempts: entry.failed_attempts.iter().map(failed_attempt_view).collect(),
+        answer: model_answer_view(&entry, answered.as_deref(), &texts),
         vendor_tokens_estimate: opened.receipt.vendor_tokens_estimate,
         reply_tokens_max: opened.reply_tokens_max,
         tools,
         output,
-        changed_fragments: note.recomputes.iter().flat_map(|(_, changed)| changed).map(ToString::to_string).collect(),
+        changed_fragments: entry.recomputes.iter().flat_map(|(_, changed)| changed).map(ToString::to_string).collect(),
         digest: opened.receipt.digest.to_string(),
     }))
 }
 
-/// What a call's receipt leaves to others: what its thread opened with, and what was folded.
+/// The parts of a receipt that other events hold: the thread's opening, and what was compacted.
 struct ReceiptContext {
     thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
     messages_folded: u32,
@@ -224,36 +217,36 @@ async fn read_receipt_context(
     entry: &CallEntry,
     call: &CallOpened,
 ) -> Result<ReceiptContext, HttpProblem> {
-    let seen = with_session_history(session_ref, None, |chronicle| {
-        let thread = chronicle.threads.get(&entry.thread);
+    let seen = with_session_history(session_ref, None, |history| {
+        let thread = history.threads.get(&entry.thread);
         let opener = thread.map(|thread| thread.opened.2).filter(|opener| *opener != entry.call);
-        let opener = opener.and_then(|opener| chronicle.calls.get(&opener).cloned());
-        let earlier = |place: &crate::history::CompactionEntry| place.position.seq < entry.position.seq;
-        let folded = thread.map_or(0, |thread| {
+        let opener = opener.and_then(|opener| history.calls.get(&opener).cloned());
+        let earlier = |compaction: &crate::history::CompactionEntry| compaction.position.seq < entry.position.seq;
+        let messages_folded = thread.map_or(0, |thread| {
             thread
                 .compactions
                 .iter()
-                .filter(|compacted| earlier(compacted))
-                .map(|compacted| compacted.messages_folded)
+                .filter(|compaction| earlier(compaction))
+                .map(|compaction| compaction.messages_folded)
                 .sum()
         });
         let cached = match &entry.prefix {
             PrefixMatch::First => 0,
-            PrefixMatch::Extends(from) => chronicle.calls.get(from).map_or(0, |from| from.prompt_tokens),
+            PrefixMatch::Extends(from) => history.calls.get(from).map_or(0, |from| from.prompt_tokens),
             PrefixMatch::Broken { kept_tokens: kept, .. } => *kept,
         };
-        (opener, folded, chronicle.previous_calls_of_role(entry).next().map(|note| note.call), cached)
+        (opener, messages_folded, history.previous_calls_of_role(entry).next().map(|entry| entry.call), cached)
     });
-    let (opener, folded, previous, cached_tokens) = seen.await?;
+    let (opener, messages_folded, previous_call, cached_tokens) = seen.await?;
     let is_continued = matches!(call.receipt.thread, ThreadUse::Continued(_)) || call.recomputation.is_some();
-    let opening = match opener.filter(|_| is_continued && call.receipt.opening.is_empty()) {
+    let thread_opening = match opener.filter(|_| is_continued && call.receipt.opening.is_empty()) {
         Some(opener) => Some((opener.call, read_call_opened(session_ref, &opener).await?.receipt.opening.clone())),
         None => None,
     };
     Ok(ReceiptContext {
-        thread_opening: opening,
-        messages_folded: folded,
-        previous_call: previous,
+        thread_opening,
+        messages_folded,
+        previous_call,
         cached_tokens: cached_tokens.min(call.receipt.tokens),
     })
 }
@@ -262,8 +255,8 @@ async fn read_call_answered(
     session_ref: &SessionRef,
     entry: &CallEntry,
 ) -> Result<Option<Box<CallAnswered>>, HttpProblem> {
-    let Some(CallEndEntry::Answered { position: place, is_late: false, .. }) = &entry.end else { return Ok(None) };
-    let before = Seq(place.seq.0.saturating_sub(1));
+    let Some(CallEndEntry::Answered { position, is_late: false, .. }) = &entry.end else { return Ok(None) };
+    let before = Seq(position.seq.0.saturating_sub(1));
     let events = session_ref
         .app
         .engine
@@ -284,10 +277,10 @@ async fn read_receipt_texts(
     context: &ReceiptContext,
     answered: Option<&CallAnswered>,
 ) -> Result<TextsById, HttpProblem> {
-    let opening = context.thread_opening.iter().flat_map(|(_, pieces)| pieces);
-    let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask).chain(opening);
-    let said = answered.into_iter().flat_map(|answered| [Some(answered.text), answered.reasoning]);
-    let ids = pieces.map(|piece| piece.text).chain(said).flatten().map(|text| text.body);
+    let thread_opening = context.thread_opening.iter().flat_map(|(_, fragments)| fragments);
+    let fragments = opened.receipt.opening.iter().chain(&opened.receipt.ask).chain(thread_opening);
+    let answer_texts = answered.into_iter().flat_map(|answered| [Some(answered.text), answered.reasoning]);
+    let ids = fragments.map(|fragment| fragment.text).chain(answer_texts).flatten().map(|text| text.body);
     let ids: Vec<BodyId> = ids.collect::<std::collections::BTreeSet<_>>().into_iter().collect();
     let found = session_ref
         .app
@@ -305,12 +298,12 @@ fn fragment_views(
 ) -> (Vec<ShownFragmentView>, Vec<ShownFragmentView>) {
     let receipt = &opened.receipt;
     let mut all: Vec<ShownFragmentView> =
-        receipt.opening.iter().map(|piece| shown_fragment_view(piece, "opening", None, texts)).collect();
+        receipt.opening.iter().map(|fragment| shown_fragment_view(fragment, "opening", None, texts)).collect();
     let mut carried = receipt.carried.tokens;
-    if let Some((by, pieces)) = &context.thread_opening {
-        for piece in pieces {
-            carried = carried.saturating_sub(piece.text.map_or(0, |text| text.tokens));
-            all.push(shown_fragment_view(piece, "opening", Some(*by), texts));
+    if let Some((by, fragments)) = &context.thread_opening {
+        for fragment in fragments {
+            carried = carried.saturating_sub(fragment.text.map_or(0, |text| text.tokens));
+            all.push(shown_fragment_view(fragment, "opening", Some(*by), texts));
         }
     }
     if receipt.carried.entries > 0 {
@@ -320,7 +313,7 @@ fn fragment_views(
             layer: ContextLayer::Conversation.to_string(),
             source: Some(fragment_source_view(&FragmentSource::Thread(receipt.thread.thread_id()))),
             source_summary: FragmentSource::Thread(receipt.thread.thread_id()).to_string(),
-            reason: "what the thread held".to_owned(),
+            reason: "the messages of the thread".to_owned(),
             tokens: carried,
             tokens_before_cut: None,
             pinned: false,
@@ -331,29 +324,29 @@ fn fragment_views(
             messages_folded: Some(context.messages_folded),
         });
     }
-    all.extend(receipt.ask.iter().map(|piece| shown_fragment_view(piece, "ask", None, texts)));
-    all.into_iter().partition(|shown| shown.body.is_some() || shown.part == "carried")
+    all.extend(receipt.ask.iter().map(|fragment| shown_fragment_view(fragment, "ask", None, texts)));
+    all.into_iter().partition(|view| view.body.is_some() || view.part == "carried")
 }
 
 fn shown_fragment_view(
-    piece: &FragmentReceipt,
+    fragment: &FragmentReceipt,
     part: &str,
-    since: Option<CallId>,
+    since_call: Option<CallId>,
     texts: &TextsById,
 ) -> ShownFragmentView {
     ShownFragmentView {
-        name: piece.name.to_string(),
+        name: fragment.name.to_string(),
         part: part.to_owned(),
-        layer: piece.layer.to_string(),
-        source: piece.source.as_ref().map(fragment_source_view),
-        source_summary: piece.source.as_ref().map(ToString::to_string).unwrap_or_default(),
-        reason: piece.why.clone(),
-        tokens: piece.text.map_or(0, |text| text.tokens),
-        tokens_before_cut: piece.tokens_before_cut,
-        pinned: piece.pinned,
-        since_call: since.map(|call| call.to_string()),
-        body: piece.text.map(|text| text.body.to_string()),
-        text: piece.text.and_then(|text| texts.get(&text.body)).map(|text| text.to_string()),
+        layer: fragment.layer.to_string(),
+        source: fragment.source.as_ref().map(fragment_source_view),
+        source_summary: fragment.source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        reason: fragment.why.clone(),
+        tokens: fragment.text.map_or(0, |text| text.tokens),
+        tokens_before_cut: fragment.tokens_before_cut,
+        pinned: fragment.pinned,
+        since_call: since_call.map(|call| call.to_string()),
+        body: fragment.text.map(|text| text.body.to_string()),
+        text: fragment.text.and_then(|text| texts.get(&text.body)).map(|text| text.to_string()),
         messages: None,
         messages_folded: None,
     }
@@ -413,8 +406,8 @@ async fn read_tools_and_output(
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     let find = |id: Option<BodyId>| {
-        let place = ids.iter().position(|known| Some(*known) == id)?;
-        texts.get(place)
+        let index = ids.iter().position(|known| Some(*known) == id)?;
+        texts.get(index)
     };
     let tools: Vec<segue_core::prompt::ToolSpec> =
         find(opened.tools_body).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -438,12 +431,12 @@ fn failed_attempt_view(attempt: &FailedAttemptEntry) -> FailedAttemptView {
 
 fn model_answer_view(entry: &CallEntry, answered: Option<&CallAnswered>, texts: &TextsById) -> Option<ModelAnswerView> {
     let Some(CallEndEntry::Answered { text, .. }) = &entry.end else { return None };
-    let words = |text: segue_core::body::TextRef| texts.get(&text.body).map(|text| text.to_string());
+    let lookup = |text: segue_core::body::TextRef| texts.get(&text.body).map(|text| text.to_string());
     Some(ModelAnswerView {
-        text: words(*text),
+        text: lookup(*text),
         body: text.body.to_string(),
         tokens: text.tokens,
-        reasoning: answered.and_then(|answered| answered.reasoning).and_then(words),
+        reasoning: answered.and_then(|answered| answered.reasoning).and_then(lookup),
         tool_calls: answered
             .map(|answered| answered.tool_calls.iter().map(tool_call_view).collect())
             .unwrap_or_default(),

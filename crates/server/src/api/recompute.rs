@@ -1,4 +1,4 @@
-//! A past call once more, and a decision about one whose end is not known.
+//! Recomputes a past call, and resolves a call whose outcome is unknown.
 
 use axum::Json;
 use axum::extract::Path;
@@ -13,107 +13,106 @@ use super::{CallPath, SessionPath};
 use crate::extract::{JsonBody, SessionRef};
 use crate::problem::HttpProblem;
 
-/// What is to be different this time.
+/// What to change in the recomputation.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RecomputeRequest {
-    /// Another model.
+pub(crate) struct RecomputeRequest {
+    /// The model to use instead.
     #[serde(default)]
     pub model: Option<String>,
-    /// Other settings; those not named stay as they were.
+    /// Settings to override; all others keep their values.
     #[serde(default)]
     pub settings: Value,
 }
 
-/// A past call and the same once more.
+/// A past call and its recomputation.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RecomputationView {
+pub(crate) struct RecomputationView {
     /// The new call.
     pub call: String,
-    /// The past one.
+    /// The original call.
     pub recomputes: String,
-    /// The model that answered now.
+    /// The model of the new call.
     pub model: String,
-    /// What was answered then.
     pub previous_answer: Option<String>,
-    /// What is answered now.
     pub new_answer: Option<String>,
-    /// Why nothing is.
+    /// Why there is no new answer.
     pub problem: Option<String>,
     /// The fragments that differ.
     pub changed_fragments: Vec<String>,
 }
 
-/// Make a past call once more, beside the timeline
+/// Recompute a past call
+///
+/// The new call is recorded outside the timeline and changes nothing in the conversation.
 #[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPath, CallPath), request_body = RecomputeRequest, responses((status = 200, body = RecomputationView)))]
-pub async fn recompute_call(
+pub(crate) async fn recompute_call(
     session_ref: SessionRef,
     Path((_, call)): Path<(String, String)>,
-    JsonBody(wanted): JsonBody<RecomputeRequest>,
+    JsonBody(request): JsonBody<RecomputeRequest>,
 ) -> Result<Json<RecomputationView>, HttpProblem> {
-    let note = find_call(&session_ref, &call, None).await?;
-    if !wanted.settings.is_null() && !wanted.settings.is_object() {
+    let entry = find_call(&session_ref, &call, None).await?;
+    if !request.settings.is_null() && !request.settings.is_object() {
         return Err(HttpProblem::bad_request("`settings` must be an object").with_extension("field", "settings"));
     }
     let engine = &session_ref.app.engine;
-    if let Some(model) = &wanted.model {
+    if let Some(model) = &request.model {
         let known = engine.models().get(&model.as_str().into());
         known.map_err(|failure| HttpProblem::bad_request(failure.message).with_extension("field", "model"))?;
     }
     super::messages::check_turn_capacity(&session_ref)?;
-    let change = RecomputeOptions { model: wanted.model.map(Into::into), settings: wanted.settings };
-    let made = engine
-        .recompute_call(&session_ref.session, note.call, &change)
+    let options = RecomputeOptions { model: request.model.map(Into::into), settings: request.settings };
+    let result = engine
+        .recompute_call(&session_ref.session, entry.call, &options)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
-    let before = made.original.answer.ok().map(|answer| answer.text);
-    let (now, problem) = match made.rerun.answer {
+    let previous_answer = result.original.answer.ok().map(|answer| answer.text);
+    let (new_answer, problem) = match result.rerun.answer {
         Ok(answer) => (Some(answer.text), None),
-        Err(why) => (None, Some(why)),
+        Err(problem) => (None, Some(problem)),
     };
-    let changed = made.changed_fragments.iter().map(ToString::to_string).collect();
+    let changed_fragments = result.changed_fragments.iter().map(ToString::to_string).collect();
     Ok(Json(RecomputationView {
-        call: made.rerun.call.to_string(),
-        recomputes: made.original.call.to_string(),
-        model: made.rerun.model.to_string(),
-        previous_answer: before,
-        new_answer: now,
+        call: result.rerun.call.to_string(),
+        recomputes: result.original.call.to_string(),
+        model: result.rerun.model.to_string(),
+        previous_answer,
+        new_answer,
         problem,
-        changed_fragments: changed,
+        changed_fragments,
     }))
 }
 
-/// What to do about a call whose end is not known.
+/// A decision about a call whose outcome is unknown.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResolveCallRequest {
-    /// What.
+pub(crate) struct ResolveCallRequest {
     pub action: ResolveAction,
 }
 
-/// What to do about a call whose end is not known.
+/// What to do with a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ResolveAction {
-    /// Make it again, though it may be billed twice.
+pub(crate) enum ResolveAction {
+    /// Make the call again, although it may be billed twice.
     Retry,
-    /// Take it as failed.
+    /// Treat the call as failed.
     Fail,
 }
 
-/// Decide about a call whose end is not known
+/// Resolve a call whose outcome is unknown
 #[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPath, CallPath), request_body = ResolveCallRequest, responses((status = 200, body = SessionView)))]
-pub async fn resolve_call(
+pub(crate) async fn resolve_call(
     session_ref: SessionRef,
     Path((_, call)): Path<(String, String)>,
     JsonBody(resolve): JsonBody<ResolveCallRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let call = find_call(&session_ref, &call, None).await?.call;
-    let how = match resolve.action {
+    let resolution = match resolve.action {
         ResolveAction::Retry => UnknownCallResolution::Retry,
         ResolveAction::Fail => UnknownCallResolution::Fail,
     };
-    // Read first, so that a session that cannot be read is not told anything.
+    // Checks that the session can be read before the command is sent.
     read_session_state(&session_ref, None).await?;
-    super::sessions::run_session_command(&session_ref, OperatorCommand::Resolve { call, resolution: how }).await
+    super::sessions::run_session_command(&session_ref, OperatorCommand::Resolve { call, resolution }).await
 }

@@ -1,4 +1,4 @@
-//! The server itself: health, who it takes you for, its models.
+//! Serves information about the server: health, metrics, the caller, and the models.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,22 +15,22 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 
-/// That it lives.
+/// The health of the server.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct HealthStatus {
-    /// `ok`.
+pub(crate) struct HealthStatus {
+    /// Always `ok`.
     pub status: String,
 }
 
-/// Whether the process lives
+/// Check that the process is alive
 #[utoipa::path(get, path = "/health", tag = "server", responses((status = 200, body = HealthStatus)))]
-pub async fn get_health() -> Json<HealthStatus> {
+pub(crate) async fn get_health() -> Json<HealthStatus> {
     Json(HealthStatus { status: "ok".to_owned() })
 }
 
-/// Whether it can do its work
+/// Check that the server can serve requests
 #[utoipa::path(get, path = "/ready", tag = "server", responses((status = 200, body = HealthStatus)))]
-pub async fn get_readiness(State(app): State<AppState>) -> Result<Json<HealthStatus>, HttpProblem> {
+pub(crate) async fn get_readiness(State(app): State<AppState>) -> Result<Json<HealthStatus>, HttpProblem> {
     if app.is_shutting_down() {
         return Err(HttpProblem::new("not-ready", "the server is shutting down").with_retry_after(1));
     }
@@ -39,67 +39,62 @@ pub async fn get_readiness(State(app): State<AppState>) -> Result<Json<HealthSta
     Ok(Json(HealthStatus { status: "ok".to_owned() }))
 }
 
-/// What is counted, for Prometheus
+/// Get metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-pub async fn get_metrics(State(app): State<AppState>, caller: Caller) -> Result<Response, HttpProblem> {
+pub(crate) async fn get_metrics(State(app): State<AppState>, caller: Caller) -> Result<Response, HttpProblem> {
     caller.require_operator()?;
     let text = app.metrics.encode_text(app.engine.active_session_count());
     Ok(([(header::CONTENT_TYPE, crate::metrics::METRICS_CONTENT_TYPE)], text).into_response())
 }
 
-/// The server, and who it takes you for.
+/// The server, and who the caller is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ServerInfo {
-    /// The program's version.
+pub(crate) struct ServerInfo {
     pub version: String,
-    /// The flow of a session that is begun without saying.
+    /// The flow of a new session that names none.
     pub default_flow: String,
-    /// What happens to a message while a turn runs, where nothing is said.
+    /// The policy of a new session that names none.
     pub default_mid_turn_policy: MidTurnPolicyView,
-    /// Whether some role is played by a stand-in for a model. Must be shown to the user.
+    /// Whether some role is played by the rehearsal model. Clients must show this to the user.
     pub uses_rehearsal_model: bool,
     /// Whether every request needs a key.
     pub key_required: bool,
-    /// Who you are here.
     pub caller: CallerInfo,
-    /// What the server bears.
     pub limits: ServerLimitsView,
 }
 
-/// Who somebody is here.
+/// Who the caller is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CallerInfo {
-    /// The id of your key.
+pub(crate) struct CallerInfo {
+    /// `null` without a key.
     pub key_id: Option<String>,
-    /// Whose sessions you see; everybody's if absent.
+    /// The owner whose sessions the caller sees; `null` for all sessions.
     pub owner: Option<String>,
-    /// The flows you may use; all if absent.
+    /// The flows that the caller may use; `null` for all flows.
     pub flows: Option<Vec<String>>,
-    /// Whether you may see and do everything.
+    /// Whether the caller has no restrictions.
     pub operator: bool,
 }
 
-/// What the server bears.
+/// The limits of the server.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ServerLimitsView {
-    /// Bytes of a body.
+pub(crate) struct ServerLimitsView {
     pub body_bytes_max: usize,
-    /// Bytes of a body that can hold images.
+    /// The maximum size of a request that may contain images.
     pub image_body_bytes_max: usize,
-    /// Bytes of a message.
     pub message_bytes_max: usize,
-    /// Requests a minute of one key.
+    /// Per key.
     pub requests_per_minute_max: u32,
-    /// Open streams of one key.
+    /// Open streams per key.
     pub streams_max: usize,
-    /// Sessions at work at once.
+    /// Sessions with a running turn.
     pub turns_max: usize,
 }
 
-/// The server, and who it takes you for
+/// Get information about the server
 #[utoipa::path(get, path = "/v1/server", tag = "server", responses((status = 200, body = ServerInfo)))]
-pub async fn get_server_info(State(app): State<AppState>, caller: Caller) -> Json<ServerInfo> {
-    let (options, bounds) = (&app.options, app.options.limits);
+pub(crate) async fn get_server_info(State(app): State<AppState>, caller: Caller) -> Json<ServerInfo> {
+    let (options, limits) = (&app.options, app.options.limits);
     let operator = caller.is_operator();
     Json(ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -114,59 +109,56 @@ pub async fn get_server_info(State(app): State<AppState>, caller: Caller) -> Jso
             operator,
         },
         limits: ServerLimitsView {
-            body_bytes_max: bounds.body_bytes_max,
-            image_body_bytes_max: bounds.image_body_bytes_max,
+            body_bytes_max: limits.body_bytes_max,
+            image_body_bytes_max: limits.image_body_bytes_max,
             message_bytes_max: MESSAGE_BYTES_MAX,
-            requests_per_minute_max: bounds.requests_per_minute_max,
-            streams_max: bounds.streams_max,
-            turns_max: bounds.turns_max,
+            requests_per_minute_max: limits.requests_per_minute_max,
+            streams_max: limits.streams_max,
+            turns_max: limits.turns_max,
         },
     })
 }
 
-/// All models.
+/// The configured models.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ModelCardList {
-    /// The model of every role that nothing else is said about.
+pub(crate) struct ModelCardList {
+    /// The model of every role without an assignment of its own.
     pub default: String,
-    /// By name.
     pub models: Vec<ModelCardView>,
 }
 
-/// A model.
+/// A configured model.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ModelCardView {
-    /// What the configuration calls it.
+pub(crate) struct ModelCardView {
+    /// The name in the configuration.
     pub model: String,
     /// `vendor`, `scripted` or `rehearsal`.
     pub kind: String,
-    /// What it is.
+    /// A description of the model.
     pub about: String,
-    /// How many tokens fit into prompt and answer together.
+    /// The size of the context window.
     pub window_tokens: u32,
-    /// What it costs, if that is known.
+    /// `null` if unknown.
     pub price: Option<ModelPriceView>,
 }
 
-/// Millionths of a dollar for a million tokens.
+/// Prices in millionths of a dollar per million tokens.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ModelPriceView {
-    /// Sent.
+pub(crate) struct ModelPriceView {
     pub input: u64,
-    /// Received.
     pub output: u64,
-    /// Sent, and cached by the vendor.
+    /// Input tokens that the vendor serves from its cache.
     pub cached: u64,
 }
 
-/// The models behind the flows
+/// List the models behind the flows
 #[utoipa::path(get, path = "/v1/model-cards", tag = "server", responses((status = 200, body = ModelCardList)))]
-pub async fn list_model_cards(State(app): State<AppState>) -> Json<ModelCardList> {
+pub(crate) async fn list_model_cards(State(app): State<AppState>) -> Json<ModelCardList> {
     let models = app.engine.models();
     let default = app.engine.model_assignment().default_model().clone();
     let mut cards: Vec<ModelCardView> = Vec::new();
     let names: Vec<ModelName> = models.iter().map(|(name, _, _)| name.clone()).collect();
-    // One model may answer to every name; then it is known by the name it is cast under.
+    // A registry with a single model accepts every name, so the model is listed under the default name.
     let names = if names.is_empty() { vec![default.clone()] } else { names };
     for name in names {
         let (Ok(model), Ok(card)) = (models.get(&name), models.card(&name)) else { continue };

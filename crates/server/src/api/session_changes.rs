@@ -1,4 +1,4 @@
-//! Which sessions changed, as a stream, for whoever shows a list of them.
+//! Streams changes of the session list.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,32 +20,31 @@ use crate::problem::HttpProblem;
 use crate::session_changes::{SessionChange, SessionChangeReceiver};
 use crate::stream::sse_event;
 
-/// Which sessions changed, as a live stream
+/// Stream changes of the session list
 ///
-/// Events of the kinds `session` (a row as in the list of sessions), `gone` and `reconnect`.
+/// The SSE events are `live`, `session` (a row of the session list), `deleted` and `reconnect`.
 #[utoipa::path(get, path = "/v1/changes", tag = "events", responses((status = 200, body = String, content_type = "text/event-stream")))]
-pub async fn stream_session_changes(State(app): State<AppState>, caller: Caller) -> Result<Response, HttpProblem> {
+pub(crate) async fn stream_session_changes(
+    State(app): State<AppState>,
+    caller: Caller,
+) -> Result<Response, HttpProblem> {
     let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
-    let open = app.metrics.track_open_stream();
-    let listener = app.change_feed.subscribe(&app.engine);
-    let watching = SessionChangeStream {
-        app: app.clone(),
-        caller,
-        receiver: listener,
-        queued_events: VecDeque::new(),
-        is_finished: false,
-    };
-    let ready = VecDeque::from([
+    let open_stream = app.metrics.track_open_stream();
+    let receiver = app.change_feed.subscribe(&app.engine);
+    let change_stream =
+        SessionChangeStream { app: app.clone(), caller, receiver, queued_events: VecDeque::new(), is_finished: false };
+    let queued_events = VecDeque::from([
         AxumSseEvent::default().retry(Duration::from_millis(RECONNECT_MS)),
         sse_event("live", None, &json!({})),
     ]);
-    let watching = SessionChangeStream { queued_events: ready, ..watching };
-    let updates = stream::unfold((watching, permit, open), |(mut watching, permit, open)| async move {
-        let sent = watching.next_event().await?;
-        Some((Ok::<_, Infallible>(sent), (watching, permit, open)))
-    });
+    let change_stream = SessionChangeStream { queued_events, ..change_stream };
+    let updates =
+        stream::unfold((change_stream, permit, open_stream), |(mut change_stream, permit, open_stream)| async move {
+            let event = change_stream.next_event().await?;
+            Some((Ok::<_, Infallible>(event), (change_stream, permit, open_stream)))
+        });
     let heartbeat = Duration::from_millis(app.options.limits.heartbeat_ms);
-    Ok(Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("still here")).into_response())
+    Ok(Sse::new(updates).keep_alive(KeepAlive::new().interval(heartbeat).text("keep-alive")).into_response())
 }
 
 struct SessionChangeStream {
@@ -59,8 +58,8 @@ struct SessionChangeStream {
 impl SessionChangeStream {
     async fn next_event(&mut self) -> Option<AxumSseEvent> {
         loop {
-            if let Some(sent) = self.queued_events.pop_front() {
-                return Some(sent);
+            if let Some(event) = self.queued_events.pop_front() {
+                return Some(event);
             }
             if self.is_finished {
                 return None;
@@ -83,15 +82,15 @@ impl SessionChangeStream {
                 Ok(SessionChange::Deleted(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
                         let name = self.caller.public_session_name(&row.session);
-                        self.queued_events.push_back(sse_event("gone", None, &json!({ "session": name })));
+                        self.queued_events.push_back(sse_event("deleted", None, &json!({ "session": name })));
                     }
                 }
-                // Whoever missed something reads the list again.
+                // A client that missed changes must read the list again.
                 Err(RecvError::Lagged(_) | RecvError::Closed) => {
                     self.queued_events.push_back(sse_event(
                         "reconnect",
                         None,
-                        &json!({ "why": "read the list again" }),
+                        &json!({ "reason": "read the list of sessions again" }),
                     ));
                     self.is_finished = true;
                 }

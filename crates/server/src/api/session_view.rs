@@ -1,4 +1,4 @@
-//! A session as it is shown: everything about it but what happened in it.
+//! Builds the view of a session without its history.
 
 use segue_core::ids::Seq;
 use segue_core::session::{CallStatus, SessionState};
@@ -13,113 +13,96 @@ use crate::problem::HttpProblem;
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct SessionView {
-    /// Its name.
+pub(crate) struct SessionView {
     pub session: String,
-    /// Its flow.
     pub flow: String,
-    /// Its title.
     pub title: String,
-    /// What happens to a message while a turn runs.
+    /// What happens to a message that arrives while a turn is running.
     pub mid_turn_policy: MidTurnPolicyView,
-    /// The flow's settings for it.
+    /// The flow's settings of this session.
     pub settings: Value,
-    /// When it began.
     pub created: u64,
-    /// When it last changed.
     pub updated: u64,
-    /// Why it takes no more messages, if it does not.
+    /// Why the session accepts no more messages; `null` while it is open.
     pub closed_reason: Option<String>,
-    /// The place of its last event.
+    /// The sequence number of the last event.
     pub seq: u64,
-    /// Where its phase graphs stand, in a few words.
+    /// The current phases, in a few words.
     pub phase: String,
-    /// Turns so far.
+    /// The number of turns.
     pub turns: u32,
-    /// Calls so far.
+    /// The number of calls.
     pub calls: u32,
-    /// The turn that runs.
     pub running_turn: Option<RunningTurnView>,
     /// Messages that wait for a turn.
     pub queued_messages: Vec<QueuedMessageView>,
-    /// Calls that are owed.
+    /// Calls without an answer.
     pub open_calls: Vec<OpenCallView>,
-    /// Which session it is a copy of.
+    /// The session that this one was forked from.
     pub forked_from: Option<ForkOriginView>,
-    /// What there is to see.
+    /// The views that have something to show.
     pub available_sections: Vec<String>,
-    /// What it cost.
     pub spent: CallTotalsView,
 }
 
-/// A turn that runs.
+/// A running turn.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RunningTurnView {
-    /// Which.
+pub(crate) struct RunningTurnView {
     pub turn: String,
-    /// Since when.
     pub started: u64,
-    /// What it answers.
+    /// The messages that the turn answers.
     pub messages: Vec<String>,
 }
 
-/// A message that waits.
+/// A message that waits for a turn.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct QueuedMessageView {
-    /// Which.
+pub(crate) struct QueuedMessageView {
     pub message: String,
-    /// What it says.
     pub text: String,
-    /// What was to happen to it.
     pub mid_turn_policy: MidTurnPolicyView,
 }
 
-/// A call that is owed.
+/// A call without an answer.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct OpenCallView {
-    /// Which.
+pub(crate) struct OpenCallView {
     pub call: String,
-    /// Who speaks.
     pub role: String,
-    /// On which model.
     pub model: String,
-    /// Which try.
+    /// The number of the current attempt.
     pub attempt: u32,
-    /// How it stands.
     pub status: OpenCallStatusView,
-    /// Since when.
+    /// When the call was opened.
     pub since: u64,
 }
 
-/// How an owed call stands.
+/// The status of a call without an answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum OpenCallStatusView {
-    /// It is being made.
+pub(crate) enum OpenCallStatusView {
+    /// The call is in progress.
     InProgress,
-    /// It is tried again then.
+    /// The call waits for its next attempt.
     Waiting {
-        /// When.
+        /// The time of the next attempt.
         until: u64,
     },
-    /// A person must decide.
+    /// An operator must decide whether to retry.
     AwaitingOperator,
 }
 
-/// Where a session was forked from.
+/// The origin of a forked session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ForkOriginView {
-    /// Which session.
+pub(crate) struct ForkOriginView {
     pub session: String,
-    /// Up to which event.
+    /// The last event that both sessions share.
     pub at: u64,
 }
 
-/// Does something with the account of a session.
+/// Reads the history of a session, as it is now or after the event `at`.
 ///
 /// # Errors
-/// It cannot be read.
-pub async fn with_session_history<T>(
+/// The session cannot be read.
+pub(crate) async fn with_session_history<T>(
     session_ref: &SessionRef,
     at: Option<Seq>,
     read: impl FnOnce(&SessionHistory) -> T,
@@ -128,11 +111,11 @@ pub async fn with_session_history<T>(
     app.histories.with_history(&app.engine, session, at, read).await.map_err(|error| session_ref.to_problem(error))
 }
 
-/// A session's state now, or after an event.
+/// Loads the flow and the state of a session, as it is now or after the event `at`.
 ///
 /// # Errors
-/// It cannot be read.
-pub async fn read_session_state(
+/// The session cannot be read.
+pub(crate) async fn read_session_state(
     session_ref: &SessionRef,
     at: Option<Seq>,
 ) -> Result<(std::sync::Arc<dyn segue_core::flow::DynFlow>, SessionState), HttpProblem> {
@@ -144,25 +127,25 @@ pub async fn read_session_state(
     state.map_err(|error| session_ref.to_problem(error))
 }
 
-/// Everything about a session but what happened in it.
+/// Builds the view of a session.
 ///
 /// # Errors
-/// It cannot be read.
-pub async fn build_session_view(session_ref: &SessionRef, at: Option<Seq>) -> Result<SessionView, HttpProblem> {
-    let (rules, state) = read_session_state(session_ref, at).await?;
+/// The session cannot be read.
+pub(crate) async fn build_session_view(session_ref: &SessionRef, at: Option<Seq>) -> Result<SessionView, HttpProblem> {
+    let (flow, state) = read_session_state(session_ref, at).await?;
     let engine = &session_ref.app.engine;
-    let exhibits =
-        engine.artifacts(&session_ref.session, &*rules, &state).await.map_err(|error| session_ref.to_problem(error))?;
-    let has_phases = !rules.spec().graphs.is_empty();
-    // Up to the same event, whatever was recorded since.
-    let seen = |chronicle: &SessionHistory| {
-        (chronicle.forked_from.clone(), list_available_sections(chronicle, has_phases, !exhibits.is_empty()))
+    let artifacts =
+        engine.artifacts(&session_ref.session, &*flow, &state).await.map_err(|error| session_ref.to_problem(error))?;
+    let has_phases = !flow.spec().graphs.is_empty();
+    // The history must end at the same event as the state.
+    let read = |history: &SessionHistory| {
+        (history.forked_from.clone(), list_available_sections(history, has_phases, !artifacts.is_empty()))
     };
-    let (forked, holds) = with_session_history(session_ref, at, seen).await?;
+    let (forked_from, available_sections) = with_session_history(session_ref, at, read).await?;
     let session = &state.session;
     let ids: Vec<_> = session.queued_messages.iter().map(|waiting| waiting.text.body).collect();
     let texts = engine.read_texts(&session_ref.session, &ids).await.map_err(|error| session_ref.to_problem(error))?;
-    let queue = session.queued_messages.iter().zip(texts).map(|(waiting, text)| QueuedMessageView {
+    let queued_messages = session.queued_messages.iter().zip(texts).map(|(waiting, text)| QueuedMessageView {
         message: waiting.message.to_string(),
         text: text.to_string(),
         mid_turn_policy: waiting.mid_turn_policy.into(),
@@ -185,11 +168,11 @@ pub async fn build_session_view(session_ref: &SessionRef, at: Option<Seq>) -> Re
             started: turn.started_at.0,
             messages: turn.messages.iter().map(|waiting| waiting.message.to_string()).collect(),
         }),
-        queued_messages: queue.collect(),
+        queued_messages: queued_messages.collect(),
         open_calls: open_call_views(session),
-        forked_from: forked
+        forked_from: forked_from
             .map(|(from, at)| ForkOriginView { session: session_ref.caller.public_session_name(&from), at: at.0 }),
-        available_sections: holds,
+        available_sections,
         spent: session.ledger.total.into(),
     })
 }
@@ -210,7 +193,7 @@ fn open_call_views(session: &segue_core::session::Session) -> Vec<OpenCallView> 
     session.open_calls.iter().map(view).collect()
 }
 
-fn list_available_sections(history: &SessionHistory, has_phases: bool, has_exhibits: bool) -> Vec<String> {
+fn list_available_sections(history: &SessionHistory, has_phases: bool, has_artifacts: bool) -> Vec<String> {
     let has = [
         ("turns", true),
         ("calls", !history.calls.is_empty()),
@@ -219,7 +202,7 @@ fn list_available_sections(history: &SessionHistory, has_phases: bool, has_exhib
         ("handovers", !history.handovers.is_empty()),
         ("tools", !history.tool_runs.is_empty()),
         ("facts", !history.facts.is_empty()),
-        ("exhibits", has_exhibits),
+        ("artifacts", has_artifacts),
         ("recomputations", history.calls.values().any(|call| call.recomputes.is_some())),
         ("inboxes", history.has_agent_messages),
     ];

@@ -1,4 +1,4 @@
-//! Threads as lanes over the turns: which role remembers what, from when to when.
+//! Serves the threads of a session: which role remembered what, and for how long.
 
 use std::collections::BTreeSet;
 
@@ -16,143 +16,125 @@ use crate::extract::{QueryParams, SessionRef};
 use crate::history::{JournalPosition, SessionHistory, ThreadHistoryEntry};
 use crate::problem::HttpProblem;
 
-/// All threads.
+/// The threads of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ThreadList {
-    /// In the order they were opened.
+pub(crate) struct ThreadList {
+    /// In the order of opening.
     pub threads: Vec<ThreadView>,
 }
 
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ThreadView {
-    /// Which.
+pub(crate) struct ThreadView {
     pub thread: String,
-    /// Whose memory.
     pub role: String,
-    /// Of which individual.
     pub agent: Option<String>,
-    /// Of the talk with whom.
+    /// The agent or user that the role talks to.
     pub peer: Option<String>,
-    /// On which model, where the role has a thread for each.
+    /// Set where the role has one thread per model.
     pub model: Option<String>,
-    /// Which sample of that.
     pub sample: Option<u16>,
-    /// How far the role's memory reaches, in words.
+    /// A description of the role's scope.
     pub memory: String,
-    /// The call that opened it.
+    /// The call that opened the thread.
     pub opened: ThreadCallPoint,
-    /// Why it was opened.
     pub opening_reason: ThreadOpeningView,
-    /// What it is good for: it ends when one of these changes.
+    /// What the thread is valid for; it ends when one of these changes.
     pub valid_for: ScopeTagView,
-    /// The call that found another wanted in its place.
+    /// The call that opened the next thread in its place.
     pub ended: Option<ThreadCallPoint>,
-    /// The calls that used it.
+    /// The calls that used the thread.
     pub calls: Vec<String>,
-    /// The turns of those.
+    /// The turns of those calls.
     pub turns: Vec<String>,
-    /// Messages it held when it was last used.
+    /// The number of messages after the last call.
     pub messages: u32,
-    /// Tokens it held when it was last used.
+    /// The number of tokens after the last call.
     pub tokens: u32,
-    /// How it was shortened.
     pub compactions: Vec<CompactionView>,
-    /// Whether a call could still continue it.
+    /// Whether a call could still continue the thread.
     pub is_active: bool,
 }
 
-/// A call and where it was opened.
+/// A call, and the event that opened it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ThreadCallPoint {
-    /// The place.
+pub(crate) struct ThreadCallPoint {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// In which turn.
     pub turn: Option<String>,
-    /// The call.
     pub call: String,
 }
 
 /// Why a thread was opened.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ThreadOpeningView {
-    /// `fresh`, `first`, `changed` or `aged`.
+pub(crate) struct ThreadOpeningView {
+    /// `fresh`, `first_use`, `changed` or `too_old`.
+    #[serde(rename = "type")]
     pub kind: String,
-    /// In words.
     pub summary: String,
-    /// What changed: `turn`, `phase`, `model`, `work`, `reset`.
+    /// For `changed`, any of `turn`, `phase`, `model`, `work_item` and `reset`.
     pub changed: Vec<String>,
 }
 
-/// What a thread is good for.
+/// What a thread is valid for.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ScopeTagView {
-    /// This phase.
+pub(crate) struct ScopeTagView {
     pub phase: Option<String>,
-    /// This visit of it.
+    /// The visit to that phase.
     pub visit: Option<u32>,
-    /// This turn.
     pub turn: Option<String>,
-    /// This model.
     pub model: Option<String>,
-    /// This work item.
     pub work_item: Option<String>,
 }
 
-/// How a thread was shortened.
+/// A compaction of a thread.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CompactionView {
-    /// The place.
+pub(crate) struct CompactionView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// Messages folded.
+    /// The number of messages that were replaced by a summary.
     pub messages_folded: u32,
-    /// Tokens before.
     pub tokens_before: u32,
-    /// Tokens after.
     pub tokens_after: u32,
     /// The call that wrote the summary.
     pub summary_call: Option<String>,
 }
 
-/// Which role remembers what, from when to when
+/// List the threads of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPath, AtEventParams), responses((status = 200, body = ThreadList)))]
-pub async fn list_threads(
+pub(crate) async fn list_threads(
     session_ref: SessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<ThreadList>, HttpProblem> {
     let at = at.to_seq()?;
-    let (rules, state) = read_session_state(&session_ref, at).await?;
-    let spec = rules.spec();
-    let memory = |note: &ThreadHistoryEntry| {
-        spec.roles.get(&note.slot.role).map(|role| role.scope.describe()).unwrap_or_default()
+    let (flow, state) = read_session_state(&session_ref, at).await?;
+    let spec = flow.spec();
+    let memory = |entry: &ThreadHistoryEntry| {
+        spec.roles.get(&entry.slot.role).map(|role| role.scope.describe()).unwrap_or_default()
     };
-    let threads = with_session_history(&session_ref, at, |chronicle| {
+    let threads = with_session_history(&session_ref, at, |history| {
         let view =
-            |note: &ThreadHistoryEntry| thread_view(chronicle, note, memory(note), is_thread_active(note, &state));
-        chronicle.threads.values().map(view).collect()
+            |entry: &ThreadHistoryEntry| thread_view(history, entry, memory(entry), is_thread_active(entry, &state));
+        history.threads.values().map(view).collect()
     });
     Ok(Json(ThreadList { threads: threads.await? }))
 }
 
-fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, stands: bool) -> ThreadView {
+fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, is_active: bool) -> ThreadView {
     let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
-    let point = |(place, turn, call): &(JournalPosition, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
-        seq: place.seq.0,
-        at: place.at.0,
+    let point = |(position, turn, call): &(JournalPosition, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
+        seq: position.seq.0,
+        at: position.at.0,
         turn: turn.map(|turn| turn.to_string()),
         call: call.to_string(),
     };
-    let compaction = |compacted: &crate::history::CompactionEntry| CompactionView {
-        seq: compacted.position.seq.0,
-        at: compacted.position.at.0,
-        messages_folded: compacted.messages_folded,
-        tokens_before: compacted.tokens_before,
-        tokens_after: compacted.tokens_after,
-        summary_call: compacted.summary_call.map(|call| call.to_string()),
+    let compaction = |compaction: &crate::history::CompactionEntry| CompactionView {
+        seq: compaction.position.seq.0,
+        at: compaction.position.at.0,
+        messages_folded: compaction.messages_folded,
+        tokens_before: compaction.tokens_before,
+        tokens_after: compaction.tokens_after,
+        summary_call: compaction.summary_call.map(|call| call.to_string()),
     };
     let (model, sample) = entry.slot.model.clone().unzip();
     ThreadView {
@@ -172,17 +154,17 @@ fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: Str
         messages: entry.messages,
         tokens: entry.tokens,
         compactions: entry.compactions.iter().map(compaction).collect(),
-        is_active: stands,
+        is_active,
     }
 }
 
-/// Whether the thread is still in its place, and what it is good for still holds.
+/// Returns whether the thread is the newest of its slot and its scope tag still matches the state.
 fn is_thread_active(entry: &ThreadHistoryEntry, state: &SessionState) -> bool {
     let session = &state.session;
     let phase_holds = entry.tag.phase_visit.as_ref().is_none_or(|visit| {
-        let mut stands = session.phase_graphs.iter().filter(|(key, _)| key.graph == visit.graph).peekable();
-        // A graph that never moved is in its first visit.
-        stands.peek().is_none() || stands.any(|(_, stand)| stand.state.visit == visit.number)
+        let mut graphs = session.phase_graphs.iter().filter(|(key, _)| key.graph == visit.graph).peekable();
+        // A graph without a recorded status is in its first visit.
+        graphs.peek().is_none() || graphs.any(|(_, status)| status.state.visit == visit.number)
     });
     let turn_holds =
         entry.tag.turn.is_none_or(|turn| session.current_turn.as_ref().is_some_and(|running| running.id == turn));
@@ -192,12 +174,12 @@ fn is_thread_active(entry: &ThreadHistoryEntry, state: &SessionState) -> bool {
     is_kept && phase_holds && turn_holds && resets == entry.tag.slot_resets
 }
 
-fn thread_opening_view(why: &ThreadOpenReason) -> ThreadOpeningView {
-    let parts = match why {
-        ThreadOpenReason::Changed(parts) => parts.iter().map(serialized_name).collect(),
+fn thread_opening_view(reason: &ThreadOpenReason) -> ThreadOpeningView {
+    let changed = match reason {
+        ThreadOpenReason::Changed(changed) => changed.iter().map(serialized_name).collect(),
         ThreadOpenReason::Fresh | ThreadOpenReason::FirstUse | ThreadOpenReason::TooOld => Vec::new(),
     };
-    ThreadOpeningView { kind: serialized_name(why), summary: why.to_string(), changed: parts }
+    ThreadOpeningView { kind: serialized_name(reason), summary: reason.to_string(), changed }
 }
 
 fn scope_tag_view(tag: &ScopeTag) -> ScopeTagView {

@@ -1,4 +1,4 @@
-//! Turns: what was said, with everything that happened on the way.
+//! Serves the turns of a session, with everything that happened in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,171 +25,140 @@ use crate::problem::HttpProblem;
 
 /// A turn.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TurnView {
-    /// Which.
+pub(crate) struct TurnView {
     pub turn: String,
-    /// The place of its first message.
+    /// The sequence number of its first message.
     pub first_seq: u64,
-    /// The place of its end.
+    /// The sequence number of its end.
     pub end_seq: Option<u64>,
-    /// When it began.
     pub started: u64,
-    /// When it ended.
     pub ended: Option<u64>,
-    /// How.
+    /// `null` while the turn is running.
     pub outcome: Option<TurnResultView>,
-    /// What it answers.
+    /// The messages that the turn answers.
     pub messages: Vec<MessageView>,
-    /// What was said in it.
     pub replies: Vec<TurnReplyView>,
-    /// Its calls.
     pub calls: Vec<CallSummaryView>,
-    /// Its tool runs.
     pub tool_runs: Vec<ToolRunView>,
-    /// What happened to phases in it.
     pub phase_events: Vec<PhaseEventView>,
-    /// Handovers made in it.
+    /// The ids of the handovers created in the turn.
     pub handovers: Vec<String>,
-    /// The flow's facts noted in it.
+    /// The facts recorded in the turn.
     pub facts: Vec<FactRefView>,
-    /// Steps of the flow that were not allowed.
+    /// Steps of the flow that the engine refused.
     pub refused_steps: Vec<RefusedStepView>,
-    /// What it cost.
     pub spent: CallTotalsView,
 }
 
 /// A message of the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MessageView {
-    /// Which.
+pub(crate) struct MessageView {
     pub message: String,
-    /// Its place.
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// What it says.
     pub text: String,
-    /// What it shows.
     pub images: Vec<ImageView>,
-    /// What the client calls it.
+    /// The idempotency key.
     pub key: Option<String>,
-    /// What was to happen to it if a turn ran.
     pub mid_turn_policy: MidTurnPolicyView,
 }
 
-/// An image shown with a message.
+/// An image attached to a message.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ImageView {
-    /// Its bytes, in base64, are this text of the session.
+pub(crate) struct ImageView {
+    /// The id of the text that holds the image in base64.
     pub body: String,
-    /// Its form.
     #[schema(examples("image/png"))]
     pub media_type: String,
 }
 
 impl ImageView {
-    /// An image by what it is known by.
+    /// Creates the view of an image.
     #[must_use]
-    pub fn new(body: BodyId, media: ImageMediaType) -> Self {
+    pub(crate) fn new(body: BodyId, media: ImageMediaType) -> Self {
         Self { body: body.to_string(), media_type: media.mime_type().to_owned() }
     }
 }
 
-/// Something said to the user.
+/// A reply to the user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TurnReplyView {
-    /// Its place.
+pub(crate) struct TurnReplyView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// What.
     pub text: String,
-    /// By whom.
     pub role: Option<String>,
-    /// The call it came from.
+    /// The call that produced the reply.
     pub call: Option<String>,
 }
 
 /// A tool run.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ToolRunView {
-    /// Which.
+pub(crate) struct ToolRunView {
     pub run: String,
-    /// Its place.
     pub seq: u64,
-    /// When it began.
+    /// When the run started.
     pub at: u64,
-    /// Which tool.
     pub tool: String,
-    /// With what.
     pub arguments: Value,
-    /// The call that asked for it.
+    /// The call that requested the run.
     pub call: Option<String>,
-    /// On whose behalf.
+    /// The agent on whose behalf the tool runs.
     pub agent: Option<String>,
-    /// In which phase.
     pub phase: Option<String>,
-    /// When it ended.
     pub ended: Option<u64>,
-    /// `done`, `failed`, `refused`, `unknown` or `cancelled`.
+    /// `done`, `failed`, `refused`, `unknown` or `cancelled`; `null` while the tool is running.
     pub outcome: Option<String>,
-    /// What it returned, or why it did not.
+    /// The tool's result, or the reason of its failure.
     pub text: Option<String>,
 }
 
-/// That a fact was noted.
+/// A fact without its value.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FactRefView {
-    /// Its place.
+pub(crate) struct FactRefView {
     pub seq: u64,
-    /// Its kind.
     pub kind: String,
 }
 
-/// A step that was not allowed.
+/// A step of the flow that the engine refused.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RefusedStepView {
-    /// Its place.
+pub(crate) struct RefusedStepView {
     pub seq: u64,
-    /// When.
     pub at: u64,
-    /// What was tried.
     pub step: String,
-    /// Why not.
     pub reason: String,
 }
 
-/// Which turns.
+/// Paging of a list of turns.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListTurnsParams {
-    /// Only those before this turn.
+pub(crate) struct ListTurnsParams {
+    /// Only turns before this one.
     before: Option<String>,
-    /// How many at most.
+    /// The maximum number of turns.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
-    /// As it was right after this event.
+    /// Shows the session as it was right after this event.
     #[param(minimum = 1)]
     at: Option<u64>,
 }
 
-/// A stretch of turns.
+/// A page of turns.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TurnsPage {
-    /// In the order they happened.
+pub(crate) struct TurnsPage {
+    /// In order.
     pub turns: Vec<TurnView>,
-    /// Give this as `before` for the turns before these.
+    /// The value of `before` for the previous page; `null` on the first page.
     pub next: Option<String>,
-    /// Messages that have no turn yet.
+    /// Messages without a turn.
     pub queued_messages: Vec<MessageView>,
-    /// The place of the session's last event.
+    /// The sequence number of the session's last event.
     pub last_seq: u64,
 }
 
-/// What was said, with everything that happened on the way
+/// List the turns of a session
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPath, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
-pub async fn list_turns(
+pub(crate) async fn list_turns(
     session_ref: SessionRef,
     QueryParams(params): QueryParams<ListTurnsParams>,
 ) -> Result<Json<TurnsPage>, HttpProblem> {
@@ -198,52 +167,53 @@ pub async fn list_turns(
         params.before.as_deref().map(extract::parse_numbered_id::<TurnId>).transpose()?.unwrap_or(TurnId(u32::MAX));
     let at = AtEventParams { at: params.at }.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
-    let page = with_session_history(&session_ref, at, |chronicle| {
-        let mut notes: Vec<&TurnEntry> =
-            chronicle.turns.range(..before).rev().take(limit).map(|(_, note)| note).collect();
-        notes.reverse();
-        let first = notes.first().map(|note| note.turn);
-        let more = first.is_some_and(|first| chronicle.turns.range(..first).next().is_some());
-        let waiting: Vec<MessageEntry> =
-            chronicle.messages.values().filter(|note| note.turn.is_none()).cloned().collect();
-        let turns: Vec<TurnWithoutTexts> = notes.into_iter().map(|note| collect_turn(chronicle, note, &spec)).collect();
-        (turns, first.filter(|_| more), waiting, chronicle.last_seq)
+    let page = with_session_history(&session_ref, at, |history| {
+        let mut entries: Vec<&TurnEntry> =
+            history.turns.range(..before).rev().take(limit).map(|(_, entry)| entry).collect();
+        entries.reverse();
+        let first = entries.first().map(|entry| entry.turn);
+        let has_more = first.is_some_and(|first| history.turns.range(..first).next().is_some());
+        let queued_messages: Vec<MessageEntry> =
+            history.messages.values().filter(|entry| entry.turn.is_none()).cloned().collect();
+        let turns: Vec<TurnWithoutTexts> =
+            entries.into_iter().map(|entry| collect_turn(history, entry, &spec)).collect();
+        (turns, first.filter(|_| has_more), queued_messages, history.last_seq)
     });
-    let (turns, next, waiting, seq) = page.await?;
+    let (turns, next, queued_messages, seq) = page.await?;
     let mut texts = BTreeSet::new();
     turns.iter().for_each(|turn| turn.collect_body_ids(&mut texts));
-    texts.extend(waiting.iter().map(|note| note.text.body));
+    texts.extend(queued_messages.iter().map(|entry| entry.text.body));
     let texts = SessionTexts::load(&session_ref, texts).await?;
     Ok(Json(TurnsPage {
         turns: turns.into_iter().map(|turn| turn.fill_texts(&texts)).collect(),
         next: next.map(|turn| turn.to_string()),
-        queued_messages: waiting.iter().map(|note| message_view(note, &texts)).collect(),
+        queued_messages: queued_messages.iter().map(|entry| message_view(entry, &texts)).collect(),
         last_seq: seq.0,
     }))
 }
 
-/// One turn
+/// Get one turn
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns/{turn}", tag = "turns",
-    params(SessionPath, ("turn" = String, Path, description = "Such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
-pub async fn get_turn(
+    params(SessionPath, ("turn" = String, Path, description = "The id of the turn, such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
+pub(crate) async fn get_turn(
     session_ref: SessionRef,
     Path((_, turn)): Path<(String, String)>,
     QueryParams(at): QueryParams<AtEventParams>,
 ) -> Result<Json<TurnView>, HttpProblem> {
     let turn: TurnId = extract::parse_numbered_id(&turn)?;
     let (at, spec) = (at.to_seq()?, read_flow_spec(&session_ref).await?);
-    let gathered = with_session_history(&session_ref, at, |chronicle| {
-        chronicle.turns.get(&turn).map(|note| collect_turn(chronicle, note, &spec))
+    let turn_view = with_session_history(&session_ref, at, |history| {
+        history.turns.get(&turn).map(|entry| collect_turn(history, entry, &spec))
     });
     let none = || HttpProblem::not_found(format!("the session has no turn {turn}"));
-    let gathered = gathered.await?.ok_or_else(none)?;
+    let turn_view = turn_view.await?.ok_or_else(none)?;
     let mut texts = BTreeSet::new();
-    gathered.collect_body_ids(&mut texts);
+    turn_view.collect_body_ids(&mut texts);
     let texts = SessionTexts::load(&session_ref, texts).await?;
-    Ok(Json(gathered.fill_texts(&texts)))
+    Ok(Json(turn_view.fill_texts(&texts)))
 }
 
-/// A turn whose texts are still to be read.
+/// A turn whose texts have not been read yet.
 struct TurnWithoutTexts {
     view: TurnView,
     messages: Vec<MessageEntry>,
@@ -267,12 +237,12 @@ fn collect_turn(history: &SessionHistory, entry: &TurnEntry, spec: &FlowSpec) ->
         replies: entry
             .replies
             .iter()
-            .map(|said| TurnReplyView {
-                seq: said.position.seq.0,
-                at: said.position.at.0,
+            .map(|reply| TurnReplyView {
+                seq: reply.position.seq.0,
+                at: reply.position.at.0,
                 text: String::new(),
-                role: said.role.as_ref().map(ToString::to_string),
-                call: said.call.map(|call| call.to_string()),
+                role: reply.role.as_ref().map(ToString::to_string),
+                call: reply.call.map(|call| call.to_string()),
             })
             .collect(),
         calls: entry
@@ -285,35 +255,35 @@ fn collect_turn(history: &SessionHistory, entry: &TurnEntry, spec: &FlowSpec) ->
         phase_events: entry
             .phase_events
             .iter()
-            .filter_map(|place| history.phase_events.get(*place))
+            .filter_map(|index| history.phase_events.get(*index))
             .map(phase_event_view)
             .collect(),
         handovers: entry
             .handovers
             .iter()
-            .filter_map(|place| history.handovers.get(*place))
-            .map(|note| note.handover.id.to_string())
+            .filter_map(|index| history.handovers.get(*index))
+            .map(|entry| entry.handover.id.to_string())
             .collect(),
         facts: entry
             .facts
             .iter()
-            .filter_map(|place| history.facts.get(*place))
+            .filter_map(|index| history.facts.get(*index))
             .map(|fact| FactRefView { seq: fact.position.seq.0, kind: fact.kind.clone() })
             .collect(),
         refused_steps: entry
             .refused_steps
             .iter()
-            .map(|refusal| RefusedStepView {
-                seq: refusal.position.seq.0,
-                at: refusal.position.at.0,
-                step: refusal.step.clone(),
-                reason: refusal.reason.clone(),
+            .map(|step| RefusedStepView {
+                seq: step.position.seq.0,
+                at: step.position.at.0,
+                step: step.step.clone(),
+                reason: step.reason.clone(),
             })
             .collect(),
         spent: entry.spent.into(),
     };
     let tool_texts = tools.iter().map(|tool| tool.end.map(|(_, _, text)| text)).collect();
-    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|said| said.text).collect(), tool_texts }
+    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|reply| reply.text).collect(), tool_texts }
 }
 
 fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
@@ -326,7 +296,7 @@ fn tool_run_view(tool: &crate::history::ToolRunEntry) -> ToolRunView {
         call: tool.call.map(|call| call.to_string()),
         agent: tool.agent.as_ref().map(ToString::to_string),
         phase: tool.phase.as_ref().map(ToString::to_string),
-        ended: tool.end.map(|(place, ..)| place.at.0),
+        ended: tool.end.map(|(position, ..)| position.at.0),
         outcome: tool.end.map(|(_, outcome, _)| serialized_name(&outcome)),
         text: None,
     }
@@ -340,9 +310,9 @@ impl TurnWithoutTexts {
     }
 
     fn fill_texts(self, texts: &SessionTexts) -> TurnView {
-        let Self { mut view, messages, reply_texts: said, tool_texts: tools } = self;
-        view.messages = messages.iter().map(|note| message_view(note, texts)).collect();
-        view.replies.iter_mut().zip(said).for_each(|(said, text)| said.text = texts.lookup(text));
+        let Self { mut view, messages, reply_texts: reply, tool_texts: tools } = self;
+        view.messages = messages.iter().map(|entry| message_view(entry, texts)).collect();
+        view.replies.iter_mut().zip(reply).for_each(|(reply, text)| reply.text = texts.lookup(text));
         view.tool_runs.iter_mut().zip(tools).for_each(|(tool, text)| tool.text = text.map(|text| texts.lookup(text)));
         view
     }
@@ -360,16 +330,16 @@ fn message_view(entry: &MessageEntry, texts: &SessionTexts) -> MessageView {
     }
 }
 
-/// Texts at hand.
+/// Texts of a session that have been read.
 #[derive(Debug)]
-pub struct SessionTexts(BTreeMap<BodyId, Arc<str>>);
+pub(crate) struct SessionTexts(BTreeMap<BodyId, Arc<str>>);
 
 impl SessionTexts {
     /// Reads texts of a session.
     ///
     /// # Errors
-    /// One of them is not there.
-    pub async fn load(session_ref: &SessionRef, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
+    /// One of the texts does not exist.
+    pub(crate) async fn load(session_ref: &SessionRef, ids: BTreeSet<BodyId>) -> Result<Self, HttpProblem> {
         let ids: Vec<BodyId> = ids.into_iter().collect();
         let texts = session_ref
             .app
@@ -380,9 +350,9 @@ impl SessionTexts {
         Ok(Self(ids.into_iter().zip(texts).collect()))
     }
 
-    /// The words of a text.
+    /// Returns a text; an empty string if it was not loaded.
     #[must_use]
-    pub fn lookup(&self, text: TextRef) -> String {
-        self.0.get(&text.body).map(|words| words.to_string()).unwrap_or_default()
+    pub(crate) fn lookup(&self, text: TextRef) -> String {
+        self.0.get(&text.body).map(|text| text.to_string()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! Webhooks over HTTP, for operators.
+//! Manages webhooks. Only operators may use these routes.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -12,78 +12,73 @@ use crate::extract::JsonBody;
 use crate::limits::WEBHOOK_URL_BYTES_MAX;
 use crate::problem::HttpProblem;
 use crate::webhooks::{
-    DeliveryAttempt, Webhook, WebhookEventKind, derive_webhook_secret, send_webhook_ping as send_ping,
+    DeliveryAttempt, NO_WEBHOOK_SECRET_DETAIL, Webhook, WebhookEventKind, derive_webhook_secret, send_webhook_ping,
 };
 
-/// Whom to tell of what.
+/// A webhook to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewWebhook {
-    /// Where.
+pub(crate) struct NewWebhook {
     #[schema(format = "uri", max_length = 2048)]
     pub url: String,
-    /// Of what; of everything that can be told if absent.
+    /// The event kinds to deliver; all by default.
     #[serde(default)]
     pub events: Option<Vec<WebhookEventKind>>,
-    /// In sessions of these flows; of all if absent.
+    /// Only events of sessions of these flows; all flows by default.
     #[serde(default)]
     pub flows: Option<Vec<String>>,
-    /// In sessions of this owner; of everybody if absent.
+    /// Only events of sessions of this owner; all owners by default.
     #[serde(default)]
     pub owner: Option<String>,
 }
 
-/// A webhook that was made.
+/// A new webhook with its secret.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CreatedWebhook {
-    /// The webhook.
+pub(crate) struct CreatedWebhook {
     #[serde(flatten)]
     pub webhook: Webhook,
-    /// What its deliveries are signed with; shown this once.
+    /// The key of the signatures; shown only once.
     pub secret: String,
 }
 
-/// All webhooks.
+/// The webhooks of the server.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct WebhookList {
-    /// In the order they were made.
+pub(crate) struct WebhookList {
+    /// In the order of creation.
     pub webhooks: Vec<Webhook>,
 }
 
-/// The latest tries of a webhook.
+/// The most recent delivery attempts of a webhook.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct DeliveryAttemptList {
+pub(crate) struct DeliveryAttemptList {
     /// Newest first.
     pub deliveries: Vec<DeliveryAttempt>,
-    /// Sessions of which something waits after a failed try.
+    /// The number of sessions with an event that is being retried.
     pub failing_sessions: usize,
 }
 
-/// What came of a ping.
+/// The result of a ping.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PingResult {
-    /// What the receiver answered.
+pub(crate) struct PingResult {
+    /// The status that the receiver returned.
     pub status: Option<u16>,
-    /// Why it counts as not told.
+    /// Why the delivery failed.
     pub problem: Option<String>,
 }
 
-/// Have somebody told of events
+/// Create a webhook
 #[utoipa::path(post, path = "/v1/webhooks", tag = "webhooks", request_body = NewWebhook, responses((status = 201, body = CreatedWebhook)))]
-pub async fn create_webhook(
+pub(crate) async fn create_webhook(
     State(app): State<AppState>,
     caller: Caller,
     JsonBody(new): JsonBody<NewWebhook>,
 ) -> Result<(StatusCode, Json<CreatedWebhook>), HttpProblem> {
     caller.require_operator()?;
     let master = app.options.webhook_secret.as_ref();
-    let master = master.ok_or_else(|| {
-        let detail = "webhooks are signed; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
-        HttpProblem::new("no-webhook-secret", detail)
-    })?;
+    let master = master.ok_or_else(|| HttpProblem::new("no-webhook-secret", NO_WEBHOOK_SECRET_DETAIL))?;
     validate_webhook(&app, &new)?;
     let mut random = [0; 9];
-    getrandom::fill(&mut random).map_err(|_| HttpProblem::new("internal", "the system gives no random bytes"))?;
+    getrandom::fill(&mut random).map_err(|_| HttpProblem::new("internal", "the system provides no random bytes"))?;
     let id = random.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let webhook = Webhook {
         webhook: format!("wh_{id}"),
@@ -107,27 +102,31 @@ fn validate_webhook(app: &AppState, new: &NewWebhook) -> Result<(), HttpProblem>
         return Err(HttpProblem::bad_request(detail).with_extension("field", "url"));
     }
     for flow in new.flows.iter().flatten() {
-        if !app.engine.flows().any(|rules| rules.spec().name == flow.as_str()) {
+        if !app.engine.flows().any(|known| known.spec().name == flow.as_str()) {
             return Err(HttpProblem::bad_request(format!("there is no flow `{flow}`")).with_extension("field", "flows"));
         }
     }
     if let Some(owner) = &new.owner {
-        validate_owner_name(owner).map_err(|why| HttpProblem::bad_request(why).with_extension("field", "owner"))?;
+        validate_owner_name(owner)
+            .map_err(|reason| HttpProblem::bad_request(reason).with_extension("field", "owner"))?;
     }
     Ok(())
 }
 
-/// Who is told of what
+/// List the webhooks
 #[utoipa::path(get, path = "/v1/webhooks", tag = "webhooks", responses((status = 200, body = WebhookList)))]
-pub async fn list_webhooks(State(app): State<AppState>, caller: Caller) -> Result<Json<WebhookList>, HttpProblem> {
+pub(crate) async fn list_webhooks(
+    State(app): State<AppState>,
+    caller: Caller,
+) -> Result<Json<WebhookList>, HttpProblem> {
     caller.require_operator()?;
     Ok(Json(WebhookList { webhooks: app.webhooks.list_webhooks()? }))
 }
 
-/// Tell somebody no more
-#[utoipa::path(delete, path = "/v1/webhooks/{webhook}", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
+/// Delete a webhook
+#[utoipa::path(delete, path = "/v1/webhooks/{webhook}", tag = "webhooks", params(("webhook" = String, Path, description = "The id of the webhook.")),
     responses((status = 204)))]
-pub async fn delete_webhook(
+pub(crate) async fn delete_webhook(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
@@ -137,10 +136,10 @@ pub async fn delete_webhook(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The latest tries to tell somebody
-#[utoipa::path(get, path = "/v1/webhooks/{webhook}/deliveries", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
+/// List the most recent delivery attempts of a webhook
+#[utoipa::path(get, path = "/v1/webhooks/{webhook}/deliveries", tag = "webhooks", params(("webhook" = String, Path, description = "The id of the webhook.")),
     responses((status = 200, body = DeliveryAttemptList)))]
-pub async fn list_deliveries(
+pub(crate) async fn list_deliveries(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
@@ -153,15 +152,15 @@ pub async fn list_deliveries(
     }))
 }
 
-/// Tell somebody that they are told
-#[utoipa::path(post, path = "/v1/webhooks/{webhook}/ping", tag = "webhooks", params(("webhook" = String, Path, description = "Its id.")),
+/// Send a ping to a webhook
+#[utoipa::path(post, path = "/v1/webhooks/{webhook}/ping", tag = "webhooks", params(("webhook" = String, Path, description = "The id of the webhook.")),
     responses((status = 200, body = PingResult)))]
-pub async fn ping_webhook(
+pub(crate) async fn ping_webhook(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<PingResult>, HttpProblem> {
     caller.require_operator()?;
-    let (status, problem) = send_ping(&app, &app.webhooks.get_webhook(&id)?).await?;
+    let (status, problem) = send_webhook_ping(&app, &app.webhooks.get_webhook(&id)?).await?;
     Ok(Json(PingResult { status, problem }))
 }

@@ -1,5 +1,5 @@
-//! Accounts at hand, so that looking at a long session again costs only what is new. An account is a cache: it is brought up to
-//! date from the journal before every use, and thrown away when the session is another of the same name.
+//! Caches histories, so that a repeated view of a long session only reads the new events. Each history is brought up to date
+//! before it is used, and replaced if the session was deleted and created again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,9 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::SessionHistory;
 use crate::limits::{HISTORIES_CACHED_MAX, READ_EVENTS_MAX};
 
-/// Accounts by session.
+/// Histories by session.
 #[derive(Debug, Default)]
-pub struct HistoryCache {
+pub(crate) struct HistoryCache {
     entries: Mutex<HashMap<SessionId, CachedHistory>>,
 }
 
@@ -25,11 +25,11 @@ struct CachedHistory {
 }
 
 impl HistoryCache {
-    /// Does something with a session's account as it stands now, or as it stood after the event `at`.
+    /// Passes a session's history to `read`, as it is now or after the event `at`.
     ///
     /// # Errors
     /// The session does not exist or cannot be read.
-    pub async fn with_history<T>(
+    pub(crate) async fn with_history<T>(
         &self,
         engine: &Engine,
         session: &SessionId,
@@ -37,29 +37,29 @@ impl HistoryCache {
         read: impl FnOnce(&SessionHistory) -> T,
     ) -> Result<T, Error> {
         if let Some(at) = at {
-            let mut chronicle = SessionHistory::default();
-            fold_new_events(engine, session, &mut chronicle, at).await?;
-            return Ok(read(&chronicle));
+            let mut history = SessionHistory::default();
+            fold_new_events(engine, session, &mut history, at).await?;
+            return Ok(read(&history));
         }
-        let kept = self.get_or_create(session);
-        let mut chronicle = kept.lock().await;
-        if chronicle.first_event.is_some() {
+        let cached = self.get_or_create(session);
+        let mut history = cached.lock().await;
+        if history.first_event.is_some() {
             let first = engine.read_events(session, Seq(0), 1).await?;
-            if first.first() != chronicle.first_event.as_deref() {
-                *chronicle = SessionHistory::default();
+            if first.first() != history.first_event.as_deref() {
+                *history = SessionHistory::default();
             }
         }
-        fold_new_events(engine, session, &mut chronicle, Seq(u64::MAX)).await?;
-        Ok(read(&chronicle))
+        fold_new_events(engine, session, &mut history, Seq(u64::MAX)).await?;
+        Ok(read(&history))
     }
 
     fn get_or_create(&self, session: &SessionId) -> Arc<AsyncMutex<SessionHistory>> {
-        let mut kept = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= HISTORIES_CACHED_MAX && !kept.contains_key(session) {
-            let oldest = kept.iter().min_by_key(|(_, kept)| kept.last_used).map(|(session, _)| session.clone());
-            oldest.into_iter().for_each(|oldest| drop(kept.remove(&oldest)));
+        let mut cached = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= HISTORIES_CACHED_MAX && !cached.contains_key(session) {
+            let oldest = cached.iter().min_by_key(|(_, cached)| cached.last_used).map(|(session, _)| session.clone());
+            oldest.into_iter().for_each(|oldest| drop(cached.remove(&oldest)));
         }
-        let entry = kept
+        let entry = cached
             .entry(session.clone())
             .or_insert_with(|| CachedHistory { history: Arc::default(), last_used: Instant::now() });
         entry.last_used = Instant::now();

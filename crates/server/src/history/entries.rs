@@ -1,4 +1,4 @@
-//! What an account says of each thing.
+//! The entries of a session's history.
 
 use std::collections::BTreeMap;
 
@@ -17,298 +17,220 @@ use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
 use serde_json::Value;
 
-/// Where and when something was recorded.
+/// The sequence number and time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct JournalPosition {
-    /// Where.
+pub(crate) struct JournalPosition {
     pub seq: Seq,
-    /// When.
     pub at: UnixMillis,
 }
 
 /// A message of the user.
 #[derive(Debug, Clone)]
-pub struct MessageEntry {
-    /// Which.
+pub(crate) struct MessageEntry {
     pub message: MessageId,
-    /// Where.
     pub position: JournalPosition,
-    /// What it says.
     pub text: TextRef,
-    /// What it shows.
     pub images: Vec<ImageRef>,
-    /// What the client calls it.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// What was to happen to it if a turn ran.
     pub mid_turn_policy: MidTurnPolicy,
-    /// The turn that answers it, once there is one.
+    /// The turn that answers the message, once it has started.
     pub turn: Option<TurnId>,
 }
 
 /// A turn.
 #[derive(Debug, Clone)]
-pub struct TurnEntry {
-    /// Which.
+pub(crate) struct TurnEntry {
     pub turn: TurnId,
-    /// Where it began.
     pub started: JournalPosition,
-    /// Where it ended.
     pub ended: Option<JournalPosition>,
-    /// How.
     pub outcome: Option<TurnResult>,
-    /// What it answers.
     pub messages: Vec<MessageId>,
-    /// What was said in it.
     pub replies: Vec<ReplyEntry>,
-    /// Its calls.
     pub calls: Vec<CallId>,
-    /// Its tool runs.
     pub tool_runs: Vec<ToolRunId>,
-    /// What happened to phases in it: places in the account's list.
+    /// Indices into the history's list.
     pub phase_events: Vec<usize>,
-    /// Handovers made in it: places in the account's list.
+    /// Indices into the history's list.
     pub handovers: Vec<usize>,
-    /// Facts noted in it: places in the account's list.
+    /// Indices into the history's list.
     pub facts: Vec<usize>,
-    /// Steps of the flow that were not allowed.
+    /// Steps of the flow that the engine refused.
     pub refused_steps: Vec<RefusedStepEntry>,
-    /// What it cost.
     pub spent: UsageTotals,
 }
 
-/// Something said to the user.
+/// A reply to the user.
 #[derive(Debug, Clone)]
-pub struct ReplyEntry {
-    /// Where.
+pub(crate) struct ReplyEntry {
     pub position: JournalPosition,
-    /// What.
     pub text: TextRef,
-    /// By whom.
     pub role: Option<RoleName>,
-    /// The call it came from.
+    /// The call that produced the reply.
     pub call: Option<CallId>,
 }
 
-/// A step that was not allowed.
+/// A step of the flow that the engine refused.
 #[derive(Debug, Clone)]
-pub struct RefusedStepEntry {
-    /// Where.
+pub(crate) struct RefusedStepEntry {
     pub position: JournalPosition,
-    /// What was tried.
     pub step: String,
-    /// Why not.
     pub reason: String,
 }
 
 /// A call, without its receipt.
 #[derive(Debug, Clone)]
-pub struct CallEntry {
-    /// Which.
+pub(crate) struct CallEntry {
     pub call: CallId,
-    /// Where it was opened.
+    /// The event that opened the call.
     pub position: JournalPosition,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// Who speaks.
     pub role: RoleName,
-    /// What the role is asked.
     pub ask: AskName,
-    /// Which individual.
     pub agent: Option<AgentName>,
-    /// With whom.
+    /// The agent that the role talks to.
     pub peer: Option<AgentName>,
-    /// Which model.
     pub model: ModelName,
-    /// Which sample of it.
     pub sample: u16,
-    /// In which phase.
     pub phase: Option<PhaseName>,
-    /// In which thread.
     pub thread: ThreadId,
-    /// Why a new one; nothing if it was continued.
+    /// Why the thread was opened; `None` if it was continued.
     pub thread_opening: Option<ThreadOpenReason>,
-    /// Tokens of the prompt, by our count.
     pub prompt_tokens: u32,
-    /// The same by kind of context.
     pub tokens_by_layer: BTreeMap<ContextLayer, u32>,
-    /// The model's window.
     pub window_tokens: u32,
-    /// How the prompt relates to the one before.
+    /// How the prompt compares with the previous one.
     pub prefix: PrefixMatch,
-    /// The call whose tool results it brings.
+    /// The call whose tool results this call sends.
     pub follows: Option<CallId>,
-    /// The thread it writes a summary for.
+    /// The thread that this call summarizes.
     pub compacts: Option<ThreadId>,
-    /// The past call it makes once more, and the fragments that differ.
+    /// The original call of a recomputation, and the fragments that differ.
     pub recomputes: Option<(CallId, Vec<FragmentName>)>,
-    /// Tries that brought no answer.
     pub failed_attempts: Vec<FailedAttemptEntry>,
-    /// Tries of unknown end: maybe billed.
+    /// Attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
-    /// How it ended, if it did.
+    /// `None` while the call is open.
     pub end: Option<CallEndEntry>,
 }
 
-/// A try that brought no answer, or a decision about one.
+/// An attempt without an answer, or a decision about one.
 #[derive(Debug, Clone)]
-pub struct FailedAttemptEntry {
-    /// Where.
+pub(crate) struct FailedAttemptEntry {
     pub position: JournalPosition,
-    /// Which; nothing for a decision.
+    /// `None` for a decision.
     pub attempt: Option<u32>,
-    /// All of it in one line.
+    /// The event in one line.
     pub summary: String,
-    /// What follows.
     pub next: Option<RetryDecision>,
 }
 
 /// How a call ended.
 #[derive(Debug, Clone)]
-pub enum CallEndEntry {
-    /// It was answered.
+pub(crate) enum CallEndEntry {
     Answered {
-        /// Where.
         position: JournalPosition,
-        /// What it said.
         text: TextRef,
-        /// Why it stopped; not known of a late answer.
+        /// Unknown for a late answer.
         stop_reason: Option<StopReason>,
-        /// Tokens.
         usage: TokenUsage,
-        /// Whose figures.
         counted_by: UsageSource,
-        /// What it cost.
         cost_microusd: Option<u64>,
-        /// How long it took; not known of a late answer.
+        /// Unknown for a late answer.
         duration_ms: Option<u64>,
-        /// Whether it came too late to be used.
+        /// Whether the answer arrived too late to be used.
         is_late: bool,
     },
-    /// It was given up.
-    Failed {
-        /// Where.
-        position: JournalPosition,
-        /// Why.
-        reason: String,
-    },
-    /// It was no longer wanted.
+    /// The call was given up.
+    Failed { position: JournalPosition, reason: String },
+    /// The call was cancelled.
     Cancelled {
-        /// Where.
         position: JournalPosition,
-        /// Why.
         reason: String,
-        /// Whether it was under way then and was not heard of since: it may have been billed.
+        /// Whether an attempt was running and its outcome is still unknown; it may have been billed.
         in_flight: bool,
     },
 }
 
 /// A thread.
 #[derive(Debug, Clone)]
-pub struct ThreadHistoryEntry {
-    /// Which.
+pub(crate) struct ThreadHistoryEntry {
     pub thread: ThreadId,
-    /// Where it stands.
     pub slot: ThreadSlot,
-    /// What it is good for.
     pub tag: ScopeTag,
-    /// Why it was opened.
     pub opening_reason: ThreadOpenReason,
-    /// The call that opened it, and where.
+    /// The call that opened the thread.
     pub opened: (JournalPosition, Option<TurnId>, CallId),
-    /// The call that found another wanted in its place.
+    /// The call that opened the next thread in the slot.
     pub ended: Option<(JournalPosition, Option<TurnId>, CallId)>,
-    /// Tokens of its opening, by kind of context.
+    /// The tokens of the opening prompt by context layer.
     pub opening_tokens: BTreeMap<ContextLayer, u32>,
-    /// The calls that used it.
     pub calls: Vec<CallId>,
-    /// Messages it held when it was last used, with what that call added.
+    /// The number of messages after the last call.
     pub messages: u32,
-    /// Tokens it held when it was last used.
+    /// The number of tokens after the last call.
     pub tokens: u32,
-    /// How it was shortened.
     pub compactions: Vec<CompactionEntry>,
 }
 
-/// How a thread was shortened.
+/// A compaction of a thread.
 #[derive(Debug, Clone)]
-pub struct CompactionEntry {
-    /// Where.
+pub(crate) struct CompactionEntry {
     pub position: JournalPosition,
-    /// Messages folded.
+    /// The number of messages that were replaced by a summary.
     pub messages_folded: u32,
-    /// Tokens before.
     pub tokens_before: u32,
-    /// Tokens after.
     pub tokens_after: u32,
     /// The call that wrote the summary.
     pub summary_call: Option<CallId>,
 }
 
-/// Something that happened to a phase graph.
+/// An entry, refusal or grant in a phase graph.
 #[derive(Debug, Clone)]
-pub struct PhaseEventEntry {
-    /// Where.
+pub(crate) struct PhaseEventEntry {
     pub position: JournalPosition,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// Whose graph.
     pub phase_key: PhaseGraphKey,
-    /// What.
     pub kind: PhaseEventKind,
 }
 
-/// What happened to a phase graph.
+/// What happened in a phase graph.
 #[derive(Debug, Clone)]
-pub enum PhaseEventKind {
-    /// A phase was entered.
+pub(crate) enum PhaseEventKind {
     Entered(PhaseTransition),
-    /// A proposal was refused.
     Refused(PhaseRefusal),
-    /// A skip was granted.
     Granted(SkipGrant),
 }
 
-/// A document handed over.
+/// A handover.
 #[derive(Debug, Clone)]
-pub struct HandoverEntry {
-    /// Where.
+pub(crate) struct HandoverEntry {
     pub position: JournalPosition,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// The document.
     pub handover: Handover,
-    /// The calls whose prompt showed it.
+    /// The calls whose prompts contain the handover.
     pub shown_to: Vec<CallId>,
 }
 
 /// A tool run.
 #[derive(Debug, Clone)]
-pub struct ToolRunEntry {
-    /// Which.
+pub(crate) struct ToolRunEntry {
     pub run: ToolRunId,
-    /// Where it was opened.
+    /// The event that opened the run.
     pub position: JournalPosition,
-    /// Which tool.
     pub tool: ToolName,
-    /// With what.
     pub arguments: Value,
-    /// The call that asked for it.
+    /// The call that requested the run.
     pub call: Option<CallId>,
-    /// On whose behalf.
     pub agent: Option<AgentName>,
-    /// In which phase.
     pub phase: Option<PhaseName>,
-    /// How it ended, if it did: where, how, with what text.
+    /// `None` while the tool is running.
     pub end: Option<(JournalPosition, ToolOutcome, TextRef)>,
 }
 
-/// A fact of the flow's own, without what it says.
+/// A fact of the flow, without its value.
 #[derive(Debug, Clone)]
-pub struct FactEntry {
-    /// Where.
+pub(crate) struct FactEntry {
     pub position: JournalPosition,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// Its kind.
     pub kind: String,
 }

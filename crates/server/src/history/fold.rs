@@ -1,4 +1,4 @@
-//! What each event adds to an account.
+//! Applies events to a session's history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,131 +16,130 @@ use super::{
 };
 
 impl SessionHistory {
-    /// Goes on with an event.
-    pub fn apply(&mut self, recorded: &RecordedEvent) {
+    /// Applies the next event.
+    pub(crate) fn apply(&mut self, recorded: &RecordedEvent) {
         if self.first_event.is_none() {
             self.first_event = Some(Box::new(recorded.clone()));
         }
-        let place = JournalPosition { seq: recorded.seq, at: recorded.at };
+        let position = JournalPosition { seq: recorded.seq, at: recorded.at };
         (self.last_seq, self.last_at) = (recorded.seq, recorded.at);
         match &recorded.event {
             Event::SessionForked { from, at_seq: at, .. } => self.forked_from = Some((from.clone(), *at)),
             Event::UserMessageReceived(received) => {
-                let note = MessageEntry {
+                let entry = MessageEntry {
                     message: received.message,
-                    position: place,
+                    position,
                     text: received.text,
                     images: received.images.clone(),
                     idempotency_key: received.idempotency_key.clone(),
                     mid_turn_policy: received.mid_turn_policy,
                     turn: None,
                 };
-                self.messages.insert(received.message, note);
+                self.messages.insert(received.message, entry);
             }
             Event::AgentMessageSent(_) => self.has_agent_messages = true,
-            Event::TurnStarted { turn, messages, .. } => self.apply_turn_started(*turn, messages, place),
+            Event::TurnStarted { turn, messages, .. } => self.apply_turn_started(*turn, messages, position),
             Event::TurnEnded { turn, outcome } => {
-                if let Some(note) = self.turns.get_mut(turn) {
-                    (note.ended, note.outcome) = (Some(place), Some(outcome.clone()));
+                if let Some(entry) = self.turns.get_mut(turn) {
+                    (entry.ended, entry.outcome) = (Some(position), Some(outcome.clone()));
                 }
                 self.running_turn = None;
             }
-            Event::ReplySent(said) => {
-                let note = ReplyEntry { position: place, text: said.text, role: said.role.clone(), call: said.call };
-                if let Some(turn) = self.turn_mut(said.turn) {
-                    turn.replies.push(note);
+            Event::ReplySent(reply) => {
+                let entry = ReplyEntry { position, text: reply.text, role: reply.role.clone(), call: reply.call };
+                if let Some(turn) = self.turn_mut(reply.turn) {
+                    turn.replies.push(entry);
                 }
             }
-            Event::CallOpened(opened) => self.apply_call_opened(opened, place),
-            Event::CallAnswered(answered) => self.apply_call_answered(answered, place),
+            Event::CallOpened(opened) => self.apply_call_opened(opened, position),
+            Event::CallAnswered(answered) => self.apply_call_answered(answered, position),
             Event::ThreadCompacted(compacted) => {
                 if let Some(thread) = self.threads.get_mut(&compacted.thread) {
-                    let (folded, by) = (compacted.folded_entries, compacted.summary_call);
+                    let (messages_folded, summary_call) = (compacted.folded_entries, compacted.summary_call);
                     let (tokens_before, tokens_after) = (compacted.tokens_before, compacted.tokens_after);
                     thread.compactions.push(CompactionEntry {
-                        position: place,
-                        messages_folded: folded,
+                        position,
+                        messages_folded,
                         tokens_before,
                         tokens_after,
-                        summary_call: by,
+                        summary_call,
                     });
                 }
             }
             Event::PhaseEntered(entered) => {
-                self.push_phase_event(place, &entered.graph_key, PhaseEventKind::Entered(entered.transition.clone()));
+                self.push_phase_event(
+                    position,
+                    &entered.graph_key,
+                    PhaseEventKind::Entered(entered.transition.clone()),
+                );
             }
             Event::PhaseTransitionRefused(refused) => {
-                self.push_phase_event(place, &refused.graph_key, PhaseEventKind::Refused(refused.refusal.clone()));
+                self.push_phase_event(position, &refused.graph_key, PhaseEventKind::Refused(refused.refusal.clone()));
             }
-            Event::SkipGranted { graph_key: phase, grant } => {
-                self.push_phase_event(place, phase, PhaseEventKind::Granted(grant.clone()))
+            Event::SkipGranted { graph_key, grant } => {
+                self.push_phase_event(position, graph_key, PhaseEventKind::Granted(grant.clone()))
             }
             Event::HandoverCreated(handover) => {
                 let number = self.handovers.len();
                 let turn = self.running_turn;
-                self.handovers.push(HandoverEntry {
-                    position: place,
-                    turn,
-                    handover: handover.clone(),
-                    shown_to: Vec::new(),
-                });
+                self.handovers.push(HandoverEntry { position, turn, handover: handover.clone(), shown_to: Vec::new() });
                 if let Some(turn) = self.turn_mut(turn) {
                     turn.handovers.push(number);
                 }
             }
-            Event::StepRefused { step, reason: why } => {
-                let note = RefusedStepEntry { position: place, step: step.clone(), reason: why.clone() };
+            Event::StepRefused { step, reason } => {
+                let entry = RefusedStepEntry { position, step: step.clone(), reason: reason.clone() };
                 if let Some(turn) = self.turn_mut(self.running_turn) {
-                    turn.refused_steps.push(note);
+                    turn.refused_steps.push(entry);
                 }
             }
             Event::FlowFactRecorded { kind, .. } => {
                 let (number, turn) = (self.facts.len(), self.running_turn);
-                self.facts.push(FactEntry { position: place, turn, kind: kind.clone() });
+                self.facts.push(FactEntry { position, turn, kind: kind.clone() });
                 if let Some(turn) = self.turn_mut(turn) {
                     turn.facts.push(number);
                 }
             }
-            event => self.apply_outcome(event, place),
+            event => self.apply_outcome(event, position),
         }
     }
 
-    /// Tries, tools, and calls that ended without an answer.
+    /// Applies the events of attempts, tool runs and calls that end without a regular answer.
     fn apply_outcome(&mut self, event: &Event, position: JournalPosition) {
-        let line = || event.summary_line(&|_| String::new());
+        let summary = || event.summary_line(&|_| String::new());
         match event {
             Event::CallFailed { call, attempt, failure, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: line(), next: Some(*next) },
+                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: summary(), next: Some(*next) },
                 );
                 self.resolve_unknown_attempt(*call);
-                self.update_turn_tally(*call, |tally| tally.record_failure(failure.cost));
+                self.update_turn_totals(*call, |totals| totals.record_failure(failure.cost));
                 self.mark_failed_if_given_up(*call, *next, position, failure.to_string());
             }
             Event::CallOutcomeUnknown { call, attempt, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: line(), next: Some(*next) },
+                    FailedAttemptEntry { position, attempt: Some(*attempt), summary: summary(), next: Some(*next) },
                 );
                 self.add_unknown_attempt(*call);
                 self.mark_failed_if_given_up(
                     *call,
                     *next,
                     position,
-                    "its answer was lost when the process died".to_owned(),
+                    "its outcome is unknown, because the process ended during the call".to_owned(),
                 );
             }
             Event::CallResolved { call, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptEntry { position, attempt: None, summary: line(), next: Some(*next) },
+                    FailedAttemptEntry { position, attempt: None, summary: summary(), next: Some(*next) },
                 );
-                self.mark_failed_if_given_up(*call, *next, position, "taken as failed by hand".to_owned());
+                self.mark_failed_if_given_up(*call, *next, position, "an operator marked it as failed".to_owned());
             }
             Event::CallCancelled { call, reason, in_flight } => {
-                if let Some(note) = self.calls.get_mut(call) {
-                    note.end =
+                if let Some(entry) = self.calls.get_mut(call) {
+                    entry.end =
                         Some(CallEndEntry::Cancelled { position, reason: reason.clone(), in_flight: *in_flight });
                 }
                 if *in_flight {
@@ -149,8 +148,8 @@ impl SessionHistory {
             }
             Event::CallAnsweredLate { call, text, usage, usage_source: counted_by, cost_microusd } => {
                 self.resolve_unknown_attempt(*call);
-                if let Some(note) = self.calls.get_mut(call) {
-                    note.end = Some(CallEndEntry::Answered {
+                if let Some(entry) = self.calls.get_mut(call) {
+                    entry.end = Some(CallEndEntry::Answered {
                         position,
                         text: *text,
                         stop_reason: None,
@@ -161,10 +160,10 @@ impl SessionHistory {
                         is_late: true,
                     });
                 }
-                self.update_turn_tally(*call, |tally| tally.record_late_answer(*usage, *cost_microusd));
+                self.update_turn_totals(*call, |totals| totals.record_late_answer(*usage, *cost_microusd));
             }
             Event::ToolRunOpened(opened) => {
-                let note = ToolRunEntry {
+                let entry = ToolRunEntry {
                     run: opened.run,
                     position,
                     tool: opened.tool.clone(),
@@ -174,14 +173,14 @@ impl SessionHistory {
                     phase: opened.phase.clone(),
                     end: None,
                 };
-                self.tool_runs.insert(opened.run, note);
+                self.tool_runs.insert(opened.run, entry);
                 if let Some(turn) = self.turn_mut(opened.turn) {
                     turn.tool_runs.push(opened.run);
                 }
             }
             Event::ToolRunEnded { run, outcome, text, .. } => {
-                if let Some(note) = self.tool_runs.get_mut(run) {
-                    note.end = Some((position, *outcome, *text));
+                if let Some(entry) = self.tool_runs.get_mut(run) {
+                    entry.end = Some((position, *outcome, *text));
                 }
             }
             _ => {}
@@ -190,11 +189,11 @@ impl SessionHistory {
 
     fn apply_turn_started(&mut self, turn: TurnId, messages: &[segue_core::ids::MessageId], position: JournalPosition) {
         for message in messages {
-            if let Some(note) = self.messages.get_mut(message) {
-                note.turn = Some(turn);
+            if let Some(entry) = self.messages.get_mut(message) {
+                entry.turn = Some(turn);
             }
         }
-        let note = TurnEntry {
+        let entry = TurnEntry {
             turn,
             started: position,
             ended: None,
@@ -209,7 +208,7 @@ impl SessionHistory {
             refused_steps: Vec::new(),
             spent: UsageTotals::default(),
         };
-        self.turns.insert(turn, note);
+        self.turns.insert(turn, entry);
         self.running_turn = Some(turn);
     }
 
@@ -218,7 +217,7 @@ impl SessionHistory {
         if opened.recomputation.is_none() {
             self.apply_thread_use(opened, position);
         }
-        let note = CallEntry {
+        let entry = CallEntry {
             call: opened.call,
             position,
             turn: opened.turn,
@@ -231,7 +230,7 @@ impl SessionHistory {
             phase: opened.phase.clone(),
             thread: receipt.thread.thread_id(),
             thread_opening: match &receipt.thread {
-                ThreadUse::Opened { why, .. } => Some(why.clone()),
+                ThreadUse::Opened { why: reason, .. } => Some(reason.clone()),
                 ThreadUse::Continued(_) => None,
             },
             prompt_tokens: receipt.tokens,
@@ -240,58 +239,61 @@ impl SessionHistory {
             prefix: receipt.prefix.clone(),
             follows: opened.continues,
             compacts: opened.compacts_thread,
-            recomputes: opened.recomputation.as_ref().map(|again| (again.call, again.changed_fragments.clone())),
+            recomputes: opened
+                .recomputation
+                .as_ref()
+                .map(|recomputation| (recomputation.call, recomputation.changed_fragments.clone())),
             failed_attempts: Vec::new(),
             unknown_attempts: 0,
             end: None,
         };
-        self.calls.insert(opened.call, note);
+        self.calls.insert(opened.call, entry);
         if let Some(turn) = self.turn_mut(opened.turn) {
             turn.calls.push(opened.call);
         }
-        let shown = |piece: &&FragmentReceipt| piece.text.is_some();
-        for piece in receipt.opening.iter().chain(&receipt.ask).filter(shown) {
-            if let Some(FragmentSource::Handover(shown)) = &piece.source {
-                let note = self.handovers.iter_mut().find(|note| note.handover.id == *shown);
-                note.into_iter().for_each(|note| note.shown_to.push(opened.call));
+        let shown = |fragment: &&FragmentReceipt| fragment.text.is_some();
+        for fragment in receipt.opening.iter().chain(&receipt.ask).filter(shown) {
+            if let Some(FragmentSource::Handover(shown)) = &fragment.source {
+                let entry = self.handovers.iter_mut().find(|entry| entry.handover.id == *shown);
+                entry.into_iter().for_each(|entry| entry.shown_to.push(opened.call));
             }
         }
     }
 
-    /// What the prompt was made of: the opening that stands since the thread began, what the thread carried, and what is asked.
+    /// Returns the tokens of a prompt by context layer: the thread's opening, its messages, and the fragments of the ask.
     fn prompt_tokens_by_layer(&self, opened: &CallOpened) -> BTreeMap<ContextLayer, u32> {
-        // A call made once more is shown what it was shown then.
-        let before = opened.recomputation.as_ref().and_then(|again| self.calls.get(&again.call));
-        if let Some(before) = before {
-            return before.tokens_by_layer.clone();
+        // A recomputation uses the prompt of the original call.
+        let previous = opened.recomputation.as_ref().and_then(|recomputation| self.calls.get(&recomputation.call));
+        if let Some(previous) = previous {
+            return previous.tokens_by_layer.clone();
         }
         let receipt = &opened.receipt;
         let thread = self.threads.get(&receipt.thread.thread_id());
-        let mut layers = thread.map(|thread| thread.opening_tokens.clone()).unwrap_or_default();
-        let carried = receipt.carried.tokens.saturating_sub(layers.values().sum());
+        let mut tokens_by_layer = thread.map(|thread| thread.opening_tokens.clone()).unwrap_or_default();
+        let carried = receipt.carried.tokens.saturating_sub(tokens_by_layer.values().sum());
         if receipt.carried.entries > 0 {
-            *layers.entry(ContextLayer::Conversation).or_default() += carried;
+            *tokens_by_layer.entry(ContextLayer::Conversation).or_default() += carried;
         }
         for (layer, tokens) in sum_tokens_by_layer(&receipt.ask) {
-            *layers.entry(layer).or_default() += tokens;
+            *tokens_by_layer.entry(layer).or_default() += tokens;
         }
-        layers
+        tokens_by_layer
     }
 
     fn apply_thread_use(&mut self, opened: &CallOpened, position: JournalPosition) {
         let receipt = &opened.receipt;
-        let here = (position, opened.turn, opened.call);
-        if let ThreadUse::Opened { thread, slot, tag, why } = &receipt.thread {
-            let before = self.thread_by_slot.insert(slot.clone(), *thread);
-            if let Some(before) = before.and_then(|before| self.threads.get_mut(&before)) {
-                before.ended = Some(here);
+        let point = (position, opened.turn, opened.call);
+        if let ThreadUse::Opened { thread, slot, tag, why: reason } = &receipt.thread {
+            let previous = self.thread_by_slot.insert(slot.clone(), *thread);
+            if let Some(previous) = previous.and_then(|previous| self.threads.get_mut(&previous)) {
+                previous.ended = Some(point);
             }
-            let note = ThreadHistoryEntry {
+            let entry = ThreadHistoryEntry {
                 thread: *thread,
                 slot: slot.clone(),
                 tag: tag.clone(),
-                opening_reason: why.clone(),
-                opened: here,
+                opening_reason: reason.clone(),
+                opened: point,
                 ended: None,
                 opening_tokens: sum_tokens_by_layer(&receipt.opening),
                 calls: Vec::new(),
@@ -299,7 +301,7 @@ impl SessionHistory {
                 tokens: 0,
                 compactions: Vec::new(),
             };
-            self.threads.insert(*thread, note);
+            self.threads.insert(*thread, entry);
         }
         if let Some(thread) = self.threads.get_mut(&receipt.thread.thread_id()) {
             thread.calls.push(opened.call);
@@ -309,8 +311,8 @@ impl SessionHistory {
     }
 
     fn apply_call_answered(&mut self, answered: &CallAnswered, position: JournalPosition) {
-        let Some(note) = self.calls.get_mut(&answered.call) else { return };
-        note.end = Some(CallEndEntry::Answered {
+        let Some(entry) = self.calls.get_mut(&answered.call) else { return };
+        entry.end = Some(CallEndEntry::Answered {
             position,
             text: answered.text,
             stop_reason: Some(answered.stop_reason),
@@ -320,57 +322,63 @@ impl SessionHistory {
             duration_ms: Some(answered.duration_ms),
             is_late: false,
         });
-        if note.recomputes.is_none()
-            && let Some(thread) = self.threads.get_mut(&note.thread)
+        if entry.recomputes.is_none()
+            && let Some(thread) = self.threads.get_mut(&entry.thread)
         {
-            // What was asked and what was answered are part of it now.
+            // The request and the answer have become part of the thread.
             thread.messages += 2;
             thread.tokens = thread.tokens.saturating_add(answered.text.tokens);
         }
-        self.update_turn_tally(answered.call, |tally| {
-            tally.answered_calls += 1;
-            add_usage_to_tally(tally, answered.usage, answered.cost_microusd);
+        self.update_turn_totals(answered.call, |totals| {
+            totals.answered_calls += 1;
+            add_usage_to_tally(totals, answered.usage, answered.cost_microusd);
         });
     }
 
     fn push_failed_attempt(&mut self, call: CallId, attempt: FailedAttemptEntry) {
-        if let Some(note) = self.calls.get_mut(&call) {
-            note.failed_attempts.push(attempt);
+        if let Some(entry) = self.calls.get_mut(&call) {
+            entry.failed_attempts.push(attempt);
         }
     }
 
-    fn mark_failed_if_given_up(&mut self, call: CallId, next: RetryDecision, position: JournalPosition, why: String) {
-        // What was cancelled stays so: that it failed later is one of its tries.
+    fn mark_failed_if_given_up(
+        &mut self,
+        call: CallId,
+        next: RetryDecision,
+        position: JournalPosition,
+        reason: String,
+    ) {
+        // A cancelled call stays cancelled; a later failure only adds an attempt.
         if next == RetryDecision::GiveUp
-            && let Some(note) = self.calls.get_mut(&call)
-            && note.end.is_none()
+            && let Some(entry) = self.calls.get_mut(&call)
+            && entry.end.is_none()
         {
-            note.end = Some(CallEndEntry::Failed { position, reason: why });
+            entry.end = Some(CallEndEntry::Failed { position, reason });
         }
     }
 
-    /// A try of a call has an unknown end.
+    /// Counts an attempt whose outcome is unknown.
     fn add_unknown_attempt(&mut self, call: CallId) {
-        if let Some(note) = self.calls.get_mut(&call) {
-            note.unknown_attempts += 1;
+        if let Some(entry) = self.calls.get_mut(&call) {
+            entry.unknown_attempts += 1;
         }
-        self.update_turn_tally(call, |tally| tally.unknown_attempts += 1);
+        self.update_turn_totals(call, |totals| totals.unknown_attempts += 1);
     }
 
-    /// A call is heard of. If it was cancelled while it was under way, its end is known now.
+    /// Corrects the counters when the outcome of a cancelled call becomes known.
     fn resolve_unknown_attempt(&mut self, call: CallId) {
-        let Some(note) = self.calls.get_mut(&call) else { return };
-        if let Some(CallEndEntry::Cancelled { in_flight, .. }) = &mut note.end
+        let Some(entry) = self.calls.get_mut(&call) else { return };
+        if let Some(CallEndEntry::Cancelled { in_flight, .. }) = &mut entry.end
             && std::mem::take(in_flight)
         {
-            note.unknown_attempts = note.unknown_attempts.saturating_sub(1);
-            self.update_turn_tally(call, UsageTotals::resolve_unknown_outcome);
+            entry.unknown_attempts = entry.unknown_attempts.saturating_sub(1);
+            self.update_turn_totals(call, UsageTotals::resolve_unknown_outcome);
         }
     }
 
-    fn push_phase_event(&mut self, position: JournalPosition, key: &PhaseGraphKey, what: PhaseEventKind) {
+    fn push_phase_event(&mut self, position: JournalPosition, key: &PhaseGraphKey, kind: PhaseEventKind) {
         let (number, turn) = (self.phase_events.len(), self.running_turn);
-        self.phase_events.push(PhaseEventEntry { position, turn, phase_key: key.clone(), kind: what });
+        self.phase_events.push(PhaseEventEntry { position, turn, phase_key: key.clone(), kind });
         if let Some(turn) = self.turn_mut(turn) {
             turn.phase_events.push(number);
         }
@@ -380,30 +388,30 @@ impl SessionHistory {
         self.turns.get_mut(&turn?)
     }
 
-    fn update_turn_tally(&mut self, call: CallId, spend: impl FnOnce(&mut UsageTotals)) {
-        let turn = self.calls.get(&call).and_then(|note| note.turn);
+    fn update_turn_totals(&mut self, call: CallId, update: impl FnOnce(&mut UsageTotals)) {
+        let turn = self.calls.get(&call).and_then(|entry| entry.turn);
         if let Some(turn) = self.turn_mut(turn) {
-            spend(&mut turn.spent);
+            update(&mut turn.spent);
         }
     }
 }
 
-fn sum_tokens_by_layer(pieces: &[FragmentReceipt]) -> BTreeMap<ContextLayer, u32> {
-    let mut layers = BTreeMap::new();
-    for piece in pieces {
-        if let Some(text) = piece.text {
-            *layers.entry(piece.layer).or_default() += text.tokens;
+fn sum_tokens_by_layer(fragments: &[FragmentReceipt]) -> BTreeMap<ContextLayer, u32> {
+    let mut tokens_by_layer = BTreeMap::new();
+    for fragment in fragments {
+        if let Some(text) = fragment.text {
+            *tokens_by_layer.entry(fragment.layer).or_default() += text.tokens;
         }
     }
-    layers
+    tokens_by_layer
 }
 
-fn add_usage_to_tally(tally: &mut UsageTotals, usage: TokenUsage, cost_microusd: Option<u64>) {
-    tally.input_tokens += u64::from(usage.input_tokens);
-    tally.output_tokens += u64::from(usage.output_tokens);
-    tally.cached_tokens += u64::from(usage.cached_tokens);
+fn add_usage_to_tally(totals: &mut UsageTotals, usage: TokenUsage, cost_microusd: Option<u64>) {
+    totals.input_tokens += u64::from(usage.input_tokens);
+    totals.output_tokens += u64::from(usage.output_tokens);
+    totals.cached_tokens += u64::from(usage.cached_tokens);
     match cost_microusd {
-        Some(cost) => tally.cost_microusd = tally.cost_microusd.saturating_add(cost),
-        None => tally.unpriced_answers += 1,
+        Some(cost) => totals.cost_microusd = totals.cost_microusd.saturating_add(cost),
+        None => totals.unpriced_answers += 1,
     }
 }

@@ -1,4 +1,4 @@
-//! Chat completions.
+//! Serves chat completions.
 
 use std::convert::Infallible;
 
@@ -21,136 +21,124 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 
-/// A conversation to go on with.
+/// A request for a chat completion.
 #[derive(Debug, Deserialize, ToSchema)]
-pub struct ChatRequest {
-    /// The flow.
+pub(crate) struct ChatRequest {
+    /// The name of the flow.
     pub model: String,
-    /// The whole conversation; what the user said last is new.
+    /// The whole conversation; the user's last messages are new.
     #[schema(value_type = Vec<ChatMessage>, min_items = 1)]
     pub messages: Vec<Value>,
-    /// Whether the answer comes word by word.
+    /// Whether the response is a stream of chunks.
     #[serde(default)]
     pub stream: Option<bool>,
-    /// How.
     #[serde(default)]
     pub stream_options: Option<StreamOptions>,
     /// `session` names the session.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Value>,
-    /// How many answers; only one can be given.
+    /// The number of choices; only 1 is supported.
     #[serde(default)]
     pub n: Option<u32>,
-    /// Refused if there are any.
+    /// Not supported; must be empty.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
 }
 
-/// A message of a conversation.
+/// A message of the conversation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct ChatMessage {
+pub(crate) struct ChatMessage {
     /// `system`, `developer`, `user` or `assistant`.
     pub role: String,
-    /// A text, or a list of parts of the types `text` and `image_url`, the latter as data URLs.
+    /// A text, or a list of `text` and `image_url` parts; images must be data URLs.
     #[schema(value_type = Value)]
     pub content: Value,
 }
 
-/// How an answer comes word by word.
+/// Options of a stream.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-pub struct StreamOptions {
-    /// Whether a last chunk tells the tokens.
+pub(crate) struct StreamOptions {
+    /// Whether a last chunk contains the token usage.
     #[serde(default)]
     pub include_usage: Option<bool>,
 }
 
-/// An answer.
+/// A chat completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ChatCompletion {
-    /// Names it.
+pub(crate) struct ChatCompletion {
     pub id: String,
     /// `chat.completion`.
     pub object: String,
-    /// Seconds since 1970.
+    /// In seconds since 1970.
     pub created: u64,
-    /// The flow.
+    /// The name of the flow.
     pub model: String,
-    /// One.
+    /// Always one choice.
     pub choices: Vec<ChatChoice>,
-    /// Tokens.
     pub usage: ChatUsage,
-    /// Nothing.
+    /// Always `null`.
     pub system_fingerprint: Option<String>,
-    /// The session.
+    /// The name of the session.
     pub session: String,
-    /// Its turn.
     pub turn: String,
 }
 
-/// The one answer.
+/// The only choice of a completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ChatChoice {
-    /// 0.
+pub(crate) struct ChatChoice {
+    /// Always 0.
     pub index: u32,
-    /// What was said.
     pub message: ChatReply,
-    /// Nothing.
+    /// Always `null`.
     #[schema(value_type = Option<Object>)]
     pub logprobs: Option<Value>,
     /// `stop`, `length` or `content_filter`.
     pub finish_reason: String,
 }
 
-/// What was said.
+/// The reply of a completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ChatReply {
-    /// `assistant`.
+pub(crate) struct ChatReply {
+    /// Always `assistant`.
     pub role: String,
-    /// The words.
     pub content: String,
-    /// Nothing.
+    /// Always `null`.
     pub refusal: Option<String>,
 }
 
-/// Tokens of the whole turn.
+/// The token usage of the whole turn.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ChatUsage {
-    /// AxumSseEvent.
+pub(crate) struct ChatUsage {
     pub prompt_tokens: u64,
-    /// Received.
     pub completion_tokens: u64,
-    /// Both.
     pub total_tokens: u64,
-    /// Of those sent.
     pub prompt_tokens_details: CachedTokens,
-    /// Of those received.
     pub completion_tokens_details: ReasoningTokens,
 }
 
-/// Tokens that were cached.
+/// Input tokens that were served from a cache.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CachedTokens {
-    /// How many.
+pub(crate) struct CachedTokens {
     pub cached_tokens: u64,
 }
 
-/// Tokens that were only thought.
+/// Output tokens that were spent on reasoning.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ReasoningTokens {
-    /// How many, where that is told.
+pub(crate) struct ReasoningTokens {
+    /// Always 0; reasoning tokens are not reported here.
     pub reasoning_tokens: u64,
 }
 
-/// Go on with a conversation
+/// Create a chat completion
 ///
-/// With `"stream": true` the answer is a stream of chunks.
+/// With `"stream": true` the response is a stream of chunks.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai",
     params(("segue-session" = Option<String>, Header, description = "The session's name.")),
     request_body = ChatRequest,
-    responses((status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiError, description = "The turn brought no answer.")))]
-pub async fn create_chat_completion(
+    responses((status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiError, description = "The turn produced no reply.")))]
+pub(crate) async fn create_chat_completion(
     State(app): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
@@ -158,68 +146,61 @@ pub async fn create_chat_completion(
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_chat_request(&request)?;
-    let mut told = SessionHints::from_headers(&headers)?;
-    told.session_name = told.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
-    let history = ClientConversation::parse(&request.messages, None)?;
-    let landing = resolve_request(&app, &caller, &flow, &history, &told).await?;
+    let mut hints = SessionHints::from_headers(&headers)?;
+    hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
+    let conversation = ClientConversation::parse(&request.messages, None)?;
+    let resolved = resolve_request(&app, &caller, &flow, &conversation, &hints).await?;
     let created = app.engine.now().0 / 1_000;
     let is_stream = request.stream == Some(true);
-    let mut speaking = ReplyStream::start(landing, is_stream).await?;
-    let session = speaking.session_name();
+    let mut reply = ReplyStream::start(resolved, is_stream).await?;
+    let session = reply.session_name();
     if is_stream {
-        let usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+        let include_usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
         let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
-        let chunks = ChatChunkStream {
-            reply: speaking,
-            model: request.model,
-            created,
-            include_usage: usage,
-            stage: ChatStreamStage::Start,
-        };
+        let chunks =
+            ChatChunkStream { reply, model: request.model, created, include_usage, stage: ChatStreamStage::Start };
         let stream = stream::unfold(
             (chunks, permit, app.metrics.track_open_stream()),
-            |(mut chunks, permit, open)| async move {
-                let sent = chunks.next_event().await?;
-                Some((Ok::<_, Infallible>(sent), (chunks, permit, open)))
+            |(mut chunks, permit, open_stream)| async move {
+                let event = chunks.next_event().await?;
+                Some((Ok::<_, Infallible>(event), (chunks, permit, open_stream)))
             },
         );
         let mut response = Sse::new(stream).keep_alive(KeepAlive::new()).into_response();
         set_session_header(&mut response, &session);
         return Ok(response);
     }
-    while let Some(heard) = speaking.next_update().await? {
-        let ReplyUpdate::Finished(ended) = heard else { continue };
-        speaking.mark_delivered(&ended.report.reply);
+    while let Some(update) = reply.next_update().await? {
+        let ReplyUpdate::Finished(ended) = update else { continue };
+        reply.mark_delivered(&ended.report.reply);
         let answer = build_chat_completion(&ended.report, ended.finish_reason, request.model, created);
         let mut response = Json(answer).into_response();
         set_session_header(&mut response, &session);
         return Ok(response);
     }
-    Err(HttpProblem::new("internal", "the turn ended without a word").into())
+    Err(HttpProblem::new("internal", "the turn ended without a reply").into())
 }
 
 fn check_chat_request(request: &ChatRequest) -> Result<(), HttpProblem> {
     if request.n.is_some_and(|n| n != 1) {
-        return Err(
-            HttpProblem::bad_request("only one answer can be given; leave `n` out").with_extension("field", "n")
-        );
+        return Err(HttpProblem::bad_request("only one choice is supported; omit `n`").with_extension("field", "n"));
     }
     if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
         return Err(
-            HttpProblem::bad_request("a flow brings its own tools; leave `tools` out").with_extension("field", "tools")
+            HttpProblem::bad_request("a flow uses its own tools; omit `tools`").with_extension("field", "tools")
         );
     }
     Ok(())
 }
 
-/// The session that metadata names.
-pub fn session_in_metadata(metadata: Option<&Value>) -> Option<String> {
+/// Returns the session that the metadata names.
+pub(crate) fn session_in_metadata(metadata: Option<&Value>) -> Option<String> {
     let name = metadata?.get("session")?.as_str()?;
     Some(name.to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Names the session in an answer's headers.
-pub fn set_session_header(response: &mut Response, session: &str) {
+/// Sets the header that names the session.
+pub(crate) fn set_session_header(response: &mut Response, session: &str) {
     if let Ok(value) = HeaderValue::from_str(session) {
         response.headers_mut().insert(SESSION_HEADER, value);
     }
@@ -229,7 +210,7 @@ fn chat_completion_id(session: &str, message: &str) -> String {
     format!("chatcmpl-{session}-{message}")
 }
 
-fn build_chat_completion(report: &MessageResult, finish: &str, model: String, created: u64) -> ChatCompletion {
+fn build_chat_completion(report: &MessageResult, finish_reason: &str, model: String, created: u64) -> ChatCompletion {
     ChatCompletion {
         id: chat_completion_id(&report.session, &report.message),
         object: "chat.completion".to_owned(),
@@ -239,7 +220,7 @@ fn build_chat_completion(report: &MessageResult, finish: &str, model: String, cr
             index: 0,
             message: ChatReply { role: "assistant".to_owned(), content: report.reply.clone(), refusal: None },
             logprobs: None,
-            finish_reason: finish.to_owned(),
+            finish_reason: finish_reason.to_owned(),
         }],
         usage: chat_usage(report),
         system_fingerprint: None,
@@ -259,7 +240,7 @@ fn chat_usage(report: &MessageResult) -> ChatUsage {
     }
 }
 
-/// An answer in chunks.
+/// The stream of chunks of a completion.
 struct ChatChunkStream {
     reply: ReplyStream,
     model: String,
@@ -295,9 +276,9 @@ impl ChatChunkStream {
 
     async fn next_content_chunk(&mut self) -> AxumSseEvent {
         match self.reply.next_update().await {
-            Ok(Some(ReplyUpdate::TextDelta(words))) => {
+            Ok(Some(ReplyUpdate::TextDelta(text))) => {
                 self.stage = ChatStreamStage::Content;
-                self.build_chunk(json!([delta_choice(json!({"content": words}), None)]), None)
+                self.build_chunk(json!([delta_choice(json!({"content": text}), None)]), None)
             }
             Ok(Some(ReplyUpdate::Finished(ended))) => {
                 self.reply.mark_delivered(&ended.report.reply);
@@ -311,7 +292,7 @@ impl ChatChunkStream {
             }
             Ok(None) => AxumSseEvent::default().data("[DONE]"),
             Err(problem) => {
-                // After this a client hears no more.
+                // The stream ends after the error.
                 AxumSseEvent::default().data(serde_json::to_string(&to_openai_error(&problem)).unwrap_or_default())
             }
         }
@@ -333,6 +314,6 @@ impl ChatChunkStream {
     }
 }
 
-fn delta_choice(delta: Value, finish: Option<&str>) -> Value {
-    json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish })
+fn delta_choice(delta: Value, finish_reason: Option<&str>) -> Value {
+    json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason })
 }

@@ -1,5 +1,6 @@
-//! A conversation as a client sends it: what was said before, and what is new. Decides what the first message of a session is, if the
-//! client has instructions or a past that no session knows, and by what a conversation is known again.
+//! The conversation in a client's request: the earlier messages and the new one. Builds the first message of a session if the
+//! client sends instructions or earlier messages that no session contains, and computes the fingerprint by which a
+//! conversation is found again.
 
 use segue_core::body::BodyId;
 use segue_core::ids::FlowName;
@@ -12,33 +13,29 @@ use crate::images;
 use crate::limits::HISTORY_MESSAGES_MAX;
 use crate::problem::HttpProblem;
 
-/// Whose words.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageAuthor {
-    /// The user's.
+pub(crate) enum MessageAuthor {
     User,
-    /// Ours.
     Assistant,
 }
 
-/// Words, and what is shown with them.
+/// The text and images of a message.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct MessageContent {
-    /// What is said.
+pub(crate) struct MessageContent {
     pub text: String,
-    /// What is shown.
     pub images: Vec<PromptImage>,
 }
 
 impl MessageContent {
-    /// What they are known by.
+    /// Returns the hash of the text and the images.
     #[must_use]
-    pub fn content_hash(&self) -> BodyId {
+    pub(crate) fn content_hash(&self) -> BodyId {
         self.image_hashes().fold(BodyId::hash_text(trim_for_comparison(&self.text)), BodyId::chain_hash)
     }
 
-    /// What the images are known by.
-    pub fn image_hashes(&self) -> impl Iterator<Item = BodyId> {
+    /// Returns the hash of each image.
+    pub(crate) fn image_hashes(&self) -> impl Iterator<Item = BodyId> {
         self.images.iter().map(|image| BodyId::hash_text(&image.data))
     }
 
@@ -49,188 +46,194 @@ impl MessageContent {
     }
 }
 
-/// A conversation as a client sends it. What is said alternates, and ends with the user.
+/// The conversation in a client's request. Authors alternate, and the last message is the user's.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ClientConversation {
-    /// Standing instructions of the client.
+pub(crate) struct ClientConversation {
+    /// The client's system messages and instructions.
     pub instructions: String,
-    /// What was said, in order; never empty.
+    /// In order; never empty.
     messages: Vec<(MessageAuthor, MessageContent)>,
 }
 
-/// What stands between parts of a text.
+/// Separates the parts of a text.
 const PART_SEPARATOR: &str = "\n\n";
 
 impl ClientConversation {
-    /// Reads messages of either API: objects with a role and a content.
+    /// Parses the messages of either API.
     ///
     /// # Errors
-    /// There is something in them that a flow cannot be told, or nothing new.
-    pub fn parse(messages: &[Value], instructions: Option<&str>) -> Result<Self, HttpProblem> {
+    /// A message has unsupported content, or there is no new message.
+    pub(crate) fn parse(messages: &[Value], instructions: Option<&str>) -> Result<Self, HttpProblem> {
         if messages.len() > HISTORY_MESSAGES_MAX {
             return Err(invalid_messages(format!(
-                "there are {} messages; at most {HISTORY_MESSAGES_MAX} are taken",
+                "there are {} messages; at most {HISTORY_MESSAGES_MAX} are supported",
                 messages.len()
             )));
         }
-        let mut standing: Vec<String> =
+        let mut instruction_texts: Vec<String> =
             instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned).into_iter().collect();
-        let mut said: Vec<(MessageAuthor, MessageContent)> = Vec::new();
+        let mut parsed: Vec<(MessageAuthor, MessageContent)> = Vec::new();
         for message in messages {
-            // What a model thought is no part of what was said.
+            // Reasoning items are not part of the conversation.
             if message["type"] == "reasoning" {
                 continue;
             }
-            let words = parse_message_content(message)?;
+            let content = parse_message_content(message)?;
             let role = message["role"].as_str();
-            if !words.images.is_empty() && role != Some("user") {
-                return Err(invalid_messages("images can be shown by the user only"));
+            if !content.images.is_empty() && role != Some("user") {
+                return Err(invalid_messages("only user messages may contain images"));
             }
-            let side = match role {
+            let author = match role {
                 Some("system" | "developer") => {
-                    standing.push(words.text);
+                    instruction_texts.push(content.text);
                     continue;
                 }
                 Some("user") => MessageAuthor::User,
                 Some("assistant") => MessageAuthor::Assistant,
                 Some(role) => {
-                    return Err(invalid_messages(format!("messages of the role `{role}` cannot be told to a flow")));
+                    return Err(invalid_messages(format!("messages with the role `{role}` are not supported")));
                 }
                 None => return Err(invalid_messages("a message has no `role`")),
             };
-            match said.last_mut() {
-                Some((last, before)) if *last == side => before.append(words),
-                _ => said.push((side, words)),
+            match parsed.last_mut() {
+                Some((last, before)) if *last == author => before.append(content),
+                _ => parsed.push((author, content)),
             }
         }
-        match said.last() {
-            Some((MessageAuthor::User, words)) if !words.text.trim().is_empty() => {}
+        match parsed.last() {
+            Some((MessageAuthor::User, content)) if !content.text.trim().is_empty() => {}
             Some((MessageAuthor::User, _)) => {
-                return Err(invalid_messages("the last message is empty; write something"));
+                return Err(invalid_messages("the last message is empty"));
             }
-            Some((MessageAuthor::Assistant, _)) => return Err(invalid_messages("the last message must be the user's")),
-            None => return Err(invalid_messages("there is no message of the user")),
+            Some((MessageAuthor::Assistant, _)) => {
+                return Err(invalid_messages("the last message must have the role `user`"));
+            }
+            None => return Err(invalid_messages("there is no user message")),
         }
-        Ok(Self { instructions: standing.join(PART_SEPARATOR), messages: said })
+        Ok(Self { instructions: instruction_texts.join(PART_SEPARATOR), messages: parsed })
     }
 
-    /// What is new.
+    /// Returns the new message.
     #[must_use]
-    pub fn new_message(&self) -> &MessageContent {
+    pub(crate) fn new_message(&self) -> &MessageContent {
         const NOTHING: &MessageContent = &MessageContent { text: String::new(), images: Vec::new() };
-        self.messages.last().map_or(NOTHING, |(_, words)| words)
+        self.messages.last().map_or(NOTHING, |(_, content)| content)
     }
 
-    /// Whether something was said before.
+    /// Returns whether there are messages before the new one.
     #[must_use]
-    pub fn has_prior_messages(&self) -> bool {
+    pub(crate) fn has_prior_messages(&self) -> bool {
         self.messages.len() > 1
     }
 
-    /// The last thing we are said to have said.
+    /// Returns the text of the last assistant message.
     #[must_use]
-    pub fn last_assistant_text(&self) -> Option<&str> {
+    pub(crate) fn last_assistant_text(&self) -> Option<&str> {
         self.messages
             .iter()
             .rev()
-            .find(|(side, _)| *side == MessageAuthor::Assistant)
-            .map(|(_, words)| words.text.as_str())
+            .find(|(author, _)| *author == MessageAuthor::Assistant)
+            .map(|(_, content)| content.text.as_str())
     }
 
-    /// What a session would begin with that begins with all of this.
+    /// Returns the whole conversation as one message, to start a new session with.
     #[must_use]
-    pub fn flattened_message(&self) -> MessageContent {
+    pub(crate) fn flattened_message(&self) -> MessageContent {
         self.flattened_up_to(self.messages.len() - 1)
     }
 
-    /// The ways in which a session can have come to hold this past: its first message may have been any of the user's, with what
-    /// was before put in front of it. The most likely first.
-    pub fn possible_prefixes(&self) -> impl Iterator<Item = ConversationPrefix<'_>> {
-        let places =
-            (0..self.messages.len().saturating_sub(2)).filter(|place| self.messages[*place].0 == MessageAuthor::User);
-        places.map(|place| {
-            let rest = &self.messages[place + 1..self.messages.len() - 1];
-            let replies = rest.iter().step_by(2).map(|(_, words)| words.text.as_str());
-            let messages = rest.iter().skip(1).step_by(2).map(|(_, words)| words);
+    /// Returns the forms in which a session may hold the earlier messages, most likely first. The session may have started at
+    /// any of the user's messages, with the messages before it flattened into its first message.
+    pub(crate) fn possible_prefixes(&self) -> impl Iterator<Item = ConversationPrefix<'_>> {
+        let indices =
+            (0..self.messages.len().saturating_sub(2)).filter(|index| self.messages[*index].0 == MessageAuthor::User);
+        indices.map(|index| {
+            let rest = &self.messages[index + 1..self.messages.len() - 1];
+            let replies = rest.iter().step_by(2).map(|(_, content)| content.text.as_str());
+            let messages = rest.iter().skip(1).step_by(2).map(|(_, content)| content);
             ConversationPrefix {
-                first_message: self.flattened_up_to(place),
+                first_message: self.flattened_up_to(index),
                 replies: replies.collect(),
                 later_messages: messages.collect(),
             }
         })
     }
 
-    fn flattened_up_to(&self, place: usize) -> MessageContent {
-        let said = &self.messages[..=place];
-        let standing = Some(self.instructions.as_str()).filter(|text| !text.is_empty());
-        let parts: Vec<String> = if place == 0 {
-            standing.into_iter().chain(said.iter().map(|(_, words)| words.text.as_str())).map(Into::into).collect()
+    fn flattened_up_to(&self, index: usize) -> MessageContent {
+        let messages = &self.messages[..=index];
+        let instruction_texts = Some(self.instructions.as_str()).filter(|text| !text.is_empty());
+        let parts: Vec<String> = if index == 0 {
+            instruction_texts
+                .into_iter()
+                .chain(messages.iter().map(|(_, content)| content.text.as_str()))
+                .map(Into::into)
+                .collect()
         } else {
-            let told = said.iter().map(|(side, words)| match side {
-                MessageAuthor::User => format!("user: {}", words.text),
-                MessageAuthor::Assistant => format!("assistant: {}", words.text),
+            let lines = messages.iter().map(|(author, content)| match author {
+                MessageAuthor::User => format!("user: {}", content.text),
+                MessageAuthor::Assistant => format!("assistant: {}", content.text),
             });
-            standing.map(|text| format!("system: {text}")).into_iter().chain(told).collect()
+            instruction_texts.map(|text| format!("system: {text}")).into_iter().chain(lines).collect()
         };
-        let mut images: Vec<PromptImage> = said.iter().flat_map(|(_, words)| words.images.iter().cloned()).collect();
-        if place > 0 {
-            // Of a long past, the newest are shown.
+        let mut images: Vec<PromptImage> =
+            messages.iter().flat_map(|(_, content)| content.images.iter().cloned()).collect();
+        if index > 0 {
+            // Only the newest images of a long conversation are kept.
             images.drain(..images.len().saturating_sub(IMAGES_PER_MESSAGE_MAX));
         }
         MessageContent { text: parts.join(PART_SEPARATOR), images }
     }
 }
 
-/// A past as a session would hold it: a first message, then replies and messages in turn, ending with a reply.
+/// The earlier messages as a session would hold them: a first message, then replies and messages in turn, ending with a
+/// reply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConversationPrefix<'h> {
-    /// The first message.
+pub(crate) struct ConversationPrefix<'h> {
     pub first_message: MessageContent,
-    /// The replies; one more than the messages.
+    /// One more than the later messages.
     pub replies: Vec<&'h str>,
-    /// The messages after the first.
     pub later_messages: Vec<&'h MessageContent>,
 }
 
 impl ConversationPrefix<'_> {
-    /// What each turn was asked and answered.
-    pub fn exchanges(&self) -> impl Iterator<Item = (&MessageContent, &str)> {
+    /// Returns the user's message and the reply of each turn.
+    pub(crate) fn exchanges(&self) -> impl Iterator<Item = (&MessageContent, &str)> {
         let asked = std::iter::once(&self.first_message).chain(self.later_messages.iter().copied());
         asked.zip(self.replies.iter().copied())
     }
 
-    /// What it is known by.
+    /// Returns the fingerprint of the conversation so far.
     #[must_use]
-    pub fn fingerprint(&self, caller: &Caller, flow: &FlowName) -> BodyId {
-        self.exchanges().fold(empty_fingerprint(caller, flow), |so_far, (asked, answered)| {
-            extend_fingerprint(so_far, asked.content_hash(), answered)
+    pub(crate) fn fingerprint(&self, caller: &Caller, flow: &FlowName) -> BodyId {
+        self.exchanges().fold(empty_fingerprint(caller, flow), |fingerprint, (asked, answered)| {
+            extend_fingerprint(fingerprint, asked.content_hash(), answered)
         })
     }
 }
 
-/// What a conversation that has not begun is known by.
+/// Returns the fingerprint of a conversation without messages.
 #[must_use]
-pub fn empty_fingerprint(caller: &Caller, flow: &FlowName) -> BodyId {
+pub(crate) fn empty_fingerprint(caller: &Caller, flow: &FlowName) -> BodyId {
     BodyId::hash_text(&format!("{}\0{flow}", caller.owner.as_deref().unwrap_or_default()))
 }
 
-/// What a conversation is known by after an exchange more.
+/// Extends a fingerprint by one exchange.
 #[must_use]
-pub fn extend_fingerprint(fingerprint: BodyId, asked: BodyId, answered: &str) -> BodyId {
+pub(crate) fn extend_fingerprint(fingerprint: BodyId, asked: BodyId, answered: &str) -> BodyId {
     fingerprint.chain_hash(asked).chain_hash(BodyId::hash_text(trim_for_comparison(answered)))
 }
 
-/// A text as it is compared: clients are known to trim.
+/// Trims a text for comparison, because clients trim too.
 #[must_use]
-pub fn trim_for_comparison(text: &str) -> &str {
+pub(crate) fn trim_for_comparison(text: &str) -> &str {
     text.trim()
 }
 
 fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem> {
     if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty())) {
-        return Err(invalid_messages("tool calls cannot be told to a flow"));
+        return Err(invalid_messages("tool calls are not supported"));
     }
-    let (mut texts, mut shown): (Vec<&str>, Vec<PromptImage>) = (Vec::new(), Vec::new());
+    let (mut texts, mut images): (Vec<&str>, Vec<PromptImage>) = (Vec::new(), Vec::new());
     match &message["content"] {
         Value::String(text) => texts.push(text),
         Value::Null => {}
@@ -241,11 +244,10 @@ fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem>
                         texts.push(part["text"].as_str().unwrap_or_default())
                     }
                     Some("refusal") => texts.push(part["refusal"].as_str().unwrap_or_default()),
-                    Some("image_url") => shown.push(parse_image_part(&part["image_url"]["url"])?),
-                    Some("input_image") => shown.push(parse_image_part(&part["image_url"])?),
+                    Some("image_url") => images.push(parse_image_part(&part["image_url"]["url"])?),
+                    Some("input_image") => images.push(parse_image_part(&part["image_url"])?),
                     Some(kind) => {
-                        let detail =
-                            format!("content of the type `{kind}` cannot be told to a flow; send text or images");
+                        let detail = format!("content of the type `{kind}` is not supported; send text or images");
                         return Err(invalid_messages(detail));
                     }
                     None => return Err(invalid_messages("a part of the content has no `type`")),
@@ -254,11 +256,11 @@ fn parse_message_content(message: &Value) -> Result<MessageContent, HttpProblem>
         }
         _ => return Err(invalid_messages("`content` must be a text or a list of parts")),
     }
-    Ok(MessageContent { text: texts.join(PART_SEPARATOR), images: shown })
+    Ok(MessageContent { text: texts.join(PART_SEPARATOR), images })
 }
 
 fn parse_image_part(url: &Value) -> Result<PromptImage, HttpProblem> {
-    let url = url.as_str().ok_or_else(|| invalid_messages("an image has no address"))?;
+    let url = url.as_str().ok_or_else(|| invalid_messages("an image has no URL"))?;
     images::parse_image_data_url(url).map_err(|problem| problem.with_extension("field", "messages"))
 }
 
@@ -273,7 +275,7 @@ mod tests {
     use super::*;
 
     fn history(messages: Value) -> ClientConversation {
-        ClientConversation::parse(messages.as_array().expect("a list"), None).expect("it is understood")
+        ClientConversation::parse(messages.as_array().expect("a list"), None).expect("it parses")
     }
 
     fn message(role: &str, text: &str) -> Value {
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_part_of_what_was_said_in_either_form() {
+    fn images_are_parsed_alike_in_both_apis() {
         const GIF: &str = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
         let of = |image: Value| json!([{"role": "user", "content": [{"type": "text", "text": "look"}, image]}]);
         let chat = history(of(json!({"type": "image_url", "image_url": {"url": GIF, "detail": "low"}})));
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_what_the_user_said_last() {
+    fn last_user_messages_are_the_new_message() {
         let all = history(json!([
             message("user", "a"),
             message("assistant", "b"),
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_stand_before_the_first_message_and_change_nothing_later() {
+    fn instructions_are_part_of_the_first_message_only() {
         let first = history(json!([message("system", "be kind"), message("user", "a")]));
         assert_eq!(first.flattened_message().text, "be kind\n\na");
         let second = history(json!([
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_nobody_knows_is_told_with_the_first_message_and_known_again_then() {
+    fn unknown_earlier_messages_are_flattened_and_recognized_later() {
         let foreign = [message("user", "a"), message("assistant", "b"), message("user", "c")];
         let opening = history(json!(foreign)).flattened_message();
         assert_eq!(opening.text, "user: a\n\nassistant: b\n\nuser: c");
@@ -344,33 +346,33 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_known_by_what_was_said_and_by_whom() {
+    fn fingerprint_depends_on_messages_and_owner() {
         let of = |messages: Value, caller: &Caller| {
             history(messages).possible_prefixes().next().expect("a past").fingerprint(caller, &"chat".into())
         };
-        let said = || json!([message("user", "a"), message("assistant", "b "), message("user", "c")]);
-        let nobody = Caller::default();
+        let conversation = || json!([message("user", "a"), message("assistant", "b "), message("user", "c")]);
+        let operator = Caller::default();
         let acme = Caller { owner: Some("acme".into()), ..Caller::default() };
         assert_eq!(
-            of(said(), &nobody),
-            extend_fingerprint(empty_fingerprint(&nobody, &"chat".into()), BodyId::hash_text("a"), "b")
+            of(conversation(), &operator),
+            extend_fingerprint(empty_fingerprint(&operator, &"chat".into()), BodyId::hash_text("a"), "b")
         );
-        assert_ne!(of(said(), &nobody), of(said(), &acme));
+        assert_ne!(of(conversation(), &operator), of(conversation(), &acme));
     }
 
     #[test]
-    fn what_a_flow_cannot_be_told_is_refused_by_name() {
+    fn unsupported_content_is_refused_by_name() {
         let refused = |messages: Value| {
             ClientConversation::parse(messages.as_array().expect("a list"), None).expect_err("refused").detail
         };
-        assert!(refused(json!([])).contains("no message"));
-        assert!(refused(json!([message("assistant", "hello")])).contains("must be the user's"));
+        assert!(refused(json!([])).contains("no user message"));
+        assert!(refused(json!([message("assistant", "hello")])).contains("must have the role `user`"));
         assert!(refused(json!([message("user", "  ")])).contains("empty"));
         assert!(refused(json!([message("tool", "4")])).contains("`tool`"));
         let part = |part: Value| json!([{"role": "user", "content": [part]}]);
         assert!(refused(part(json!({"type": "input_audio"}))).contains("`input_audio`"));
         let elsewhere = json!({"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}});
-        assert!(refused(part(elsewhere)).contains("data URLs only"));
+        assert!(refused(part(elsewhere)).contains("must be data URLs"));
         let parts =
             json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]}]);
         assert_eq!(history(parts).new_message().text, "a\n\nb");

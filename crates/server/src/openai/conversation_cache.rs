@@ -1,5 +1,5 @@
-//! What the door remembers for a while: in which session a conversation was held, and which answers were heard. Both can be lost: then
-//! the session is searched for, and an answer counts as not heard.
+//! Caches in which session each conversation is, and which replies were delivered. Entries may be lost: then the session is
+//! searched for, and a reply counts as not delivered.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,9 @@ use segue_core::ids::{MessageId, SessionId};
 
 use crate::limits::{CONVERSATIONS_CACHED_MAX, SESSIONS_PER_CONVERSATION_MAX};
 
-/// What the door remembers.
+/// Cached sessions and deliveries.
 #[derive(Debug, Default)]
-pub struct ConversationCache {
+pub(crate) struct ConversationCache {
     inner: Mutex<ConversationCacheInner>,
 }
 
@@ -24,31 +24,31 @@ struct ConversationCacheInner {
 }
 
 impl ConversationCache {
-    /// The answer to a message was heard; with it, the conversation is known by this.
-    pub fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, message: MessageId) {
+    /// Records that the reply to a message was delivered, and the fingerprint of the conversation after it.
+    pub(crate) fn record_delivery(&self, conversation: Option<BodyId>, session: &SessionId, message: MessageId) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(conversation) = conversation {
             inner.remember_session(conversation, session);
         }
-        let answer = (session.clone(), message);
-        if inner.delivered_replies.insert(answer.clone()) {
-            inner.delivered_order.push_back(answer);
+        let reply = (session.clone(), message);
+        if inner.delivered_replies.insert(reply.clone()) {
+            inner.delivered_order.push_back(reply);
         }
         if let Some(oldest) = evict_oldest(&mut inner.delivered_order) {
             inner.delivered_replies.remove(&oldest);
         }
     }
 
-    /// The sessions in which it was held, newest first.
+    /// Returns the sessions that hold a conversation, newest first.
     #[must_use]
-    pub fn find_sessions(&self, conversation: BodyId) -> Vec<SessionId> {
+    pub(crate) fn find_sessions(&self, conversation: BodyId) -> Vec<SessionId> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sessions_by_conversation.get(&conversation).cloned().unwrap_or_default()
     }
 
-    /// Whether the answer to a message was heard, as far as is remembered.
+    /// Returns whether the reply to a message is known to be delivered.
     #[must_use]
-    pub fn was_delivered(&self, session: &SessionId, message: MessageId) -> bool {
+    pub(crate) fn was_delivered(&self, session: &SessionId, message: MessageId) -> bool {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.delivered_replies.contains(&(session.clone(), message))
     }
@@ -79,17 +79,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_session_comes_first_and_the_oldest_conversation_goes() {
-        let heard = ConversationCache::default();
+    fn newest_session_comes_first_and_oldest_conversation_is_evicted() {
+        let cache = ConversationCache::default();
         let id = |number: usize| BodyId::hash_text(&number.to_string());
-        heard.record_delivery(Some(id(0)), &"a".into(), MessageId(1));
-        heard.record_delivery(Some(id(0)), &"b".into(), MessageId(1));
-        assert_eq!(heard.find_sessions(id(0)), [SessionId::from("b"), "a".into()]);
-        assert!(heard.was_delivered(&"a".into(), MessageId(1)) && !heard.was_delivered(&"a".into(), MessageId(2)));
+        cache.record_delivery(Some(id(0)), &"a".into(), MessageId(1));
+        cache.record_delivery(Some(id(0)), &"b".into(), MessageId(1));
+        assert_eq!(cache.find_sessions(id(0)), [SessionId::from("b"), "a".into()]);
+        assert!(cache.was_delivered(&"a".into(), MessageId(1)) && !cache.was_delivered(&"a".into(), MessageId(2)));
         for number in 1..=CONVERSATIONS_CACHED_MAX {
-            heard.record_delivery(Some(id(number)), &"c".into(), MessageId(u32::try_from(number).expect("small")));
+            cache.record_delivery(Some(id(number)), &"c".into(), MessageId(u32::try_from(number).expect("small")));
         }
-        assert!(heard.find_sessions(id(0)).is_empty());
-        assert!(!heard.was_delivered(&"a".into(), MessageId(1)));
+        assert!(cache.find_sessions(id(0)).is_empty());
+        assert!(!cache.was_delivered(&"a".into(), MessageId(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! The flows, as models.
+//! Serves the flows as models.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -10,47 +10,46 @@ use super::{OpenAiRejection, flow_for_model};
 use crate::app::AppState;
 use crate::caller::Caller;
 
-/// All flows.
+/// The flows as a list of models.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct OpenAiModelList {
-    /// `list`.
+pub(crate) struct OpenAiModelList {
+    /// Always `list`.
     pub object: String,
-    /// By name.
     pub data: Vec<OpenAiModel>,
 }
 
-/// A flow.
+/// A flow as a model.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct OpenAiModel {
-    /// Its name.
+pub(crate) struct OpenAiModel {
+    /// The name of the flow.
     pub id: String,
-    /// `model`.
+    /// Always `model`.
     pub object: String,
-    /// Seconds since 1970; of no meaning here.
+    /// Always 0.
     pub created: u64,
-    /// `segue`.
+    /// Always `segue`.
     pub owned_by: String,
-    /// What it is for.
+    /// A description of the flow.
     pub about: String,
 }
 
-/// Flows, as models
+/// List the flows as models
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = OpenAiModelList)))]
-pub async fn list_models(State(app): State<AppState>, caller: Caller) -> Json<OpenAiModelList> {
-    let specs = app.engine.flows().map(|rules| rules.spec()).filter(|spec| caller.can_use_flow(&spec.name));
+pub(crate) async fn list_models(State(app): State<AppState>, caller: Caller) -> Json<OpenAiModelList> {
+    let specs = app.engine.flows().map(|flow| flow.spec()).filter(|spec| caller.can_use_flow(&spec.name));
     Json(OpenAiModelList { object: "list".to_owned(), data: specs.map(to_openai_model).collect() })
 }
 
-/// A flow, as a model
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "openai", params(("model" = String, Path, description = "The flow's name.")),
+/// Get a flow as a model
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "openai", params(("model" = String, Path, description = "The name of the flow.")),
     responses((status = 200, body = OpenAiModel)))]
-pub async fn get_model(
+pub(crate) async fn get_model(
     State(app): State<AppState>,
     caller: Caller,
     Path(model): Path<String>,
 ) -> Result<Json<OpenAiModel>, OpenAiRejection> {
     let name = flow_for_model(&app, &caller, &model)?;
-    let spec = app.engine.flows().map(|rules| rules.spec()).find(|spec| spec.name == name);
+    let spec = app.engine.flows().map(|flow| flow.spec()).find(|spec| spec.name == name);
     Ok(Json(spec.map(to_openai_model).unwrap_or_else(|| to_openai_model(&FlowSpec::new(&model, "")))))
 }
 

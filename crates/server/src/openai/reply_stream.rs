@@ -1,5 +1,5 @@
-//! One message being answered, as a client of the door hears it: words that only ever grow. What was streamed cannot be taken back, so a
-//! try that starts over is told after a break, and nothing is told twice.
+//! Streams the reply to one message as text that only grows. Streamed text cannot be taken back: if an attempt starts over
+//! with another text, that text follows after a paragraph break. No text is sent twice.
 
 use segue_core::body::BodyId;
 use segue_core::event::Event;
@@ -15,29 +15,27 @@ use crate::extract::SessionRef;
 use crate::history::CallEndEntry;
 use crate::problem::HttpProblem;
 
-/// What is heard next.
+/// The next part of a reply.
 #[derive(Debug)]
-pub enum ReplyUpdate {
-    /// More words.
+pub(crate) enum ReplyUpdate {
+    /// More text.
     TextDelta(String),
-    /// The turn is over.
+    /// The turn has ended.
     Finished(Box<FinishedReply>),
 }
 
-/// How it ended.
+/// The result of a reply.
 #[derive(Debug)]
-pub struct FinishedReply {
-    /// What the message led to.
+pub(crate) struct FinishedReply {
     pub report: MessageResult,
-    /// Why the last answer that was heard stopped, in the words of OpenAI's API.
+    /// Why the last reply ended, as OpenAI's `finish_reason`.
     pub finish_reason: &'static str,
 }
 
-/// A message being answered.
+/// A message that is being answered.
 #[derive(Debug)]
-pub struct ReplyStream {
+pub(crate) struct ReplyStream {
     session_ref: SessionRef,
-    /// The message.
     pub message: MessageId,
     message_hash: BodyId,
     prior_fingerprint: Option<BodyId>,
@@ -49,57 +47,61 @@ pub struct ReplyStream {
 }
 
 impl ReplyStream {
-    /// Says what is to be said, and listens.
+    /// Sends the message, unless it exists already, and subscribes to its session.
     ///
     /// # Errors
-    /// It is not accepted.
-    pub async fn start(request: ResolvedRequest, words: bool) -> Result<Self, HttpProblem> {
-        let ResolvedRequest {
-            session_ref: held,
-            content: wanted,
-            idempotency_key: key,
-            existing_message: known,
-            prior_fingerprint: so_far,
-        } = request;
-        let asked = wanted.content_hash();
-        let message = match known {
+    /// The message is not accepted.
+    pub(crate) async fn start(request: ResolvedRequest, wants_deltas: bool) -> Result<Self, HttpProblem> {
+        let ResolvedRequest { session_ref, content, idempotency_key, existing_message, prior_fingerprint } = request;
+        let message_hash = content.content_hash();
+        let message = match existing_message {
             Some(message) => message,
             None => {
-                check_turn_capacity(&held)?;
+                check_turn_capacity(&session_ref)?;
                 let message =
-                    UserMessage { idempotency_key: key, images: wanted.images, ..UserMessage::from(wanted.text) };
-                held.app.engine.send_message(&held.session, message).await.map_err(|error| held.to_problem(error))?
+                    UserMessage { idempotency_key, images: content.images, ..UserMessage::from(content.text) };
+                session_ref
+                    .app
+                    .engine
+                    .send_message(&session_ref.session, message)
+                    .await
+                    .map_err(|error| session_ref.to_problem(error))?
             }
         };
-        let after = with_session_history(&held, None, |chronicle| {
-            chronicle.messages.get(&message).map(|note| note.position.seq)
+        let after = with_session_history(&session_ref, None, |history| {
+            history.messages.get(&message).map(|entry| entry.position.seq)
         });
         let after = Seq(after.await?.unwrap_or_default().0.saturating_sub(1));
-        let listener = held.app.engine.subscribe(&held.session, after).await.map_err(|error| held.to_problem(error))?;
+        let subscription = session_ref
+            .app
+            .engine
+            .subscribe(&session_ref.session, after)
+            .await
+            .map_err(|error| session_ref.to_problem(error))?;
         Ok(Self {
-            session_ref: held,
+            session_ref,
             message,
-            message_hash: asked,
-            prior_fingerprint: so_far,
-            subscription: listener,
+            message_hash,
+            prior_fingerprint,
+            subscription,
             turn: None,
             delta_merger: TextDeltaMerger::default(),
-            wants_deltas: words,
+            wants_deltas,
             is_finished: false,
         })
     }
 
-    /// The session.
+    /// Returns the session's name as the caller knows it.
     #[must_use]
-    pub fn session_name(&self) -> String {
+    pub(crate) fn session_name(&self) -> String {
         self.session_ref.public_name()
     }
 
-    /// What is heard next; nothing once it has ended.
+    /// Returns the next part of the reply; `None` after its end.
     ///
     /// # Errors
-    /// The turn brought nothing, or the session cannot be read any more.
-    pub async fn next_update(&mut self) -> Result<Option<ReplyUpdate>, HttpProblem> {
+    /// The turn produced no reply, or the session can no longer be read.
+    pub(crate) async fn next_update(&mut self) -> Result<Option<ReplyUpdate>, HttpProblem> {
         while !self.is_finished {
             let app = self.session_ref.app.clone();
             let update = tokio::select! {
@@ -107,17 +109,17 @@ impl ReplyStream {
                 update = self.subscription.next_update() => update.map_err(|error| self.session_ref.to_problem(error))?,
             };
             match update {
-                SessionUpdate::TextDelta { call, attempt, offset: at, text }
+                SessionUpdate::TextDelta { call, attempt, offset, text }
                     if self.wants_deltas && self.turn.is_some() =>
                 {
-                    if let Some(words) = self.delta_merger.push_delta(call, attempt, at, &text) {
-                        return Ok(Some(ReplyUpdate::TextDelta(words)));
+                    if let Some(text) = self.delta_merger.push_delta(call, attempt, offset, &text) {
+                        return Ok(Some(ReplyUpdate::TextDelta(text)));
                     }
                 }
                 SessionUpdate::TextDelta { .. } => {}
                 SessionUpdate::Event(recorded) => {
-                    if let Some(heard) = self.handle_event(&recorded.event).await? {
-                        return Ok(Some(heard));
+                    if let Some(update) = self.handle_event(&recorded.event).await? {
+                        return Ok(Some(update));
                     }
                 }
             }
@@ -128,12 +130,12 @@ impl ReplyStream {
     async fn handle_event(&mut self, event: &Event) -> Result<Option<ReplyUpdate>, HttpProblem> {
         match event {
             Event::TurnStarted { turn, messages, .. } if messages.contains(&self.message) => self.turn = Some(*turn),
-            Event::ReplySent(said) if self.turn.is_some() && self.wants_deltas => {
+            Event::ReplySent(reply) if self.turn.is_some() && self.wants_deltas => {
                 let engine = &self.session_ref.app.engine;
-                let texts = engine.read_texts(&self.session_ref.session, &[said.text.body]).await;
+                let texts = engine.read_texts(&self.session_ref.session, &[reply.text.body]).await;
                 let texts = texts.map_err(|error| self.session_ref.to_problem(error))?;
                 let text = texts.first().map(ToString::to_string).unwrap_or_default();
-                return Ok(self.delta_merger.push_final_text(said.call, &text).map(ReplyUpdate::TextDelta));
+                return Ok(self.delta_merger.push_final_text(reply.call, &text).map(ReplyUpdate::TextDelta));
             }
             Event::TurnEnded { turn, .. } if self.turn == Some(*turn) => {
                 self.is_finished = true;
@@ -153,9 +155,9 @@ impl ReplyStream {
         if report.reply.is_empty() {
             return Err(no_reply_problem(&report.outcome));
         }
-        let finish = with_session_history(&self.session_ref, None, |chronicle| {
+        let finish_reason = with_session_history(&self.session_ref, None, |history| {
             let call = report.replies.last().and_then(|reply| reply.call.as_ref()?.parse::<CallId>().ok());
-            match call.and_then(|call| chronicle.calls.get(&call)).and_then(|note| note.end.as_ref()) {
+            match call.and_then(|call| history.calls.get(&call)).and_then(|entry| entry.end.as_ref()) {
                 Some(CallEndEntry::Answered { stop_reason: Some(segue_core::prompt::StopReason::Length), .. }) => {
                     "length"
                 }
@@ -166,32 +168,34 @@ impl ReplyStream {
                 _ => "stop",
             }
         });
-        let finish = finish.await?;
-        Ok(FinishedReply { report, finish_reason: finish })
+        let finish_reason = finish_reason.await?;
+        Ok(FinishedReply { report, finish_reason })
     }
 
-    /// The answer was heard.
-    pub fn mark_delivered(&self, reply: &str) {
-        let conversation = self.prior_fingerprint.map(|so_far| extend_fingerprint(so_far, self.message_hash, reply));
+    /// Records that the reply was delivered.
+    pub(crate) fn mark_delivered(&self, reply: &str) {
+        let conversation = self
+            .prior_fingerprint
+            .map(|prior_fingerprint| extend_fingerprint(prior_fingerprint, self.message_hash, reply));
         self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.message);
     }
 }
 
-/// A turn that brought no words: there is nothing to answer with, and asking again at once would not help.
+/// Builds the problem for a turn without a reply. Repeating the request at once would not help.
 fn no_reply_problem(outcome: &TurnResultView) -> HttpProblem {
-    let why = match outcome {
+    let reason = match outcome {
         TurnResultView::Failed { reason } => reason.clone(),
-        TurnResultView::Cancelled => "it was stopped".to_owned(),
-        TurnResultView::Interrupted => "another message took its place".to_owned(),
-        TurnResultView::Done => "nothing was said".to_owned(),
+        TurnResultView::Cancelled => "it was cancelled".to_owned(),
+        TurnResultView::Interrupted => "another message replaced it".to_owned(),
+        TurnResultView::Done => "the flow sent no reply".to_owned(),
     };
-    HttpProblem::new("turn-failed", format!("the turn brought no answer: {why}")).with_extension("retry", false)
+    HttpProblem::new("turn-failed", format!("the turn produced no reply: {reason}"))
+        .with_extension("should_retry", false)
 }
 
-/// Words as they were told, one speaker at a time.
+/// Merges the text deltas of several calls and attempts into one growing text.
 #[derive(Debug, Default)]
 struct TextDeltaMerger {
-    /// Whether anything was told yet.
     has_output: bool,
     current_call: Option<StreamedCall>,
 }
@@ -200,48 +204,48 @@ struct TextDeltaMerger {
 struct StreamedCall {
     call: CallId,
     attempt: u32,
-    /// What this try has said.
+    /// The text of the current attempt.
     text: String,
-    /// What was told of the call.
+    /// The text sent for this call so far.
     sent_text: String,
 }
 
 const PARAGRAPH_BREAK: &str = "\n\n";
 
 impl TextDeltaMerger {
-    fn push_delta(&mut self, call: CallId, attempt: u32, at: usize, text: &str) -> Option<String> {
+    fn push_delta(&mut self, call: CallId, attempt: u32, offset: usize, text: &str) -> Option<String> {
         let is_first = self.current_call.is_none();
-        let speaker = self.current_call.get_or_insert_with(|| StreamedCall {
+        let current = self.current_call.get_or_insert_with(|| StreamedCall {
             call,
             attempt,
             text: String::new(),
             sent_text: String::new(),
         });
-        if speaker.call != call {
-            // What a second speaker says meanwhile is told when it is said.
+        if current.call != call {
+            // The text of a second call is sent as a whole with its reply event.
             return None;
         }
-        if speaker.attempt != attempt {
-            speaker.attempt = attempt;
-            speaker.text.clear();
+        if current.attempt != attempt {
+            current.attempt = attempt;
+            current.text.clear();
         }
-        if speaker.text.is_char_boundary(at) {
-            speaker.text.truncate(at);
+        if current.text.is_char_boundary(offset) {
+            current.text.truncate(offset);
         }
-        speaker.text.push_str(text);
-        let more = speaker.take_unsent_text()?;
+        current.text.push_str(text);
+        let more = current.take_unsent_text()?;
         let before = if is_first && self.has_output { PARAGRAPH_BREAK } else { "" };
         self.has_output = true;
         Some(format!("{before}{more}"))
     }
 
     fn push_final_text(&mut self, call: Option<CallId>, text: &str) -> Option<String> {
-        let speaker = self.current_call.take_if(|speaker| Some(speaker.call) == call);
-        let more = match speaker {
-            Some(mut speaker) if !speaker.sent_text.is_empty() => {
-                text.clone_into(&mut speaker.text);
-                // White space at its end may have been left away.
-                if speaker.sent_text.trim_end() == text.trim_end() { None } else { speaker.take_unsent_text() }
+        let current = self.current_call.take_if(|current| Some(current.call) == call);
+        let more = match current {
+            Some(mut current) if !current.sent_text.is_empty() => {
+                text.clone_into(&mut current.text);
+                // Trailing white space may have been trimmed.
+                if current.sent_text.trim_end() == text.trim_end() { None } else { current.take_unsent_text() }
             }
             _ if text.is_empty() => None,
             _ => Some(format!("{}{text}", if self.has_output { PARAGRAPH_BREAK } else { "" })),
@@ -252,14 +256,14 @@ impl TextDeltaMerger {
 }
 
 impl StreamedCall {
-    /// What is to be told so that all of this try was.
+    /// Returns the text to send so that all of the current attempt has been sent.
     fn take_unsent_text(&mut self) -> Option<String> {
         if let Some(more) = self.text.strip_prefix(self.sent_text.as_str()) {
             let more = more.to_owned();
             self.sent_text.clone_from(&self.text);
             return Some(more).filter(|more| !more.is_empty());
         }
-        // It starts over, and says the same so far.
+        // The attempt started over and repeats what was sent.
         if self.sent_text.starts_with(self.text.as_str()) {
             return None;
         }
@@ -280,55 +284,55 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_words_is_not_told_again() {
-        let mut voice = TextDeltaMerger::default();
-        let heard = [
-            voice.push_delta(A, 1, 0, "Hel"),
-            voice.push_delta(A, 1, 3, "lo"),
-            voice.push_final_text(Some(A), "Hello there"),
+    fn streamed_text_is_not_sent_again() {
+        let mut merger = TextDeltaMerger::default();
+        let update = [
+            merger.push_delta(A, 1, 0, "Hel"),
+            merger.push_delta(A, 1, 3, "lo"),
+            merger.push_final_text(Some(A), "Hello there"),
         ];
-        assert_eq!(all(heard), "Hello there");
-        let heard = [
-            voice.push_delta(B, 1, 0, "And"),
-            voice.push_final_text(Some(B), "And so on"),
-            voice.push_final_text(None, "Bye"),
+        assert_eq!(all(update), "Hello there");
+        let update = [
+            merger.push_delta(B, 1, 0, "And"),
+            merger.push_final_text(Some(B), "And so on"),
+            merger.push_final_text(None, "Bye"),
         ];
-        assert_eq!(all(heard), "\n\nAnd so on\n\nBye");
+        assert_eq!(all(update), "\n\nAnd so on\n\nBye");
     }
 
     #[test]
-    fn a_try_that_starts_over_and_says_the_same_is_told_once() {
-        let mut voice = TextDeltaMerger::default();
-        let heard = [
-            voice.push_delta(A, 1, 0, "Once upon"),
-            voice.push_delta(A, 2, 0, "Once"),
-            voice.push_delta(A, 2, 4, " upon a time"),
-            voice.push_final_text(Some(A), "Once upon a time"),
+    fn repeated_text_of_a_retry_is_sent_once() {
+        let mut merger = TextDeltaMerger::default();
+        let update = [
+            merger.push_delta(A, 1, 0, "Once upon"),
+            merger.push_delta(A, 2, 0, "Once"),
+            merger.push_delta(A, 2, 4, " upon a time"),
+            merger.push_final_text(Some(A), "Once upon a time"),
         ];
-        assert_eq!(all(heard), "Once upon a time");
+        assert_eq!(all(update), "Once upon a time");
     }
 
     #[test]
-    fn a_try_that_says_something_else_is_told_after_a_break() {
-        let mut voice = TextDeltaMerger::default();
-        let heard = [
-            voice.push_delta(A, 1, 0, "On"),
-            voice.push_delta(A, 2, 0, "Never"),
-            voice.push_final_text(Some(A), "Never mind"),
+    fn different_text_of_a_retry_follows_a_paragraph_break() {
+        let mut merger = TextDeltaMerger::default();
+        let update = [
+            merger.push_delta(A, 1, 0, "On"),
+            merger.push_delta(A, 2, 0, "Never"),
+            merger.push_final_text(Some(A), "Never mind"),
         ];
-        assert_eq!(all(heard), "On\n\nNever mind");
+        assert_eq!(all(update), "On\n\nNever mind");
     }
 
     #[test]
-    fn two_speakers_do_not_mix() {
-        let mut voice = TextDeltaMerger::default();
-        let heard = [
-            voice.push_delta(A, 1, 0, "one "),
-            voice.push_delta(B, 1, 0, "two"),
-            voice.push_delta(A, 1, 4, "three"),
-            voice.push_final_text(Some(A), "one three"),
-            voice.push_final_text(Some(B), "two"),
+    fn texts_of_two_calls_are_not_interleaved() {
+        let mut merger = TextDeltaMerger::default();
+        let update = [
+            merger.push_delta(A, 1, 0, "one "),
+            merger.push_delta(B, 1, 0, "two"),
+            merger.push_delta(A, 1, 4, "three"),
+            merger.push_final_text(Some(A), "one three"),
+            merger.push_final_text(Some(B), "two"),
         ];
-        assert_eq!(all(heard), "one three\n\ntwo");
+        assert_eq!(all(update), "one three\n\ntwo");
     }
 }

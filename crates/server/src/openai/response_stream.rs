@@ -1,4 +1,4 @@
-//! A response word by word, in the events of OpenAI's API.
+//! Streams a response as the events of OpenAI's responses API.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,9 +14,9 @@ use super::responses::{ResponseTemplate, output_text_part};
 use super::to_openai_error;
 use crate::metrics::OpenStreamGuard;
 
-/// A response word by word.
+/// The event stream of a response.
 #[derive(Debug)]
-pub struct ResponseEventStream {
+pub(crate) struct ResponseEventStream {
     reply: ReplyStream,
     template: ResponseTemplate,
     queued_events: VecDeque<AxumSseEvent>,
@@ -26,9 +26,9 @@ pub struct ResponseEventStream {
 }
 
 impl ResponseEventStream {
-    /// Before the first word.
+    /// Queues the events that precede the first text.
     #[must_use]
-    pub fn new(reply: ReplyStream, template: ResponseTemplate) -> Self {
+    pub(crate) fn new(reply: ReplyStream, template: ResponseTemplate) -> Self {
         let mut events = Self {
             reply,
             template,
@@ -37,9 +37,9 @@ impl ResponseEventStream {
             sequence_number: 0,
             is_finished: false,
         };
-        let begun = json!(events.template.in_progress());
-        events.queue_event("response.created", json!({ "response": begun }));
-        events.queue_event("response.in_progress", json!({ "response": begun }));
+        let in_progress = json!(events.template.in_progress());
+        events.queue_event("response.created", json!({ "response": in_progress }));
+        events.queue_event("response.in_progress", json!({ "response": in_progress }));
         events.queue_event(
             "response.output_item.added",
             json!({ "output_index": 0, "item": events.template.output_item(None) }),
@@ -51,43 +51,43 @@ impl ResponseEventStream {
         events
     }
 
-    /// As an answer.
-    pub fn into_sse_response(self, permit: OwnedSemaphorePermit, open: OpenStreamGuard) -> Response {
-        let stream = stream::unfold((self, permit, open), |(mut events, permit, open)| async move {
-            let sent = events.next_event().await?;
-            Some((Ok::<_, Infallible>(sent), (events, permit, open)))
+    /// Converts the stream to a response.
+    pub(crate) fn into_sse_response(self, permit: OwnedSemaphorePermit, open_stream: OpenStreamGuard) -> Response {
+        let stream = stream::unfold((self, permit, open_stream), |(mut events, permit, open_stream)| async move {
+            let event = events.next_event().await?;
+            Some((Ok::<_, Infallible>(event), (events, permit, open_stream)))
         });
         Sse::new(stream).keep_alive(KeepAlive::new()).into_response()
     }
 
     async fn next_event(&mut self) -> Option<AxumSseEvent> {
         loop {
-            if let Some(sent) = self.queued_events.pop_front() {
-                return Some(sent);
+            if let Some(event) = self.queued_events.pop_front() {
+                return Some(event);
             }
             if self.is_finished {
                 return None;
             }
             match self.reply.next_update().await {
-                Ok(Some(ReplyUpdate::TextDelta(words))) => {
-                    self.sent_text.push_str(&words);
+                Ok(Some(ReplyUpdate::TextDelta(delta))) => {
+                    self.sent_text.push_str(&delta);
                     self.queue_event(
                         "response.output_text.delta",
-                        self.with_content_position(json!({ "delta": words, "logprobs": [] })),
+                        self.with_content_position(json!({ "delta": delta, "logprobs": [] })),
                     );
                 }
                 Ok(Some(ReplyUpdate::Finished(ended))) => {
                     self.reply.mark_delivered(&ended.report.reply);
-                    let told = self.sent_text.clone();
+                    let text = self.sent_text.clone();
                     self.queue_event(
                         "response.output_text.done",
-                        self.with_content_position(json!({ "text": told, "logprobs": [] })),
+                        self.with_content_position(json!({ "text": text, "logprobs": [] })),
                     );
                     self.queue_event(
                         "response.content_part.done",
-                        self.with_content_position(json!({ "part": output_text_part(&told) })),
+                        self.with_content_position(json!({ "part": output_text_part(&text) })),
                     );
-                    let item = self.template.output_item(Some(&told));
+                    let item = self.template.output_item(Some(&text));
                     self.queue_event("response.output_item.done", json!({ "output_index": 0, "item": item }));
                     let response = self.template.completed(&ended.report, ended.finish_reason);
                     let kind = format!("response.{}", response.status);

@@ -1,5 +1,5 @@
-//! Which session a request belongs to: the one it names, the one in which exactly this was said, or a new one. Where a client went back
-//! and says something else, the session is forked where the two part.
+//! Finds the session that a request belongs to: the named session, the session that holds exactly this conversation, or a new
+//! one. If a client went back and continued differently, the session is forked where the two differ.
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::TurnResult;
@@ -20,26 +20,25 @@ use crate::history::{MessageEntry, SessionHistory, TurnEntry};
 use crate::limits::{CANDIDATE_SESSIONS_MAX, SEARCH_TEXT_CHARS_MAX};
 use crate::problem::HttpProblem;
 
-/// Where a request belongs.
+/// The session and message that a request was resolved to.
 #[derive(Debug)]
-pub struct ResolvedRequest {
-    /// The session.
+pub(crate) struct ResolvedRequest {
     pub session_ref: SessionRef,
-    /// What is to be said there.
+    /// The message to send.
     pub content: MessageContent,
-    /// What to call it, so that the same request again is the same message.
+    /// The key under which a repeated request is recognized.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The message, if it was said there before and only its answer is wanted.
+    /// The message, if it was sent before and only its reply is wanted.
     pub existing_message: Option<MessageId>,
-    /// What the conversation is known by before this; not known where only its name is.
+    /// The fingerprint of the conversation before this message; unknown for a session found by name.
     pub prior_fingerprint: Option<BodyId>,
 }
 
-/// Finds or begins the session.
+/// Finds or creates the session of a request.
 ///
 /// # Errors
-/// It is not there for the caller, or cannot be begun.
-pub async fn resolve_request(
+/// The caller may not see the session, or it cannot be created.
+pub(crate) async fn resolve_request(
     app: &AppState,
     caller: &Caller,
     flow: &FlowName,
@@ -50,38 +49,38 @@ pub async fn resolve_request(
         return resolve_named_session(app, caller, flow, conversation, hints, name).await;
     }
     if conversation.has_prior_messages() {
-        for past in conversation.possible_prefixes() {
-            let known = past.fingerprint(caller, flow);
-            for session in app.conversation_cache.find_sessions(known) {
-                if let Some(landing) = match_session(app, caller, flow, session, &past, conversation, hints).await? {
-                    return Ok(landing);
+        for prefix in conversation.possible_prefixes() {
+            let fingerprint = prefix.fingerprint(caller, flow);
+            for session in app.conversation_cache.find_sessions(fingerprint) {
+                if let Some(resolved) = match_session(app, caller, flow, session, &prefix, conversation, hints).await? {
+                    return Ok(resolved);
                 }
             }
         }
-        if let Some(landing) = search_by_last_reply(app, caller, flow, conversation, hints).await? {
-            return Ok(landing);
+        if let Some(resolved) = search_by_last_reply(app, caller, flow, conversation, hints).await? {
+            return Ok(resolved);
         }
     } else if hints.is_retry
-        && let Some(landing) = find_retried_first_message(app, caller, flow, conversation, hints).await?
+        && let Some(resolved) = find_retried_first_message(app, caller, flow, conversation, hints).await?
     {
-        return Ok(landing);
+        return Ok(resolved);
     }
-    let held = open_flow_session(app, caller, flow, None).await?;
-    let words = conversation.flattened_message();
+    let session_ref = open_flow_session(app, caller, flow, None).await?;
+    let content = conversation.flattened_message();
     let key = hints
         .idempotency_key
         .clone()
-        .or_else(|| Some(derive_idempotency_key(empty_fingerprint(caller, flow), &words, 0)));
+        .or_else(|| Some(derive_idempotency_key(empty_fingerprint(caller, flow), &content, 0)));
     Ok(ResolvedRequest {
-        session_ref: held,
-        content: words,
+        session_ref,
+        content,
         idempotency_key: key,
         existing_message: None,
         prior_fingerprint: Some(empty_fingerprint(caller, flow)),
     })
 }
 
-/// The session that the client names; what was said before is taken to be known there.
+/// Resolves a request that names its session. The earlier messages are not compared.
 async fn resolve_named_session(
     app: &AppState,
     caller: &Caller,
@@ -90,43 +89,45 @@ async fn resolve_named_session(
     hints: &SessionHints,
     name: &str,
 ) -> Result<ResolvedRequest, HttpProblem> {
-    // A name that cannot be a session's is refused before anything is looked for.
+    // An invalid name is rejected before any lookup.
     caller.full_session_id(name).map_err(|problem| problem.with_extension("field", "metadata.session"))?;
     let found = match SessionRef::resolve(app, caller.clone(), name).await {
-        Ok(held) => match with_session_history(&held, None, session_flow).await {
-            Ok(its) => Some((held, its)),
+        Ok(session_ref) => match with_session_history(&session_ref, None, session_flow).await {
+            Ok(session_flow_name) => Some((session_ref, session_flow_name)),
             Err(problem) if problem.code == "no-such-session" => None,
             Err(problem) => return Err(problem),
         },
         Err(problem) if problem.code == "no-such-session" => None,
         Err(problem) => return Err(problem),
     };
-    let Some((held, its)) = found else {
-        let held = open_flow_session(app, caller, flow, Some(name)).await?;
+    let Some((session_ref, session_flow_name)) = found else {
+        let session_ref = open_flow_session(app, caller, flow, Some(name)).await?;
         return Ok(ResolvedRequest {
-            session_ref: held,
+            session_ref,
             content: conversation.flattened_message(),
             idempotency_key: hints.idempotency_key.clone(),
             existing_message: None,
             prior_fingerprint: None,
         });
     };
-    if its.as_ref() != Some(flow) {
-        let its = its.map(|its| its.to_string()).unwrap_or_default();
-        let detail = format!("the session `{name}` is of the flow `{its}`, not `{flow}`; use that as the model");
+    if session_flow_name.as_ref() != Some(flow) {
+        let session_flow_name = session_flow_name.map(|name| name.to_string()).unwrap_or_default();
+        let detail = format!(
+            "the session `{name}` uses the flow `{session_flow_name}`, not `{flow}`; use that name as the model"
+        );
         return Err(HttpProblem::bad_request(detail).with_extension("field", "model"));
     }
-    let words = conversation.new_message().clone();
-    let known = if hints.is_retry && hints.idempotency_key.is_none() {
-        last_message_if_equal(&held, &words).await?
+    let content = conversation.new_message().clone();
+    let existing_message = if hints.is_retry && hints.idempotency_key.is_none() {
+        last_message_if_equal(&session_ref, &content).await?
     } else {
         None
     };
     Ok(ResolvedRequest {
-        session_ref: held,
-        content: words,
+        session_ref,
+        content,
         idempotency_key: hints.idempotency_key.clone(),
-        existing_message: known,
+        existing_message,
         prior_fingerprint: None,
     })
 }
@@ -137,23 +138,23 @@ async fn open_flow_session(
     flow: &FlowName,
     name: Option<&str>,
 ) -> Result<SessionRef, HttpProblem> {
-    let opening = SessionOptions { mid_turn_policy: app.options.default_mid_turn_policy, ..SessionOptions::default() };
-    open_new_session(app, caller.clone(), flow, name, opening).await
+    let options = SessionOptions { mid_turn_policy: app.options.default_mid_turn_policy, ..SessionOptions::default() };
+    open_new_session(app, caller.clone(), flow, name, options).await
 }
 
-/// The last message of a session, if it says this.
+/// Returns the last message of a session if it has this content.
 async fn last_message_if_equal(
     session_ref: &SessionRef,
     content: &MessageContent,
 ) -> Result<Option<MessageId>, HttpProblem> {
     let last =
-        with_session_history(session_ref, None, |chronicle| chronicle.messages.values().next_back().cloned()).await?;
+        with_session_history(session_ref, None, |history| history.messages.values().next_back().cloned()).await?;
     let Some(last) = last else { return Ok(None) };
-    let says = content_matches(session_ref, &StoredContent::from_messages(&[&last]), content).await?;
-    Ok(Some(last.message).filter(|_| says))
+    let is_equal = content_matches(session_ref, &StoredContent::from_messages(&[&last]), content).await?;
+    Ok(Some(last.message).filter(|_| is_equal))
 }
 
-/// Looks for sessions in which the last reply was given.
+/// Searches for a session that contains the last reply and the same conversation.
 async fn search_by_last_reply(
     app: &AppState,
     caller: &Caller,
@@ -163,17 +164,18 @@ async fn search_by_last_reply(
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
     let Some(reply) = conversation.last_assistant_text() else { return Ok(None) };
     for session in list_candidate_sessions(app, caller, flow, reply).await? {
-        for past in conversation.possible_prefixes() {
-            let landing = match_session(app, caller, flow, session.clone(), &past, conversation, hints).await?;
-            if landing.is_some() {
-                return Ok(landing);
+        for prefix in conversation.possible_prefixes() {
+            let resolved = match_session(app, caller, flow, session.clone(), &prefix, conversation, hints).await?;
+            if resolved.is_some() {
+                return Ok(resolved);
             }
         }
     }
     Ok(None)
 }
 
-/// The session that an earlier try of the same request began. That its answer was sent does not mean that it arrived.
+/// Searches for the session that an earlier attempt of the same request created. Its reply may have been sent without
+/// arriving.
 async fn find_retried_first_message(
     app: &AppState,
     caller: &Caller,
@@ -181,22 +183,22 @@ async fn find_retried_first_message(
     conversation: &ClientConversation,
     hints: &SessionHints,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
-    let words = conversation.flattened_message();
+    let content = conversation.flattened_message();
     for session in list_candidate_sessions(app, caller, flow, &conversation.new_message().text).await? {
-        let held = SessionRef { app: app.clone(), caller: caller.clone(), session };
-        let first = with_session_history(&held, None, |chronicle| {
-            let first = chronicle.messages.values().next().cloned();
-            first.filter(|_| chronicle.messages.len() == 1)
+        let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
+        let first = with_session_history(&session_ref, None, |history| {
+            let first = history.messages.values().next().cloned();
+            first.filter(|_| history.messages.len() == 1)
         });
         let Some(first) = first.await? else { continue };
-        if content_matches(&held, &StoredContent::from_messages(&[&first]), &words).await? {
-            let so_far = Some(empty_fingerprint(caller, flow));
+        if content_matches(&session_ref, &StoredContent::from_messages(&[&first]), &content).await? {
+            let fingerprint = Some(empty_fingerprint(caller, flow));
             return Ok(Some(ResolvedRequest {
-                session_ref: held,
-                content: words,
+                session_ref,
+                content,
                 idempotency_key: hints.idempotency_key.clone(),
                 existing_message: Some(first.message),
-                prior_fingerprint: so_far,
+                prior_fingerprint: fingerprint,
             }));
         }
     }
@@ -209,14 +211,14 @@ async fn list_candidate_sessions(
     flow: &FlowName,
     text: &str,
 ) -> Result<Vec<SessionId>, HttpProblem> {
-    // One line of it will do; a line break may have been written in another way.
+    // One line is enough; line breaks may have been changed.
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let needle: String = line.chars().take(SEARCH_TEXT_CHARS_MAX).collect();
-    if needle.is_empty() {
+    let search_text: String = line.chars().take(SEARCH_TEXT_CHARS_MAX).collect();
+    if search_text.is_empty() {
         return Ok(Vec::new());
     }
     let query = SessionQuery {
-        text: Some(needle),
+        text: Some(search_text),
         flows: vec![flow.to_string()],
         ..SessionQuery::newest(CANDIDATE_SESSIONS_MAX)
     };
@@ -228,99 +230,98 @@ async fn list_candidate_sessions(
     Ok(page.entries.into_iter().map(|row| row.session).collect())
 }
 
-/// Where a request belongs in a session, if exactly this past was held there.
+/// Resolves a request to a session if that session holds exactly these earlier messages.
 async fn match_session(
     app: &AppState,
     caller: &Caller,
     flow: &FlowName,
     session: SessionId,
-    past: &ConversationPrefix<'_>,
+    prefix: &ConversationPrefix<'_>,
     conversation: &ClientConversation,
     hints: &SessionHints,
 ) -> Result<Option<ResolvedRequest>, HttpProblem> {
-    let held = SessionRef { app: app.clone(), caller: caller.clone(), session };
-    let turns = with_session_history(&held, None, |chronicle| {
-        let is_open = session_flow(chronicle).as_ref() == Some(flow);
-        is_open.then(|| {
-            chronicle.turns.values().map(|turn| TurnTranscript::from_turn(chronicle, turn)).collect::<Vec<_>>()
-        })
+    let session_ref = SessionRef { app: app.clone(), caller: caller.clone(), session };
+    let turns = with_session_history(&session_ref, None, |history| {
+        let is_same_flow = session_flow(history).as_ref() == Some(flow);
+        is_same_flow
+            .then(|| history.turns.values().map(|turn| TurnTranscript::from_turn(history, turn)).collect::<Vec<_>>())
     });
     let turns = match turns.await {
         Ok(Some(turns)) => turns,
         Ok(None) => return Ok(None),
-        // It may have been deleted since it was remembered.
+        // The session may have been deleted after it was cached.
         Err(problem) if problem.code == "no-such-session" => return Ok(None),
         Err(problem) => return Err(problem),
     };
     let mut later = turns.as_slice();
-    let mut so_far = empty_fingerprint(caller, flow);
+    let mut fingerprint = empty_fingerprint(caller, flow);
     let mut end = Seq(0);
-    for (asked, answered) in past.exchanges() {
-        // A turn that brought no reply is none that the client could know.
+    for (asked, answered) in prefix.exchanges() {
+        // The client cannot know of a turn without a reply.
         while later.first().is_some_and(|turn| turn.has_ended() && turn.reply_texts.is_empty()) {
             later = &later[1..];
         }
         let Some((turn, rest)) = later.split_first() else { return Ok(None) };
-        if !content_matches(&held, &turn.user_content, asked).await?
-            || !texts_match(&held, &turn.reply_texts, answered).await?
+        if !content_matches(&session_ref, &turn.user_content, asked).await?
+            || !texts_match(&session_ref, &turn.reply_texts, answered).await?
         {
             return Ok(None);
         }
-        so_far = extend_fingerprint(so_far, asked.content_hash(), answered);
+        fingerprint = extend_fingerprint(fingerprint, asked.content_hash(), answered);
         end = turn.ended_seq.unwrap_or(end);
         later = rest;
     }
-    continue_or_fork(held, (so_far, end), later, conversation, hints).await.map(Some)
+    continue_or_fork(session_ref, (fingerprint, end), later, conversation, hints).await.map(Some)
 }
 
-/// Goes on where the past ends: in the session itself if nothing else was said there since.
+/// Continues the session if the matched messages are its last ones; otherwise forks it after them.
 async fn continue_or_fork(
     session_ref: SessionRef,
-    (so_far, end): (BodyId, Seq),
+    (fingerprint, end): (BodyId, Seq),
     later: &[TurnTranscript],
     conversation: &ClientConversation,
     hints: &SessionHints,
 ) -> Result<ResolvedRequest, HttpProblem> {
-    let words = conversation.new_message().clone();
+    let content = conversation.new_message().clone();
     let mut failed = 0;
-    let mut is_elsewhere = false;
+    let mut needs_fork = false;
     for turn in later {
-        let is_same = content_matches(&session_ref, &turn.user_content, &words).await?;
-        let is_heard = !hints.is_retry
+        let is_same_message = content_matches(&session_ref, &turn.user_content, &content).await?;
+        let was_delivered = !hints.is_retry
             && turn
                 .first_message
                 .is_some_and(|message| session_ref.app.conversation_cache.was_delivered(&session_ref.session, message));
         if turn.has_ended() && turn.reply_texts.is_empty() {
-            failed += usize::from(is_same);
-        } else if !is_same || is_heard || later.len() > failed + 1 {
-            is_elsewhere = true;
+            failed += usize::from(is_same_message);
+        } else if !is_same_message || was_delivered || later.len() > failed + 1 {
+            needs_fork = true;
         }
     }
-    let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(so_far, &words, failed)));
-    if is_elsewhere {
-        let held = branch_session(&session_ref, Some(end), None).await?;
+    let key = hints.idempotency_key.clone().or_else(|| Some(derive_idempotency_key(fingerprint, &content, failed)));
+    if needs_fork {
+        let session_ref = branch_session(&session_ref, Some(end), None).await?;
         return Ok(ResolvedRequest {
-            session_ref: held,
-            content: words,
+            session_ref,
+            content,
             idempotency_key: key,
             existing_message: None,
-            prior_fingerprint: Some(so_far),
+            prior_fingerprint: Some(fingerprint),
         });
     }
     Ok(ResolvedRequest {
         session_ref,
-        content: words,
+        content,
         idempotency_key: key,
         existing_message: None,
-        prior_fingerprint: Some(so_far),
+        prior_fingerprint: Some(fingerprint),
     })
 }
 
 fn derive_idempotency_key(fingerprint: BodyId, content: &MessageContent, failed: usize) -> IdempotencyKey {
-    IdempotencyKey::from(format!("door-{}-{failed}", fingerprint.chain_hash(content.content_hash())))
+    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.chain_hash(content.content_hash())))
 }
 
-/// A turn, by what was asked and said in it.
+/// The messages and replies of a turn.
 struct TurnTranscript {
     first_message: Option<MessageId>,
     user_content: StoredContent,
@@ -336,8 +337,8 @@ impl TurnTranscript {
         Self {
             first_message: turn.messages.first().copied(),
             user_content: StoredContent::from_messages(&messages),
-            reply_texts: turn.replies.iter().map(|said| said.text).collect(),
-            ended_seq: turn.ended.map(|place| place.seq),
+            reply_texts: turn.replies.iter().map(|reply| reply.text).collect(),
+            ended_seq: turn.ended.map(|position| position.seq),
             outcome: turn.outcome.clone(),
         }
     }
@@ -347,15 +348,15 @@ impl TurnTranscript {
     }
 }
 
-/// What messages of a session ask.
-pub struct StoredContent {
+/// The references of stored messages, for comparison.
+pub(crate) struct StoredContent {
     texts: Vec<TextRef>,
     images: Vec<BodyId>,
 }
 
 impl StoredContent {
-    /// What these ask together.
-    pub fn from_messages(messages: &[&MessageEntry]) -> Self {
+    /// Combines the content of several messages.
+    pub(crate) fn from_messages(messages: &[&MessageEntry]) -> Self {
         let images = messages.iter().flat_map(|message| &message.images);
         Self {
             texts: messages.iter().map(|message| message.text).collect(),
@@ -364,11 +365,11 @@ impl StoredContent {
     }
 }
 
-/// Whether messages of a session ask what a client says they do.
+/// Returns whether stored messages have the given content.
 ///
 /// # Errors
-/// They cannot be read.
-pub async fn content_matches(
+/// The texts cannot be read.
+pub(crate) async fn content_matches(
     session_ref: &SessionRef,
     stored: &StoredContent,
     content: &MessageContent,
@@ -377,12 +378,12 @@ pub async fn content_matches(
         && texts_match(session_ref, &stored.texts, &content.text).await?)
 }
 
-/// Whether texts of a session, joined, say what a client says they do.
-async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], told: &str) -> Result<bool, HttpProblem> {
+/// Returns whether stored texts, joined, equal the given text.
+async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], expected: &str) -> Result<bool, HttpProblem> {
     match texts {
-        [] => return Ok(trim_for_comparison(told).is_empty()),
-        // A text is known by its hash.
-        [only] if only.body == BodyId::hash_text(told) => return Ok(true),
+        [] => return Ok(trim_for_comparison(expected).is_empty()),
+        // Equal hashes mean equal texts.
+        [only] if only.body == BodyId::hash_text(expected) => return Ok(true),
         _ => {}
     }
     let ids: Vec<BodyId> = texts.iter().map(|text| text.body).collect();
@@ -393,10 +394,10 @@ async fn texts_match(session_ref: &SessionRef, texts: &[TextRef], told: &str) ->
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     let joined = texts.iter().map(|text| trim_for_comparison(text)).collect::<Vec<_>>().join("\n\n");
-    // What came in several tries was heard with its false starts.
-    Ok(trim_for_comparison(told) == trim_for_comparison(&joined)
+    // If several attempts were streamed, the client holds their texts too, before the final one.
+    Ok(trim_for_comparison(expected) == trim_for_comparison(&joined)
         || (!joined.is_empty()
-            && trim_for_comparison(told).ends_with(&format!("\n\n{}", trim_for_comparison(&joined)))))
+            && trim_for_comparison(expected).ends_with(&format!("\n\n{}", trim_for_comparison(&joined)))))
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {

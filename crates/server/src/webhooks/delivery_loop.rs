@@ -1,5 +1,5 @@
-//! The round that tells webhooks what is new: which sessions changed, what of that is wanted, and what to do when it cannot be told. One
-//! process of those on a store goes this round, by a lock on a file.
+//! The delivery loop: finds sessions with new events, delivers those that a webhook wants, and schedules retries. A file lock
+//! ensures that only one process per store runs it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -24,26 +24,26 @@ use crate::limits::{
 };
 use crate::options::WebhookSecret;
 
-/// What whoever wants a webhook is told if there is nothing to sign with.
-pub const NO_WEBHOOK_SECRET_DETAIL: &str =
-    "webhooks are signed; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
+/// The message for a client that wants a webhook while the server has no secret.
+pub(crate) const NO_WEBHOOK_SECRET_DETAIL: &str =
+    "webhooks need a secret for their signatures; start the server with a long random text in SEGUE_WEBHOOK_SECRET";
 const LOCK_FILE: &str = "webhooks.lock";
 
-/// Goes the round until the server ends.
-pub async fn run_webhook_delivery(app: AppState) {
+/// Delivers events until the server shuts down.
+pub(crate) async fn run_webhook_delivery(app: AppState) {
     let Some(master) = app.options.webhook_secret.clone() else { return };
     let folder = app.options.folder.clone();
     let Some(_lock) = acquire_delivery_lock(&app, &folder).await else { return };
-    let mut lanes = DeliveryCursors::load(&folder);
+    let mut cursors = DeliveryCursors::load(&folder);
     while !app.is_shutting_down() {
-        let round = tokio::select! {
+        let updated = tokio::select! {
             () = app.wait_for_shutdown() => return,
-            round = deliver_pending_events(&app, &master, &lanes) => round,
+            updated = deliver_pending_events(&app, &master, &cursors) => updated,
         };
-        if round != lanes {
-            lanes = round;
-            // What cannot be written down is told again; the receiver knows it by its id.
-            let _ = lanes.save(&folder);
+        if updated != cursors {
+            cursors = updated;
+            // If the cursors cannot be saved, events are delivered again; receivers recognize them by their id.
+            let _ = cursors.save(&folder);
         }
         tokio::select! {
             () = app.wait_for_shutdown() => return,
@@ -74,7 +74,7 @@ async fn deliver_pending_events(
     let mut next = cursors.clone();
     let Ok(webhooks) = app.webhooks.list_webhooks() else { return next };
     if webhooks.is_empty() {
-        // Whoever comes is told from then on.
+        // A webhook that is created later receives only later events.
         return DeliveryCursors { since: cursors.since, cursors: BTreeMap::new() };
     }
     let rows = list_changed_sessions(app, cursors).await;
@@ -83,43 +83,43 @@ async fn deliver_pending_events(
     let mut work = Vec::new();
     for webhook in &webhooks {
         for row in rows.iter().filter(|row| webhook.matches_session(&row.session, &row.summary.flow)) {
-            let known = cursors.cursors.get(&webhook.webhook).and_then(|lanes| lanes.get(&row.session));
-            let lane = known.copied().unwrap_or_default();
-            if row.head > lane.last_seq && lane.retry_at <= now {
-                // Without a lane, what was recorded before this is not told.
+            let known = cursors.cursors.get(&webhook.webhook).and_then(|by_session| by_session.get(&row.session));
+            let cursor = known.copied().unwrap_or_default();
+            if row.head > cursor.last_seq && cursor.retry_at <= now {
+                // Without a cursor, events before this time are not delivered.
                 let from = if known.is_some() { UnixMillis(0) } else { UnixMillis(webhook.created.max(cursors.since)) };
-                work.push((webhook.clone(), row.clone(), lane, from));
+                work.push((webhook.clone(), row.clone(), cursor, from));
             }
         }
     }
-    let told = stream::iter(work).map(|(webhook, row, lane, from)| async move {
-        let lane = deliver_session_events(app, master_secret, &webhook, &row, lane, from).await;
-        (webhook.webhook, row.session, lane)
+    let deliveries = stream::iter(work).map(|(webhook, row, cursor, from)| async move {
+        let cursor = deliver_session_events(app, master_secret, &webhook, &row, cursor, from).await;
+        (webhook.webhook, row.session, cursor)
     });
-    let told: Vec<(String, SessionId, DeliveryCursor)> =
-        told.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
-    for (webhook, session, lane) in told {
-        next.cursors.entry(webhook).or_default().insert(session, lane);
+    let updates: Vec<(String, SessionId, DeliveryCursor)> =
+        deliveries.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
+    for (webhook, session, cursor) in updates {
+        next.cursors.entry(webhook).or_default().insert(session, cursor);
     }
     let known: Vec<String> = webhooks.into_iter().map(|webhook| webhook.webhook).collect();
     next.prune(app.engine.now(), &known, &heads);
     next
 }
 
-/// Sessions in which something may have been recorded that was not told.
+/// Returns the sessions that may have undelivered events.
 async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec<SessionListEntry> {
     let mut rows: Vec<SessionListEntry> = Vec::new();
     let mut query = SessionQuery::newest(CHANGES_SESSIONS_MAX);
-    // A store that cannot be read now is asked again next time.
+    // A store that cannot be read now is tried again in the next round.
     while let Ok(page) = app.engine.list_sessions(&query).await {
         let is_recent = |row: &SessionListEntry| {
             row.summary.updated_at.0 >= cursors.since
-                || cursors.cursors.values().any(|lanes| lanes.contains_key(&row.session))
+                || cursors.cursors.values().any(|by_session| by_session.contains_key(&row.session))
         };
         let oldest = page.entries.last().map(|row| row.summary.updated_at.0);
         rows.extend(page.entries.into_iter().filter(is_recent));
-        let goes_on = oldest.is_some_and(|oldest| oldest >= cursors.since);
-        match page.next_cursor.filter(|_| goes_on) {
+        let has_more = oldest.is_some_and(|oldest| oldest >= cursors.since);
+        match page.next_cursor.filter(|_| has_more) {
             Some(next) => query.after_cursor = Some(next),
             None => break,
         }
@@ -127,7 +127,7 @@ async fn list_changed_sessions(app: &AppState, cursors: &DeliveryCursors) -> Vec
     rows
 }
 
-/// Tells a webhook what is new in a session, as far as it goes.
+/// Delivers the new events of a session, up to the first failure.
 async fn deliver_session_events(
     app: &AppState,
     master_secret: &WebhookSecret,
@@ -136,9 +136,9 @@ async fn deliver_session_events(
     mut cursor: DeliveryCursor,
     from: UnixMillis,
 ) -> DeliveryCursor {
-    let held = SessionRef { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
-    let mut told = 0;
-    while told < WEBHOOK_BATCH_EVENTS_MAX {
+    let session_ref = SessionRef { app: app.clone(), caller: Caller::default(), session: row.session.clone() };
+    let mut delivered = 0;
+    while delivered < WEBHOOK_BATCH_EVENTS_MAX {
         let Ok(events) = app.engine.read_events(&row.session, cursor.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await else {
             return cursor;
         };
@@ -149,8 +149,8 @@ async fn deliver_session_events(
             let kind = WebhookEventKind::from_event(&event.event)
                 .filter(|kind| webhook.wants_event(*kind) && event.at >= from);
             if let Some(kind) = kind {
-                told += 1;
-                if !deliver_event(&held, master_secret, webhook, row, &event, kind, &mut cursor).await {
+                delivered += 1;
+                if !deliver_event(&session_ref, master_secret, webhook, row, &event, kind, &mut cursor).await {
                     return cursor;
                 }
             }
@@ -160,7 +160,7 @@ async fn deliver_session_events(
     cursor
 }
 
-/// Tells one event. Whether to go on with the next: it was told, or is given up.
+/// Delivers one event. Returns whether to continue with the next one: the event was delivered or dropped.
 async fn deliver_event(
     session_ref: &SessionRef,
     master_secret: &WebhookSecret,
@@ -193,7 +193,7 @@ async fn deliver_event(
     };
     let next = wait.filter(|_| result.is_err()).map(|wait| now.plus_ms(wait));
     app.metrics.record_webhook_delivery(match (&result, next) {
-        (Ok(_), _) => "told",
+        (Ok(_), _) => "delivered",
         (Err(_), Some(_)) => "failed",
         (Err(_), None) => "given_up",
     });

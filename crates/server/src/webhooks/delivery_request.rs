@@ -1,4 +1,4 @@
-//! One delivery: a signed request, and whether it counts as told.
+//! Sends one signed delivery.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::problem::HttpProblem;
 static WEBHOOK_CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
 
 fn webhook_client() -> Result<&'static reqwest::Client, String> {
-    let made = WEBHOOK_CLIENT.get_or_init(|| {
+    let client = WEBHOOK_CLIENT.get_or_init(|| {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // If another was faster, that one will do.
+            // Another thread may have installed a provider already.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let timeout = Duration::from_millis(WEBHOOK_RESPONSE_MS_MAX);
         let client = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).no_proxy();
         client.build().map_err(|error| error.to_string())
     });
-    made.as_ref().map_err(Clone::clone)
+    client.as_ref().map_err(Clone::clone)
 }
 
-/// What a webhook is told.
+/// Builds the body of a delivery.
 #[must_use]
-pub fn webhook_payload(kind: &str, at: UnixMillis, data: &Value) -> String {
-    let moment = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
-    json!({ "type": kind, "timestamp": moment.to_string(), "data": data }).to_string()
+pub(crate) fn webhook_payload(kind: &str, at: UnixMillis, data: &Value) -> String {
+    let time = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    json!({ "type": kind, "timestamp": time.to_string(), "data": data }).to_string()
 }
 
-/// Tells a webhook something: the status it answered with, or why it could not be told.
-pub async fn post_webhook(
+/// Sends a delivery. Returns the receiver's status, or the reason of the failure.
+pub(crate) async fn post_webhook(
     webhook: &Webhook,
     master_secret: &WebhookSecret,
     id: &str,
@@ -57,23 +57,23 @@ pub async fn post_webhook(
         Ok(response) if response.status().is_success() => Ok(response.status().as_u16()),
         Ok(response) => {
             let status = response.status().as_u16();
-            Err((Some(status), format!("it answered {status}")))
+            Err((Some(status), format!("the receiver returned {status}")))
         }
-        // The address may hold a secret.
+        // The URL may contain a secret.
         Err(error) => Err((None, root_cause(&error.without_url()))),
     }
 }
 
-/// What is at the bottom of an error: that a connection was refused says more than that nothing was sent.
+/// Returns the innermost source of an error, such as "connection refused".
 fn root_cause(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
-/// Tells a webhook that it is there.
+/// Sends a ping to a webhook.
 ///
 /// # Errors
-/// There is nothing to sign with.
-pub async fn send_webhook_ping(
+/// The server has no webhook secret.
+pub(crate) async fn send_webhook_ping(
     app: &AppState,
     webhook: &Webhook,
 ) -> Result<(Option<u16>, Option<String>), HttpProblem> {
@@ -82,10 +82,10 @@ pub async fn send_webhook_ping(
         master.ok_or_else(|| HttpProblem::new("no-webhook-secret", super::delivery_loop::NO_WEBHOOK_SECRET_DETAIL))?;
     let now = app.engine.now();
     let id = format!("ping_{}_{}", webhook.webhook, now.0);
-    let told =
+    let result =
         post_webhook(webhook, master, &id, now, webhook_payload("ping", now, &json!({ "webhook": webhook.webhook })))
             .await;
-    Ok(match told {
+    Ok(match result {
         Ok(status) => (Some(status), None),
         Err((status, problem)) => (status, Some(problem)),
     })

@@ -1,4 +1,4 @@
-"""What the tester of the description cannot know: how lines of JSON are written, and that there are sessions to ask about."""
+"""Hooks for the API tester: how to write JSON lines, and which sessions exist."""
 
 import json
 import os
@@ -30,9 +30,9 @@ def lines(context, value):
 
 
 def pick(known, value):
-    """Something that is there, three times out of four; the same for the same value."""
-    place = sum(str(value).encode())
-    return value if place % 4 == 3 else known[place // 4 % len(known)]
+    """Returns an existing id in three of four cases; always the same for the same value."""
+    index = sum(str(value).encode())
+    return value if index % 4 == 3 else known[index // 4 % len(known)]
 
 
 @schemathesis.hook
@@ -40,7 +40,7 @@ def map_path_parameters(context, path_parameters):
     if not isinstance(path_parameters, dict):
         return path_parameters
     path = context.operation.path
-    # One of them will do for what makes an end of a session.
+    # Requests that close or delete a session always use the first one.
     ends = context.operation.method.upper() == "DELETE" or path.endswith("/close")
     known = {"session": SESSIONS[:1] if ends else SESSIONS[1:], "call": CALLS, "turn": TURNS}
     return {name: pick(known[name], value) if name in known else value for name, value in path_parameters.items()}

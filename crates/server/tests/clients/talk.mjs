@@ -1,4 +1,4 @@
-// The official Node client, unmodified, holds a conversation with the concierge: streamed, over several turns.
+// The official Node client, unmodified, talks to the concierge flow: streamed, over several turns.
 
 import assert from "node:assert/strict";
 import OpenAI from "openai";
@@ -17,17 +17,17 @@ async function chat() {
     history.push({ role: "user", content });
     const { data: stream, response } = await client.chat.completions.create({ model: "concierge", messages: history, stream: true }).withResponse();
     session = response.headers.get("segue-session");
-    let said = "";
+    let reply = "";
     let chunks = 0;
     for await (const chunk of stream) {
-      const words = chunk.choices[0]?.delta?.content ?? "";
-      chunks += words ? 1 : 0;
-      said += words;
+      const text = chunk.choices[0]?.delta?.content ?? "";
+      chunks += text ? 1 : 0;
+      reply += text;
     }
-    assert(chunks > 1 && !said.includes("<<<"), said);
-    history.push({ role: "assistant", content: said });
+    assert(chunks > 1 && !reply.includes("<<<"), reply);
+    history.push({ role: "assistant", content: reply });
   }
-  assert.deepEqual(await texts(session), messages, "held once, in one session");
+  assert.deepEqual(await texts(session), messages, "one session holds the conversation");
 }
 
 async function respond() {
@@ -39,7 +39,7 @@ async function respond() {
   for await (const event of stream) {
     if (event.type === "response.completed") branch = event.response;
   }
-  assert.notEqual(branch.metadata.session, first.metadata.session, "going back makes a branch");
+  assert.notEqual(branch.metadata.session, first.metadata.session, "going back forks the session");
   assert.deepEqual(await texts(branch.metadata.session), [messages[0], "Something else."]);
   assert.deepEqual(await texts(first.metadata.session), messages.slice(0, 2));
 }

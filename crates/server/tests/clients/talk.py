@@ -1,4 +1,4 @@
-"""The official Python client, unmodified, holds a conversation with the concierge: streamed, over several turns."""
+"""The official Python client, unmodified, talks to the concierge flow: streamed, over several turns."""
 
 import json
 import os
@@ -32,42 +32,42 @@ def chat():
         stream = client.chat.completions.create(
             model="concierge", messages=history, stream=True, stream_options={"include_usage": True}
         )
-        said, chunks, usage, finish = "", 0, None, None
+        reply, chunks, usage, finish = "", 0, None, None
         for chunk in stream:
             usage = chunk.usage or usage
             for choice in chunk.choices:
                 chunks += bool(choice.delta.content)
-                said += choice.delta.content or ""
+                reply += choice.delta.content or ""
                 finish = choice.finish_reason or finish
         assert chunks > 1 and finish == "stop" and usage.total_tokens > 0, (chunks, finish, usage)
-        assert "<<<" not in said, said
-        history.append({"role": "assistant", "content": said})
-        replies.append(said)
+        assert "<<<" not in reply, reply
+        history.append({"role": "assistant", "content": reply})
+        replies.append(reply)
     whole = client.chat.completions.with_raw_response.create(
         model="concierge", messages=history + [{"role": "user", "content": "It is done."}]
     )
     session = whole.headers["segue-session"]
-    held = turns(session)
-    assert [turn["messages"][0]["text"] for turn in held] == MESSAGES + ["It is done."], "held once, in one session"
-    told = ["\n\n".join(said["text"] for said in turn["said"]) for turn in held]
-    assert told == replies + [whole.parse().choices[0].message.content], "what was streamed is what was said"
-    assert get(f"/v1/sessions/{session}/phases")["graphs"][0]["now"]["phase"] == "executor"
+    recorded = turns(session)
+    assert [turn["messages"][0]["text"] for turn in recorded] == MESSAGES + ["It is done."], "one session holds the conversation"
+    recorded_replies = ["\n\n".join(reply["text"] for reply in turn["replies"]) for turn in recorded]
+    assert recorded_replies == replies + [whole.parse().choices[0].message.content], "the streamed text equals the recorded replies"
+    assert get(f"/v1/sessions/{session}/phases")["graphs"][0]["current"]["phase"] == "executor"
 
 
 def respond():
     previous, session = None, None
     for text in MESSAGES[:3]:
         stream = client.responses.create(model="concierge", input=text, previous_response_id=previous, stream=True)
-        said, done = "", None
+        reply, done = "", None
         for event in stream:
             if event.type == "response.output_text.delta":
-                said += event.delta
+                reply += event.delta
             if event.type == "response.completed":
                 done = event.response
-        assert done.output_text == said and done.status == "completed", done
+        assert done.output_text == reply and done.status == "completed", done
         previous, session = done.id, done.metadata["session"]
     assert [turn["messages"][0]["text"] for turn in turns(session)] == MESSAGES[:3]
-    assert client.responses.retrieve(previous).output_text == said
+    assert client.responses.retrieve(previous).output_text == reply
 
 
 def refuse():

@@ -1,15 +1,15 @@
-//! The server as its clients know it: over a socket on this machine, with stand-ins for models.
+//! Tests the server through its HTTP API, with scripted and rehearsal models.
 
-mod description;
-mod doc;
-mod door;
-mod doors;
+mod access;
+mod documents;
+mod http_page;
 mod keys;
-mod lab;
-mod late;
+mod late_answers;
 mod limits;
 mod messages;
+mod openai;
 mod sessions;
 mod streams;
+mod test_server;
 mod views;
 mod webhooks;

@@ -1,65 +1,66 @@
-//! Streams have no gaps and no repetitions, whoever writes and however often they break.
+//! Streams have no gaps and no repetitions, across reconnects and processes.
 
 use std::collections::BTreeMap;
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::lab::{Lab, Reading, Sent, TOUR};
+use crate::test_server::{DEFAULT_SCENARIO, SseEvent, SseReader, TestServer};
 
-async fn follow(lab: &Lab, session: &str, after: u64) -> Reading {
-    Reading::of(lab.ask(Method::GET, &format!("/v1/sessions/{session}/events?after={after}"))).await
+async fn follow(server: &TestServer, session: &str, after: u64) -> SseReader {
+    SseReader::open(server.request(Method::GET, &format!("/v1/sessions/{session}/events?after={after}"))).await
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_goes_on_where_it_was() {
-    let lab = Lab::new().await;
-    lab.open("fox", "chat").await;
+async fn reconnected_client_continues_without_gap() {
+    let server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
     for text in ["one", "two", "three"] {
-        lab.say("fox", text).await;
+        server.send_message("fox", text).await;
     }
     let mut seen: Vec<u64> = Vec::new();
-    // Each time it reads one event more and breaks off.
+    // Each connection reads one more event and then disconnects.
     for take in 1.. {
         let last = seen.last().copied().unwrap_or(0);
-        let ask = lab.ask(Method::GET, "/v1/sessions/fox/events").header("last-event-id", last);
-        let mut stream = Reading::of(ask).await;
+        let ask = server.request(Method::GET, "/v1/sessions/fox/events").header("last-event-id", last);
+        let mut stream = SseReader::open(ask).await;
         for _ in 0..take {
             match stream.next().await.expect("it has no end") {
-                Sent { kind, id: Some(id), .. } if kind == "event" => seen.push(id),
-                Sent { kind, .. } if kind == "live" => break,
+                SseEvent { kind, id: Some(id), .. } if kind == "event" => seen.push(id),
+                SseEvent { kind, .. } if kind == "live" => break,
                 _ => {}
             }
         }
-        if seen.last().copied() == lab.get("/v1/sessions/fox").await.expect(200)["seq"].as_u64() {
+        if seen.last().copied() == server.get("/v1/sessions/fox").await.expect_json(200)["seq"].as_u64() {
             break;
         }
     }
     assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());
-    let bad = lab
-        .ask(Method::GET, "/v1/sessions/fox/events")
+    let bad = server
+        .request(Method::GET, "/v1/sessions/fox/events")
         .header("last-event-id", "x")
         .header("accept", "text/event-stream");
-    assert_eq!(crate::lab::answer(bad).await.problem(400), "bad-request");
+    assert_eq!(crate::test_server::send(bad).await.problem_code(400), "bad-request");
 }
 
 #[tokio::test]
-async fn pages_and_stream_tell_the_same() {
-    let lab = Lab::new().await;
-    lab.open("tour", "concierge").await;
-    lab.say("tour", "Should we split our program?").await;
+async fn pages_and_stream_have_the_same_events() {
+    let server = TestServer::new().await;
+    server.open_session("tour", "concierge").await;
+    server.send_message("tour", "Should we split our program?").await;
     let mut paged = Vec::new();
     let mut after = 0;
     loop {
-        let page = lab.get(&format!("/v1/sessions/tour/events?after={after}&limit=7&texts=all")).await.expect(200);
+        let page =
+            server.get(&format!("/v1/sessions/tour/events?after={after}&limit=7&texts=all")).await.expect_json(200);
         paged.extend(page["events"].as_array().expect("events").clone());
-        after = page["last"].as_u64().expect("a place");
-        if page["more"] == false {
+        after = page["last_seq"].as_u64().expect("a place");
+        if page["has_more"] == false {
             break;
         }
     }
-    let ask = lab.ask(Method::GET, "/v1/sessions/tour/events?texts=all&words=false");
-    let streamed = Reading::of(ask).await.until("live").await;
+    let ask = server.request(Method::GET, "/v1/sessions/tour/events?texts=all&deltas=false");
+    let streamed = SseReader::open(ask).await.read_until("live").await;
     let streamed: Vec<_> = streamed.into_iter().filter(|event| event.kind == "event").map(|event| event.data).collect();
     assert_eq!(paged, streamed);
     let calls = paged.iter().filter(|event| event["type"] == "call_opened");
@@ -67,20 +68,20 @@ async fn pages_and_stream_tell_the_same() {
         assert_eq!(call["turn"], "t1");
         assert!(!call["texts"].as_object().expect("texts").is_empty(), "{call}");
     }
-    let bare = lab.get("/v1/sessions/tour/events?texts=none").await.expect(200);
+    let bare = server.get("/v1/sessions/tour/events?texts=none").await.expect_json(200);
     assert!(bare["events"].as_array().expect("events").iter().all(|event| event["texts"] == json!({})));
 }
 
 #[tokio::test]
-async fn a_session_is_followed_from_another_server_on_the_same_store() {
-    let one = Lab::new().await;
-    let other = Lab::on(&one.disk, one.folder.clone(), TOUR, |_| {}).await;
-    one.open("fox", "chat").await;
+async fn stream_works_from_another_server_on_the_same_store() {
+    let one = TestServer::new().await;
+    let other = TestServer::on_disk(&one.disk, one.folder.clone(), DEFAULT_SCENARIO, |_| {}).await;
+    one.open_session("fox", "chat").await;
     let mut stream = follow(&other, "fox", 0).await;
     for text in ["one", "two"] {
-        one.say("fox", text).await;
+        one.send_message("fox", text).await;
     }
-    let last = one.get("/v1/sessions/fox").await.expect(200)["seq"].as_u64().expect("a place");
+    let last = one.get("/v1/sessions/fox").await.expect_json(200)["seq"].as_u64().expect("a place");
     let mut seen = Vec::new();
     while seen.last() != Some(&last) {
         seen.extend(stream.next().await.expect("it has no end").id);
@@ -89,83 +90,83 @@ async fn a_session_is_followed_from_another_server_on_the_same_store() {
 }
 
 #[tokio::test]
-async fn many_listeners_of_one_session_hear_the_same() {
-    let lab = Lab::new().await;
-    lab.open("fox", "chat").await;
+async fn all_subscribers_receive_the_same_events() {
+    let server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
     let mut streams = Vec::new();
     for _ in 0..20 {
-        streams.push(follow(&lab, "fox", 1).await);
+        streams.push(follow(&server, "fox", 1).await);
     }
-    lab.say("fox", "Tell me a story").await;
-    let mut heard: BTreeMap<String, usize> = BTreeMap::new();
+    server.send_message("fox", "Tell me a story").await;
+    let mut transcripts: BTreeMap<String, usize> = BTreeMap::new();
     for mut stream in streams {
-        let mut told = String::new();
+        let mut transcript = String::new();
         loop {
             let event = stream.next().await.expect("it has no end");
             if event.kind == "event" {
-                told.push_str(event.data["line"].as_str().expect("a line"));
+                transcript.push_str(event.data["summary"].as_str().expect("a line"));
                 if event.data["type"] == "turn_ended" {
                     break;
                 }
             }
         }
-        *heard.entry(told).or_default() += 1;
+        *transcripts.entry(transcript).or_default() += 1;
     }
-    assert_eq!(heard.into_values().collect::<Vec<_>>(), [20]);
+    assert_eq!(transcripts.into_values().collect::<Vec<_>>(), [20]);
 }
 
 #[tokio::test]
-async fn a_stream_says_when_what_follows_is_news_and_that_it_is_still_there() {
-    let lab = Lab::with(TOUR, |options| options.limits.heartbeat_ms = 20).await;
-    lab.open("fox", "chat").await;
-    lab.say("fox", "one").await;
-    let events = follow(&lab, "fox", 0).await.until("live").await;
+async fn stream_sends_live_and_keep_alive() {
+    let server = TestServer::with_options(DEFAULT_SCENARIO, |options| options.limits.heartbeat_ms = 20).await;
+    server.open_session("fox", "chat").await;
+    server.send_message("fox", "one").await;
+    let events = follow(&server, "fox", 0).await.read_until("live").await;
     let last = events.iter().rev().find_map(|event| event.id).expect("events");
     assert_eq!(events.last().expect("live").data, json!({"seq": last}));
-    let mut response = lab
-        .ask(Method::GET, &format!("/v1/sessions/fox/events?after={last}"))
+    let mut response = server
+        .request(Method::GET, &format!("/v1/sessions/fox/events?after={last}"))
         .header("accept", "text/event-stream")
         .send()
         .await
         .expect("an answer");
     let mut text = String::new();
-    while !text.contains(": still here") {
+    while !text.contains(": keep-alive") {
         text.push_str(&String::from_utf8_lossy(&response.chunk().await.expect("more").expect("no end")));
     }
     assert!(text.starts_with("retry: 500\n\n"), "{text}");
 }
 
 #[tokio::test]
-async fn who_listens_is_told_that_the_server_ends_and_that_a_session_is_gone() {
-    let mut lab = Lab::new().await;
-    lab.open("fox", "chat").await;
-    lab.open("hare", "chat").await;
-    let (mut fox, mut hare) = (follow(&lab, "fox", 0).await, follow(&lab, "hare", 0).await);
-    fox.until("live").await;
-    hare.until("live").await;
-    lab.delete("/v1/sessions/hare").await.expect(204);
-    assert_eq!(hare.until("gone").await.last().expect("an end").data, json!({"session": "hare"}));
+async fn stream_reports_shutdown_and_deletion() {
+    let mut server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
+    server.open_session("hare", "chat").await;
+    let (mut fox, mut hare) = (follow(&server, "fox", 0).await, follow(&server, "hare", 0).await);
+    fox.read_until("live").await;
+    hare.read_until("live").await;
+    server.delete("/v1/sessions/hare").await.expect_json(204);
+    assert_eq!(hare.read_until("deleted").await.last().expect("an end").data, json!({"session": "hare"}));
     assert_eq!(hare.next().await, None);
-    lab.begin_to_stop();
-    let end = fox.until("reconnect").await;
+    server.begin_shutdown();
+    let end = fox.read_until("reconnect").await;
     assert_eq!(end.last().expect("an end").data["after"], 1);
     assert_eq!(fox.next().await, None);
 }
 
 #[tokio::test]
-async fn whoever_shows_a_list_is_told_which_sessions_changed() {
-    let lab = Lab::new().await;
-    lab.open("fox", "chat").await;
-    let mut changes = Reading::of(lab.ask(Method::GET, "/v1/changes")).await;
-    changes.until("live").await;
-    // The first look is what later ones are compared with; a change before it may go unseen, one of these does not.
-    lab.say("fox", "one").await;
+async fn changes_of_the_session_list_are_streamed() {
+    let server = TestServer::new().await;
+    server.open_session("fox", "chat").await;
+    let mut changes = SseReader::open(server.request(Method::GET, "/v1/changes")).await;
+    changes.read_until("live").await;
+    // Changes before the first poll may be missed, so messages are sent until one is seen.
+    server.send_message("fox", "one").await;
     let mut row = None;
     for number in 0.. {
         if row.is_some() {
             break;
         }
-        lab.say("fox", &format!("more {number}")).await;
+        server.send_message("fox", &format!("more {number}")).await;
         row = tokio::time::timeout(std::time::Duration::from_millis(700), changes.next()).await.ok().flatten();
     }
     let row = row.expect("a change");
@@ -173,6 +174,6 @@ async fn whoever_shows_a_list_is_told_which_sessions_changed() {
         (row.kind.as_str(), &row.data["session"], &row.data["flow"]),
         ("session", &json!("fox"), &json!("chat"))
     );
-    lab.delete("/v1/sessions/fox").await.expect(204);
-    assert_eq!(changes.until("gone").await.last().expect("gone").data, json!({"session": "fox"}));
+    server.delete("/v1/sessions/fox").await.expect_json(204);
+    assert_eq!(changes.read_until("deleted").await.last().expect("deleted").data, json!({"session": "fox"}));
 }

@@ -1,48 +1,51 @@
-//! The page about HTTP is played as it stands: every request is made, and every example must be true. Words must be the same, unless they hold an
-//! ellipsis; numbers and what is empty or `null` stand for any of their kind.
+//! Runs the examples of `docs/http.md` against a server. Strings must be equal unless the example contains an ellipsis. Numbers only need
+//! to be numbers, and `null` or an empty list matches anything of its kind.
 
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::lab::{Lab, answer, repository};
+use crate::test_server::{TestServer, repository, send};
 
 #[tokio::test]
-async fn every_example_of_the_page_is_true() {
+async fn every_example_of_the_http_page_is_true() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
-    let lab = Lab::with(crate::lab::TOUR, |options| {
-        options.webhook_secret = Some(segue_server::options::WebhookSecret("any text will do".into()));
+    let server = TestServer::with_options(crate::test_server::DEFAULT_SCENARIO, |options| {
+        options.webhook_secret = Some(segue_server::WebhookSecret("any text will do".into()));
     })
     .await;
-    let (mut request, mut played) = (None, 0);
+    let (mut request, mut checked) = (None, 0);
     for block in blocks(&page) {
         match block {
             Block::Request { method, path, body } => {
                 assert!(request.is_none(), "the request before `{path}` has no answer");
                 request = Some((method, path, body));
             }
-            Block::Answer { status, example } => {
+            Block::HttpResponse { status, example } => {
                 let (method, path, body) = request.take().expect("an answer follows its request");
-                let mut ask = lab.ask(method.clone(), &path);
+                let mut ask = server.request(method.clone(), &path);
                 if let Some(body) = body {
                     ask = ask.header("content-type", "application/json").body(body);
                 }
-                let found = answer(ask).await;
+                let found = send(ask).await;
                 assert_eq!(found.status.as_u16(), status, "{method} {path}: {}", found.text);
                 let example: Value =
                     serde_json::from_str(&example).unwrap_or_else(|error| panic!("{error}: {example}"));
-                if let Err(why) = fits(&example, &found.json(), "") {
-                    panic!("{method} {path}: {why}\n{}", serde_json::to_string_pretty(&found.json()).expect("JSON"));
+                if let Err(mismatch) = check_matches(&example, &found.json(), "") {
+                    panic!(
+                        "{method} {path}: {mismatch}\n{}",
+                        serde_json::to_string_pretty(&found.json()).expect("JSON")
+                    );
                 }
-                played += 1;
+                checked += 1;
             }
         }
     }
-    assert!(played > 30, "only {played} examples");
+    assert!(checked > 30, "only {checked} examples");
 }
 
 enum Block {
     Request { method: Method, path: String, body: Option<String> },
-    Answer { status: u16, example: String },
+    HttpResponse { status: u16, example: String },
 }
 
 fn blocks(page: &str) -> Vec<Block> {
@@ -61,13 +64,13 @@ fn blocks(page: &str) -> Vec<Block> {
                 body: Some(body).filter(|body| !body.is_empty()),
             });
         } else if let Some(status) = info.strip_prefix("json ") {
-            blocks.push(Block::Answer { status: status.parse().expect("a status"), example: text.join("\n") });
+            blocks.push(Block::HttpResponse { status: status.parse().expect("a status"), example: text.join("\n") });
         }
     }
     blocks
 }
 
-fn fits(example: &Value, found: &Value, path: &str) -> Result<(), String> {
+fn check_matches(example: &Value, found: &Value, path: &str) -> Result<(), String> {
     match (example, found) {
         (Value::Null, _) => Ok(()),
         (Value::String(example), Value::String(found)) if example.contains('…') || example == found => Ok(()),
@@ -78,14 +81,14 @@ fn fits(example: &Value, found: &Value, path: &str) -> Result<(), String> {
                 return Err(format!("`{path}` has {} items, and the example {}", found.len(), example.len()));
             }
             let mut items = example.iter().zip(found).enumerate();
-            items.try_for_each(|(place, (example, found))| fits(example, found, &format!("{path}[{place}]")))
+            items.try_for_each(|(index, (example, found))| check_matches(example, found, &format!("{path}[{index}]")))
         }
         (Value::Object(example), Value::Object(found)) => {
             for (key, example) in example {
                 let path = format!("{path}.{key}");
-                // Names that are made stand for any name.
+                // A key with an ellipsis matches the first key.
                 let value = if key.contains('…') { found.values().next() } else { found.get(key) };
-                fits(example, value.ok_or_else(|| format!("`{path}` is not there"))?, &path)?;
+                check_matches(example, value.ok_or_else(|| format!("`{path}` is not there"))?, &path)?;
             }
             Ok(())
         }

@@ -1,53 +1,53 @@
-//! What is written about the API is what the code does.
+//! The documents about the API match the code.
 
 use std::collections::BTreeSet;
 
 use expect_test::expect_file;
-use segue_server::problem::SERVER_ERROR_CODES;
+use segue_server::SERVER_ERROR_CODES;
 
-use crate::lab::{Lab, repository};
+use crate::test_server::{TestServer, repository};
 
-/// `UPDATE_EXPECT=1 cargo test -p segue-server --test http` writes it anew.
+/// `UPDATE_EXPECT=1 cargo test -p segue-server --test http` regenerates it.
 #[test]
-fn the_description_that_is_checked_in_is_that_of_the_code() {
+fn committed_openapi_document_is_current() {
     let description = serde_json::to_string_pretty(&segue_server::openapi_document()).expect("JSON");
     expect_file!["../../../../docs/openapi.json"].assert_eq(&format!("{description}\n"));
 }
 
 #[tokio::test]
-async fn the_description_is_served_for_machines_and_for_reading() {
-    let lab = Lab::new().await;
-    let served = lab.get("/openapi.json").await.expect(200);
+async fn openapi_document_and_reference_page_are_served() {
+    let server = TestServer::new().await;
+    let served = server.get("/openapi.json").await.expect_json(200);
     assert_eq!(served["openapi"], "3.1.0");
-    let page = lab.get("/docs").await;
+    let page = server.get("/docs").await;
     assert!(page.text.contains("/v1/sessions/{session}/messages") && !page.text.contains("<script"));
 }
 
 #[test]
-fn every_route_has_its_place_on_the_page() {
+fn http_page_mentions_every_route() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
     for path in segue_server::openapi_document().paths.paths.keys() {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{')).collect();
         let is_named = |line: &str| {
             let mut rest = line;
-            // A route is written out, or as the end of another: `…/phases/grant`.
+            // A route is written in full, or abbreviated like `…/phases/grant`.
             let wanted = if line.contains("`…/") { &parts[parts.len().saturating_sub(2)..] } else { &parts[..] };
             wanted.iter().all(|part| match rest.find(&format!("/{part}")) {
-                Some(place) => {
-                    rest = &rest[place + part.len() + 1..];
+                Some(index) => {
+                    rest = &rest[index + part.len() + 1..];
                     true
                 }
                 None => false,
             })
         };
-        assert!(page.lines().any(is_named), "{path} is not on the page");
+        assert!(page.lines().any(is_named), "{path} is missing from the page");
     }
 }
 
-/// Codes of the engine and of the server, and no others.
+/// The codes of the engine and of the server.
 #[test]
-fn every_error_has_its_page_and_every_page_its_error() {
-    let page = segue_server::pages::ERRORS_MARKDOWN;
+fn errors_page_has_exactly_the_existing_codes() {
+    let page = segue_server::ERRORS_MARKDOWN;
     let headings: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let engine = std::fs::read_to_string(repository("crates/engine/src/error.rs")).expect("the engine's errors");
     let (_, codes) = engine.split_once("pub fn code").expect("the codes begin there");
@@ -58,7 +58,7 @@ fn every_error_has_its_page_and_every_page_its_error() {
 }
 
 #[test]
-fn every_code_stands_in_the_table_of_the_page() {
+fn http_page_lists_every_server_code_with_its_status() {
     let page = std::fs::read_to_string(repository("docs/http.md")).expect("the page");
     for (code, status) in SERVER_ERROR_CODES {
         let is_row = |line: &str| {
@@ -67,17 +67,17 @@ fn every_code_stands_in_the_table_of_the_page() {
                 statuses.contains(status.as_str()) && codes.contains(&format!("`{code}`"))
             })
         };
-        assert!(page.lines().any(is_row), "`{code}` does not stand under {status}");
+        assert!(page.lines().any(is_row), "`{code}` is not listed under {status}");
     }
 }
 
 #[tokio::test]
-async fn an_error_leads_to_its_page() {
-    let lab = Lab::new().await;
-    let problem = lab.get("/v1/sessions/nobody").await.expect(404);
-    let page = lab.get(problem["type"].as_str().expect("a link")).await;
+async fn error_type_is_the_path_of_its_page() {
+    let server = TestServer::new().await;
+    let problem = server.get("/v1/sessions/nobody").await.expect_json(404);
+    let page = server.get(problem["type"].as_str().expect("a link")).await;
     assert_eq!(page.status, 200);
     assert!(page.text.contains("<h1>no-such-session</h1>"), "{}", page.text);
-    assert_eq!(lab.get("/errors/no-such-code").await.problem(404), "no-such-thing");
-    assert!(lab.get("/errors").await.text.contains("id=\"shutting-down\""));
+    assert_eq!(server.get("/errors/no-such-code").await.problem_code(404), "not-found");
+    assert!(server.get("/errors").await.text.contains("id=\"shutting-down\""));
 }

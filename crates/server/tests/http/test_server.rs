@@ -1,4 +1,4 @@
-//! A server to ask, and what it answered.
+//! A server for tests, and a client for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// Answers as the pages do.
-pub const TOUR: &str = r#"
+/// The scenario of the documentation.
+pub const DEFAULT_SCENARIO: &str = r#"
 [[reply]]
 contains = "story"
 text = "Once upon a time there was a fox."
@@ -25,8 +25,8 @@ text = "You said: {{last}}"
 usage = { input = 40, output = 5 }
 "#;
 
-/// A server on a store of its own.
-pub struct Lab {
+/// A running server with its own store.
+pub struct TestServer {
     pub url: String,
     pub engine: Engine,
     pub client: Client,
@@ -36,58 +36,58 @@ pub struct Lab {
     done: Option<tokio::task::JoinHandle<()>>,
 }
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
     pub text: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {}", self.text))
     }
 
-    /// The same, if it has this status.
-    pub fn expect(self, status: u16) -> Value {
+    /// Checks the status and returns the JSON body.
+    pub fn expect_json(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         if self.text.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// Its code, if it is a problem of this status.
-    pub fn problem(self, status: u16) -> String {
-        let problem = self.expect(status);
+    /// Checks the status and returns the code of the problem.
+    pub fn problem_code(self, status: u16) -> String {
+        let problem = self.expect_json(status);
         assert_eq!(problem["status"], status, "{problem}");
         problem["code"].as_str().expect("a code").to_owned()
     }
 }
 
-impl Lab {
-    /// A server whose chats answer as the pages do and whose concierge rehearses.
+impl TestServer {
+    /// Starts a server with the default scenario; the concierge flow uses the rehearsal model.
     pub async fn new() -> Self {
-        Self::with(TOUR, |_| {}).await
+        Self::with_options(DEFAULT_SCENARIO, |_| {}).await
     }
 
-    /// The same with another scenario or other options.
-    pub async fn with(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
+    /// Starts a server with another scenario or other options.
+    pub async fn with_options(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-        Self::on(&MemoryDisk::new(), folder, scenario, change).await
+        Self::on_disk(&MemoryDisk::new(), folder, scenario, change).await
     }
 
-    /// A server on a disk that others may use too.
-    pub async fn on(
+    /// Starts a server on a disk that other servers may share.
+    pub async fn on_disk(
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
         scenario: &str,
         change: impl FnOnce(&mut ServerOptions),
     ) -> Self {
         let engine = engine(Arc::new(MemoryStore::open(disk)), scenario).await;
-        Self::of(engine, disk, folder, change).await
+        Self::with_engine(engine, disk, folder, change).await
     }
 
-    /// A server of an engine.
-    pub async fn of(
+    /// Starts a server around an engine.
+    pub async fn with_engine(
         engine: Engine,
         disk: &MemoryDisk,
         folder: Arc<TempDir>,
@@ -102,54 +102,54 @@ impl Lab {
         let done = tokio::spawn(server.run(async move {
             let _ = stopped.await;
         }));
-        // Whoever comes first sets it for all.
+        // Another test may have installed a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().no_proxy().build().expect("a client");
         Self { url, engine, client, folder, disk: disk.clone(), stop: Some(stop), done: Some(done) }
     }
 
-    pub fn ask(&self, method: Method, path: &str) -> RequestBuilder {
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
-        answer(self.ask(Method::GET, path)).await
+    pub async fn get(&self, path: &str) -> HttpResponse {
+        send(self.request(Method::GET, path)).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
-        answer(self.ask(Method::DELETE, path)).await
+    pub async fn delete(&self, path: &str) -> HttpResponse {
+        send(self.request(Method::DELETE, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
-        answer(self.ask(Method::POST, path).json(&body)).await
+    pub async fn post(&self, path: &str, body: Value) -> HttpResponse {
+        send(self.request(Method::POST, path).json(&body)).await
     }
 
-    /// A session of that name and flow.
-    pub async fn open(&self, session: &str, flow: &str) {
-        self.post("/v1/sessions", json!({"session": session, "flow": flow})).await.expect(201);
+    /// Opens a session.
+    pub async fn open_session(&self, session: &str, flow: &str) {
+        self.post("/v1/sessions", json!({"session": session, "flow": flow})).await.expect_json(201);
     }
 
-    /// What is answered to a message.
-    pub async fn say(&self, session: &str, text: &str) -> Value {
-        self.post(&format!("/v1/sessions/{session}/messages"), json!({"text": text})).await.expect(200)
+    /// Sends a message and returns its result.
+    pub async fn send_message(&self, session: &str, text: &str) -> Value {
+        self.post(&format!("/v1/sessions/{session}/messages"), json!({"text": text})).await.expect_json(200)
     }
 
-    /// Ends the server in good order.
+    /// Shuts the server down.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         self.done.take().expect("it runs").await.expect("it ends");
     }
 
-    /// Tells the server to end, and does not wait.
-    pub fn begin_to_stop(&mut self) {
+    /// Starts the shutdown without waiting for it.
+    pub fn begin_shutdown(&mut self) {
         drop(self.stop.take());
     }
 }
 
-pub async fn answer(request: RequestBuilder) -> Answer {
+pub async fn send(request: RequestBuilder) -> HttpResponse {
     let response = request.send().await.expect("an answer");
     let (status, headers) = (response.status(), response.headers().clone());
-    Answer { status, headers, text: response.text().await.expect("a whole answer") }
+    HttpResponse { status, headers, text: response.text().await.expect("a whole answer") }
 }
 
 async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
@@ -158,45 +158,46 @@ async fn engine(store: Arc<dyn Store>, scenario: &str) -> Engine {
         .with_model("scripted", Arc::new(script))
         .with_model("rehearsal", Arc::new(RehearsalModel::instant()));
     let models = Arc::new(models);
-    let casting = ["expert", "mapper", "concierge", "summariser"]
-        .iter()
-        .fold(ModelAssignment::new(models.clone(), "scripted".into()), |casting, role| {
-            casting.with_role_model(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
-        });
-    // Those that need no host of tools.
+    let assignment = ["expert", "mapper", "concierge", "summariser"].iter().fold(
+        ModelAssignment::new(models.clone(), "scripted".into()),
+        |assignment, role| {
+            assignment.with_role_model(Some("concierge".into()), (*role).into(), None, "rehearsal".into())
+        },
+    );
+    // Only the flows that need no tool host.
     let flows = segue_flows::built_in_flows().into_iter().filter(|flow| flow.spec().tools.is_empty()).collect();
     let setup = EngineConfig {
         models,
-        model_assignment: casting,
+        model_assignment: assignment,
         ..EngineConfig::new(store, flows, ModelRegistry::new(), "scripted")
     };
     Engine::start(setup).await.expect("it starts")
 }
 
-/// A stream of events, read one by one.
-pub struct Reading {
+/// Reads server-sent events one by one.
+pub struct SseReader {
     response: reqwest::Response,
     buffer: String,
 }
 
-/// One event of a stream.
+/// A server-sent event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sent {
+pub struct SseEvent {
     pub kind: String,
     pub id: Option<u64>,
     pub data: Value,
 }
 
-impl Reading {
-    pub async fn of(request: RequestBuilder) -> Self {
+impl SseReader {
+    pub async fn open(request: RequestBuilder) -> Self {
         let response = request.header("accept", "text/event-stream").send().await.expect("an answer");
         let status = response.status();
         assert!(status.is_success(), "{status}: {}", response.text().await.unwrap_or_default());
         Self { response, buffer: String::new() }
     }
 
-    /// The next event; nothing at the end.
-    pub async fn next(&mut self) -> Option<Sent> {
+    /// Returns the next event; `None` at the end.
+    pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((event, rest)) = self.buffer.split_once("\n\n") {
                 let (event, rest) = (parse(event), rest.to_owned());
@@ -211,8 +212,8 @@ impl Reading {
         }
     }
 
-    /// Events up to one of this kind.
-    pub async fn until(&mut self, kind: &str) -> Vec<Sent> {
+    /// Returns the events up to the first of this kind.
+    pub async fn read_until(&mut self, kind: &str) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
             let is_last = event.kind == kind;
@@ -221,11 +222,11 @@ impl Reading {
                 return events;
             }
         }
-        panic!("no `{kind}` came: {events:?}")
+        panic!("no `{kind}` event arrived: {events:?}")
     }
 }
 
-fn parse(text: &str) -> Option<Sent> {
+fn parse(text: &str) -> Option<SseEvent> {
     let (mut kind, mut id, mut data) = (String::from("message"), None, Vec::new());
     for line in text.lines() {
         match line.split_once(": ").or_else(|| line.split_once(':')) {
@@ -236,10 +237,10 @@ fn parse(text: &str) -> Option<Sent> {
         }
     }
     let data = data.join("\n");
-    (!data.is_empty()).then(|| Sent { kind, id, data: serde_json::from_str(&data).unwrap_or(Value::String(data)) })
+    (!data.is_empty()).then(|| SseEvent { kind, id, data: serde_json::from_str(&data).unwrap_or(Value::String(data)) })
 }
 
-/// A file of the repository.
+/// Returns the path of a file in the repository.
 pub fn repository(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -1,157 +1,157 @@
-//! Clients made for OpenAI's API: a conversation that is sent anew each time is held once.
+//! The OpenAI-compatible endpoints: a conversation that is sent with every request stays in one session.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::lab::{Answer, Lab, Reading, TOUR, answer};
+use crate::test_server::{DEFAULT_SCENARIO, HttpResponse, SseReader, TestServer, send};
 
 fn message(role: &str, text: &str) -> Value {
     json!({"role": role, "content": text})
 }
 
-/// A client that keeps the conversation itself, as they all do.
+/// A client that keeps the conversation itself, as OpenAI clients do.
 struct Client<'l> {
-    lab: &'l Lab,
+    server: &'l TestServer,
     messages: Vec<Value>,
 }
 
 impl<'l> Client<'l> {
-    fn new(lab: &'l Lab) -> Self {
-        Self { lab, messages: Vec::new() }
+    fn new(server: &'l TestServer) -> Self {
+        Self { server, messages: Vec::new() }
     }
 
     async fn say(&mut self, text: &str) -> Value {
         self.messages.push(message("user", text));
         let answer = self
-            .lab
+            .server
             .post("/v1/chat/completions", json!({"model": "chat", "messages": self.messages}))
             .await
-            .expect(200);
+            .expect_json(200);
         self.messages.push(answer["choices"][0]["message"].clone());
         answer
     }
 }
 
-async fn turns(lab: &Lab, session: &Value) -> Vec<String> {
+async fn turns(server: &TestServer, session: &Value) -> Vec<String> {
     let path = format!("/v1/sessions/{}/turns", session.as_str().expect("a name"));
-    let turns = lab.get(&path).await.expect(200);
+    let turns = server.get(&path).await.expect_json(200);
     let turns = turns["turns"].as_array().expect("turns").iter();
     turns.map(|turn| turn["messages"][0]["text"].as_str().expect("a text").to_owned()).collect()
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_sent_anew_each_time_is_held_once() {
-    let lab = Lab::new().await;
-    let mut client = Client::new(&lab);
+async fn repeated_conversation_stays_in_one_session() {
+    let server = TestServer::new().await;
+    let mut client = Client::new(&server);
     let first = client.say("My name is Ada").await;
     assert_eq!(first["choices"][0]["message"]["content"], "You said: My name is Ada");
     assert_eq!(first["usage"]["total_tokens"], 45);
     let second = client.say("What is my name?").await;
     let third = client.say("And again?").await;
     assert_eq!((&first["session"], &second["session"]), (&third["session"], &third["session"]));
-    assert_eq!(turns(&lab, &first["session"]).await, ["My name is Ada", "What is my name?", "And again?"]);
+    assert_eq!(turns(&server, &first["session"]).await, ["My name is Ada", "What is my name?", "And again?"]);
 }
 
 #[tokio::test]
-async fn it_is_found_again_after_a_restart_and_from_another_server() {
-    let lab = Lab::new().await;
-    let mut client = Client::new(&lab);
+async fn conversation_is_found_after_a_restart_and_by_another_server() {
+    let server = TestServer::new().await;
+    let mut client = Client::new(&server);
     let first = client.say("one").await;
     client.say("two").await;
     let messages = client.messages.clone();
-    let other = Lab::on(&lab.disk, lab.folder.clone(), TOUR, |_| {}).await;
-    lab.stop().await;
-    let mut client = Client { lab: &other, messages };
+    let other = TestServer::on_disk(&server.disk, server.folder.clone(), DEFAULT_SCENARIO, |_| {}).await;
+    server.stop().await;
+    let mut client = Client { server: &other, messages };
     let third = client.say("three").await;
     assert_eq!(third["session"], first["session"]);
     assert_eq!(turns(&other, &first["session"]).await, ["one", "two", "three"]);
 }
 
 #[tokio::test]
-async fn who_goes_back_gets_a_branch_and_the_session_stays_as_it_was() {
-    let lab = Lab::new().await;
-    let mut client = Client::new(&lab);
+async fn going_back_forks_the_session() {
+    let server = TestServer::new().await;
+    let mut client = Client::new(&server);
     let session = client.say("one").await["session"].clone();
     client.say("two").await;
-    let mut other = Client { lab: &lab, messages: client.messages[..2].to_vec() };
+    let mut other = Client { server: &server, messages: client.messages[..2].to_vec() };
     let branch = other.say("else").await["session"].clone();
     assert_ne!(branch, session);
-    assert_eq!(turns(&lab, &session).await, ["one", "two"]);
-    assert_eq!(turns(&lab, &branch).await, ["one", "else"]);
+    assert_eq!(turns(&server, &session).await, ["one", "two"]);
+    assert_eq!(turns(&server, &branch).await, ["one", "else"]);
     assert_eq!(other.say("more").await["session"], branch);
     assert_eq!(client.say("three").await["session"], session);
-    // The same question once more, after its answer was heard, wants another answer.
-    let mut again = Client { lab: &lab, messages: client.messages[..4].to_vec() };
+    // The same question after a delivered reply asks for another reply.
+    let mut again = Client { server: &server, messages: client.messages[..4].to_vec() };
     let regenerated = again.say("three").await["session"].clone();
     assert_ne!(regenerated, session);
-    assert_eq!(turns(&lab, &regenerated).await, ["one", "two", "three"]);
+    assert_eq!(turns(&server, &regenerated).await, ["one", "two", "three"]);
 }
 
 #[tokio::test]
-async fn a_request_that_is_repeated_because_nobody_answered_is_answered_once() {
-    let lab = Lab::new().await;
+async fn retried_request_is_answered_once() {
+    let server = TestServer::new().await;
     let request = json!({"model": "chat", "messages": [message("user", "hello")]});
-    let send = |retries: &str| {
-        let ask = lab
-            .ask(Method::POST, "/v1/chat/completions")
+    let send_with_retries = |retries: &str| {
+        let ask = server
+            .request(Method::POST, "/v1/chat/completions")
             .header("x-stainless-retry-count", retries)
             .header("idempotency-key", "one");
-        answer(ask.json(&request))
+        send(ask.json(&request))
     };
-    let first = send("0").await.expect(200);
-    let mut stream = Reading::of(lab.ask(Method::POST, "/v1/chat/completions").json(&json!({
+    let first = send_with_retries("0").await.expect_json(200);
+    let mut stream = SseReader::open(server.request(Method::POST, "/v1/chat/completions").json(&json!({
         "model": "chat", "stream": true, "messages": [message("user", "unheard")]
     })))
     .await;
-    // It breaks off after the first words.
+    // The client disconnects after the first chunk.
     let begun = stream.next().await.expect("a chunk");
     drop(stream);
-    let again = lab.ask(Method::POST, "/v1/chat/completions").header("x-stainless-retry-count", "1");
+    let again = server.request(Method::POST, "/v1/chat/completions").header("x-stainless-retry-count", "1");
     let again =
-        answer(again.json(&json!({"model": "chat", "messages": [message("user", "unheard")]}))).await.expect(200);
-    assert_eq!(again["id"], begun.data["id"], "the turn that was begun is the one that is answered");
-    assert_eq!(turns(&lab, &again["session"]).await, ["unheard"]);
+        send(again.json(&json!({"model": "chat", "messages": [message("user", "unheard")]}))).await.expect_json(200);
+    assert_eq!(again["id"], begun.data["id"], "the retry returns the turn that was started");
+    assert_eq!(turns(&server, &again["session"]).await, ["unheard"]);
     assert_ne!(again["session"], first["session"]);
 }
 
 #[tokio::test]
-async fn a_session_can_be_named_and_then_only_what_is_new_counts() {
-    let lab = Lab::new().await;
+async fn named_session_receives_only_the_new_message() {
+    let server = TestServer::new().await;
     let say = |text: &str| {
         let body = json!({"model": "chat", "metadata": {"session": "mine"}, "messages": [message("user", text)]});
-        answer(lab.ask(Method::POST, "/v1/chat/completions").json(&body))
+        send(server.request(Method::POST, "/v1/chat/completions").json(&body))
     };
     let first = say("yes").await;
     assert_eq!(first.headers["segue-session"], "mine");
-    first.expect(200);
-    assert_eq!(say("yes").await.expect(200)["turn"], "t2", "the same words twice are two messages");
-    let by_header = lab.ask(Method::POST, "/v1/chat/completions").header("segue-session", "mine");
-    answer(by_header.json(&json!({"model": "chat", "messages": [message("user", "no")]}))).await.expect(200);
-    assert_eq!(turns(&lab, &json!("mine")).await, ["yes", "yes", "no"]);
+    first.expect_json(200);
+    assert_eq!(say("yes").await.expect_json(200)["turn"], "t2", "the same text twice is two messages");
+    let by_header = server.request(Method::POST, "/v1/chat/completions").header("segue-session", "mine");
+    send(by_header.json(&json!({"model": "chat", "messages": [message("user", "no")]}))).await.expect_json(200);
+    assert_eq!(turns(&server, &json!("mine")).await, ["yes", "yes", "no"]);
     let other_flow = json!({"model": "concierge", "metadata": {"session": "mine"}, "messages": [message("user", "a")]});
-    assert_eq!(refusal(lab.post("/v1/chat/completions", other_flow).await, 400), "bad-request");
+    assert_eq!(refusal(server.post("/v1/chat/completions", other_flow).await, 400), "bad-request");
 }
 
 #[tokio::test]
-async fn instructions_and_a_past_from_elsewhere_are_told_with_the_first_message() {
-    let lab = Lab::new().await;
+async fn instructions_and_unknown_messages_are_part_of_the_first_message() {
+    let server = TestServer::new().await;
     let mut client = Client {
-        lab: &lab,
+        server: &server,
         messages: vec![message("system", "Be brief."), message("user", "hello"), message("assistant", "hi")],
     };
     let session = client.say("who am I?").await["session"].clone();
     client.say("and now?").await;
     assert_eq!(
-        turns(&lab, &session).await,
+        turns(&server, &session).await,
         ["system: Be brief.\n\nuser: hello\n\nassistant: hi\n\nuser: who am I?", "and now?"]
     );
 }
 
 #[tokio::test]
-async fn words_come_in_chunks_that_make_up_the_answer() {
-    let lab = Lab::with("[default]\nchunks = [\"You \", \"said: \", \"{{last}}\"]", |_| {}).await;
+async fn chunks_add_up_to_the_reply() {
+    let server = TestServer::with_options("[default]\nchunks = [\"You \", \"said: \", \"{{last}}\"]", |_| {}).await;
     let request = json!({"model": "chat", "stream": true, "stream_options": {"include_usage": true}, "messages": [message("user", "hello")]});
-    let mut stream = Reading::of(lab.ask(Method::POST, "/v1/chat/completions").json(&request)).await;
+    let mut stream = SseReader::open(server.request(Method::POST, "/v1/chat/completions").json(&request)).await;
     let (mut content, mut chunks, mut last) = (String::new(), Vec::new(), Value::Null);
     while let Some(event) = stream.next().await {
         if event.data == "[DONE]" {
@@ -169,77 +169,84 @@ async fn words_come_in_chunks_that_make_up_the_answer() {
 }
 
 #[tokio::test]
-async fn a_turn_that_brings_nothing_is_an_error_and_can_be_tried_again() {
-    let lab =
-        Lab::with("[[reply]]\nfail = \"invalid_api_key\"\nmessage = \"no key\"\ntimes = 1\n[default]\ntext = \"here\"", |_| {})
-            .await;
+async fn turn_without_reply_is_an_error_and_can_be_repeated() {
+    let server = TestServer::with_options(
+        "[[reply]]\nfail = \"invalid_api_key\"\nmessage = \"no key\"\ntimes = 1\n[default]\ntext = \"here\"",
+        |_| {},
+    )
+    .await;
     let request = json!({"model": "chat", "messages": [message("user", "hello")], "metadata": {"session": "s"}});
-    let failed = lab.post("/v1/chat/completions", request.clone()).await;
+    let failed = server.post("/v1/chat/completions", request.clone()).await;
     assert_eq!(failed.headers["x-should-retry"], "false");
     assert!(failed.text.contains("no key"), "{}", failed.text);
     assert_eq!(refusal(failed, 502), "turn-failed");
-    assert_eq!(lab.post("/v1/chat/completions", request).await.expect(200)["choices"][0]["message"]["content"], "here");
+    assert_eq!(
+        server.post("/v1/chat/completions", request).await.expect_json(200)["choices"][0]["message"]["content"],
+        "here"
+    );
 }
 
 #[tokio::test]
-async fn what_cannot_be_honoured_is_refused_in_the_clients_form() {
-    let lab = Lab::new().await;
+async fn unsupported_parameters_are_refused_in_openai_format() {
+    let server = TestServer::new().await;
     let chat = |more: Value| {
         let mut body = json!({"model": "chat", "messages": [message("user", "a")]});
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        lab.post("/v1/chat/completions", body)
+        server.post("/v1/chat/completions", body)
     };
     assert_eq!(refusal(chat(json!({"model": "gpt-9"})).await, 404), "no-such-flow");
     assert_eq!(refusal(chat(json!({"n": 2})).await, 400), "bad-request");
     assert_eq!(refusal(chat(json!({"tools": [{"type": "function"}]})).await, 400), "bad-request");
     assert_eq!(refusal(chat(json!({"messages": []})).await, 400), "bad-request");
     assert_eq!(refusal(chat(json!({"metadata": {"session": "a b"}})).await, 400), "bad-session-name");
-    assert_eq!(refusal(lab.get("/v1/chat/completions").await, 405), "method-not-allowed");
-    assert_eq!(refusal(lab.get("/v1/models/none").await, 404), "no-such-flow");
-    let models = lab.get("/v1/models").await.expect(200);
+    assert_eq!(refusal(server.get("/v1/chat/completions").await, 405), "method-not-allowed");
+    assert_eq!(refusal(server.get("/v1/models/none").await, 404), "no-such-flow");
+    let models = server.get("/v1/models").await.expect_json(200);
     let names: Vec<&Value> = models["data"].as_array().expect("a list").iter().map(|model| &model["id"]).collect();
     assert!(names.contains(&&json!("chat")) && names.contains(&&json!("concierge")));
-    chat(json!({"temperature": 0.2, "max_tokens": 5, "user": "u", "store": true})).await.expect(200);
+    chat(json!({"temperature": 0.2, "max_tokens": 5, "user": "u", "store": true})).await.expect_json(200);
 }
 
-fn refusal(answer: Answer, status: u16) -> String {
-    let body = answer.expect(status);
+fn refusal(answer: HttpResponse, status: u16) -> String {
+    let body = answer.expect_json(status);
     assert!(body["error"]["message"].is_string(), "{body}");
     body["error"]["code"].as_str().expect("a code").to_owned()
 }
 
 #[tokio::test]
-async fn a_response_is_gone_on_from_and_forked_where_it_is_not_the_last() {
-    let lab = Lab::new().await;
+async fn response_is_continued_or_forked() {
+    let server = TestServer::new().await;
     let respond = |input: &str, previous: Option<&Value>| {
-        lab.post("/v1/responses", json!({"model": "chat", "input": input, "previous_response_id": previous}))
+        server.post("/v1/responses", json!({"model": "chat", "input": input, "previous_response_id": previous}))
     };
-    let first = respond("one", None).await.expect(200);
+    let first = respond("one", None).await.expect_json(200);
     assert_eq!(first["output"][0]["content"][0]["text"], "You said: one");
-    let second = respond("two", Some(&first["id"])).await.expect(200);
+    let second = respond("two", Some(&first["id"])).await.expect_json(200);
     assert_eq!(second["previous_response_id"], first["id"]);
     let session = &first["metadata"]["session"];
     assert_eq!(&second["metadata"]["session"], session);
-    let branch = respond("else", Some(&first["id"])).await.expect(200);
+    let branch = respond("else", Some(&first["id"])).await.expect_json(200);
     assert_ne!(&branch["metadata"]["session"], session);
-    assert_eq!(turns(&lab, session).await, ["one", "two"]);
-    assert_eq!(turns(&lab, &branch["metadata"]["session"]).await, ["one", "else"]);
-    let again = lab.get(&format!("/v1/responses/{}", second["id"].as_str().expect("an id"))).await.expect(200);
+    assert_eq!(turns(&server, session).await, ["one", "two"]);
+    assert_eq!(turns(&server, &branch["metadata"]["session"]).await, ["one", "else"]);
+    let again = server.get(&format!("/v1/responses/{}", second["id"].as_str().expect("an id"))).await.expect_json(200);
     assert_eq!((&again["output"], &again["status"]), (&second["output"], &json!("completed")));
     for unknown in ["resp_nobody_m1", "resp_x", "x", "resp_fox_m99"] {
-        assert_eq!(refusal(lab.get(&format!("/v1/responses/{unknown}")).await, 404), "no-such-thing", "{unknown}");
-        assert_eq!(refusal(respond("a", Some(&json!(unknown))).await, 404), "no-such-thing", "{unknown}");
+        assert_eq!(refusal(server.get(&format!("/v1/responses/{unknown}")).await, 404), "not-found", "{unknown}");
+        assert_eq!(refusal(respond("a", Some(&json!(unknown))).await, 404), "not-found", "{unknown}");
     }
 }
 
 #[tokio::test]
-async fn a_response_comes_in_events() {
-    let lab = Lab::new().await;
+async fn response_is_streamed_as_events() {
+    let server = TestServer::new().await;
     let request = json!({"model": "chat", "stream": true, "instructions": "Be kind.", "input": [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Tell me a story"}]}
     ]});
-    let events =
-        Reading::of(lab.ask(Method::POST, "/v1/responses").json(&request)).await.until("response.completed").await;
+    let events = SseReader::open(server.request(Method::POST, "/v1/responses").json(&request))
+        .await
+        .read_until("response.completed")
+        .await;
     assert_eq!(events[0].kind, "response.created");
     let numbers: Vec<u64> =
         events.iter().map(|event| event.data["sequence_number"].as_u64().expect("a number")).collect();
@@ -250,28 +257,32 @@ async fn a_response_comes_in_events() {
         (Some(words.as_str()), end["status"].as_str()),
         (end["output"][0]["content"][0]["text"].as_str(), Some("completed"))
     );
-    assert_eq!(turns(&lab, &end["metadata"]["session"]).await, ["Be kind.\n\nTell me a story"]);
+    assert_eq!(turns(&server, &end["metadata"]["session"]).await, ["Be kind.\n\nTell me a story"]);
 }
 
 #[tokio::test]
-async fn what_a_client_shows_is_part_of_the_conversation() {
+async fn images_are_part_of_the_conversation() {
     const CAT: &str = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
     const DOG: &str = "data:image/gif;base64,R0lGODdhAQABAAAAACwAAAAAAQABAAACAkQBADs=";
-    let lab = Lab::new().await;
+    let server = TestServer::new().await;
     let look = |url: &str| json!({"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]});
-    let ask = |messages: Vec<Value>| lab.post("/v1/chat/completions", json!({"model": "chat", "messages": messages}));
-    let cat = ask(vec![look(CAT)]).await.expect(200);
+    let ask =
+        |messages: Vec<Value>| server.post("/v1/chat/completions", json!({"model": "chat", "messages": messages}));
+    let cat = ask(vec![look(CAT)]).await.expect_json(200);
     let reply = cat["choices"][0]["message"].clone();
-    let again = ask(vec![look(CAT), reply.clone(), message("user", "and?")]).await.expect(200);
+    let again = ask(vec![look(CAT), reply.clone(), message("user", "and?")]).await.expect_json(200);
     assert_eq!(again["session"], cat["session"]);
-    assert_eq!(turns(&lab, &cat["session"]).await, ["look", "and?"]);
+    assert_eq!(turns(&server, &cat["session"]).await, ["look", "and?"]);
     let path = format!("/v1/sessions/{}/turns", cat["session"].as_str().expect("a name"));
-    assert_eq!(lab.get(&path).await.expect(200)["turns"][0]["messages"][0]["images"][0]["media"], "image/gif");
-    let dog = ask(vec![look(DOG), reply, message("user", "and?")]).await.expect(200);
+    assert_eq!(
+        server.get(&path).await.expect_json(200)["turns"][0]["messages"][0]["images"][0]["media_type"],
+        "image/gif"
+    );
+    let dog = ask(vec![look(DOG), reply, message("user", "and?")]).await.expect_json(200);
     assert_ne!(dog["session"], cat["session"], "another image is another conversation");
     let item = json!({"role": "user", "content": [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": DOG}]});
-    let response = lab.post("/v1/responses", json!({"model": "chat", "input": [item]})).await.expect(200);
+    let response = server.post("/v1/responses", json!({"model": "chat", "input": [item]})).await.expect_json(200);
     assert_eq!(response["status"], "completed");
-    let elsewhere = ask(vec![look("https://example.org/cat.png")]).await.expect(400);
-    assert_eq!(elsewhere["error"]["code"], "no-image");
+    let elsewhere = ask(vec![look("https://example.org/cat.png")]).await.expect_json(400);
+    assert_eq!(elsewhere["error"]["code"], "invalid-image");
 }

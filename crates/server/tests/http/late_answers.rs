@@ -1,4 +1,4 @@
-//! An answer that comes after its turn is told where it belongs.
+//! An answer that arrives after its turn is shown in that turn.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::lab::Lab;
+use crate::test_server::TestServer;
 
-/// Answers when it is told to: the expert always, the concierge from the second turn on.
+/// A model that answers only when notified: for the expert always, for the concierge from the second turn on.
 #[derive(Debug, Default)]
-struct Held {
+struct GatedModel {
     expert: Arc<Notify>,
     concierge: Arc<Notify>,
 }
 
-impl LanguageModel for Held {
+impl LanguageModel for GatedModel {
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         let gate = match request.metadata.role.as_str() {
             "expert" => Some(self.expert.clone()),
@@ -47,11 +47,11 @@ impl LanguageModel for Held {
     }
 }
 
-async fn happens(engine: &Engine, session: &SessionId, happened: impl Fn(&Event) -> bool) {
-    let mut listener = engine.subscribe(session, Seq(0)).await.expect("it is there");
+async fn wait_for_event(engine: &Engine, session: &SessionId, matches_event: impl Fn(&Event) -> bool) {
+    let mut subscription = engine.subscribe(session, Seq(0)).await.expect("it is there");
     loop {
-        match listener.next_update().await.expect("it goes on") {
-            SessionUpdate::Event(event) if happened(&event.event) => return,
+        match subscription.next_update().await.expect("the subscription continues") {
+            SessionUpdate::Event(event) if matches_event(&event.event) => return,
             SessionUpdate::Event(_) | SessionUpdate::TextDelta { .. } => {}
         }
     }
@@ -63,49 +63,49 @@ fn find<'v>(values: &'v Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &
 }
 
 #[tokio::test]
-async fn a_late_answer_is_told_in_the_turn_it_was_asked_in_though_another_runs() {
-    let (disk, held) = (MemoryDisk::new(), Arc::new(Held::default()));
+async fn late_answer_belongs_to_the_turn_of_its_call() {
+    let (disk, model) = (MemoryDisk::new(), Arc::new(GatedModel::default()));
     let models = ModelRegistry::new()
-        .with_model("held", held.clone())
+        .with_model("held", model.clone())
         .with_model("rehearsal", Arc::new(RehearsalModel::instant()));
     let store = Arc::new(MemoryStore::open(&disk));
     let engine = Engine::start(EngineConfig::new(store, segue_flows::built_in_flows(), models, "rehearsal"))
         .await
         .expect("it starts");
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    let lab = Lab::of(engine.clone(), &disk, folder, |_| {}).await;
+    let server = TestServer::with_engine(engine.clone(), &disk, folder, |_| {}).await;
     let experts = json!([{"model": "rehearsal", "samples": 2}, "held"]);
     let settings = json!({"experts": experts, "quorum": 2, "concierge": "held"});
     let opening = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
     let session = engine.open_session(&"concierge".into(), opening).await.expect("it opens");
 
-    let report = lab.say("s", "rent or buy?").await;
-    assert_eq!((&report["outcome"]["type"], &report["spent"]["unknown"]), (&json!("done"), &json!(1)));
-    let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
-    assert_eq!(turns["turns"][0]["spent"]["unknown"], 1, "it may be billed");
-    let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
+    let report = server.send_message("s", "rent or buy?").await;
+    assert_eq!((&report["outcome"]["type"], &report["spent"]["unknown_attempts"]), (&json!("done"), &json!(1)));
+    let turns = server.get("/v1/sessions/s/turns").await.expect_json(200);
+    assert_eq!(turns["turns"][0]["spent"]["unknown_attempts"], 1, "it may be billed");
+    let calls = server.get("/v1/sessions/s/calls").await.expect_json(200);
     let call = find(&calls, "calls", |call| call["status"] == "cancelled");
-    assert_eq!((&call["attempts"], &call["unknown"]), (&json!(1), &json!(1)));
+    assert_eq!((&call["attempts"], &call["unknown_attempts"]), (&json!(1), &json!(1)));
     engine.send_message(&session, UserMessage::from("I stay for long.")).await.expect("accepted");
-    held.expert.notify_one();
-    happens(&engine, &session, |event| matches!(event, Event::CallAnsweredLate { .. })).await;
-    held.concierge.notify_one();
-    happens(&engine, &session, |event| matches!(event, Event::TurnEnded { turn: TurnId(2), .. })).await;
+    model.expert.notify_one();
+    wait_for_event(&engine, &session, |event| matches!(event, Event::CallAnsweredLate { .. })).await;
+    model.concierge.notify_one();
+    wait_for_event(&engine, &session, |event| matches!(event, Event::TurnEnded { turn: TurnId(2), .. })).await;
 
-    let events = lab.get("/v1/sessions/s/events?texts=all").await.expect(200);
+    let events = server.get("/v1/sessions/s/events?texts=all").await.expect_json(200);
     let late = find(&events, "events", |event| event["type"] == "call_answered_late");
     assert_eq!(late["turn"], "t1");
     assert!(late["texts"].to_string().contains("At last."));
     let began = find(&events, "events", |event| event["type"] == "turn_started" && event["turn"] == "t2");
     assert!(began["seq"].as_u64() < late["seq"].as_u64(), "another turn ran then");
-    let turns = lab.get("/v1/sessions/s/turns").await.expect(200);
+    let turns = server.get("/v1/sessions/s/turns").await.expect_json(200);
     let spent = |turn: &str| {
         let spent = &find(&turns, "turns", |view| view["turn"] == turn)["spent"];
-        [spent["late"].clone(), spent["unknown"].clone()]
+        [spent["answered_late"].clone(), spent["unknown_attempts"].clone()]
     };
     assert_eq!((spent("t1"), spent("t2")), ([json!(1), json!(0)], [json!(0), json!(0)]));
-    let calls = lab.get("/v1/sessions/s/calls").await.expect(200);
+    let calls = server.get("/v1/sessions/s/calls").await.expect_json(200);
     let call = find(&calls, "calls", |call| call["call"] == late["call"]);
-    assert_eq!((&call["status"], &call["turn"], &call["unknown"]), (&json!("late"), &json!("t1"), &json!(0)));
-    lab.stop().await;
+    assert_eq!((&call["status"], &call["turn"], &call["unknown_attempts"]), (&json!("late"), &json!("t1"), &json!(0)));
+    server.stop().await;
 }
