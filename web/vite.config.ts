@@ -2,14 +2,14 @@ import { createHash } from 'node:crypto';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vitest/config';
 
-// Where `npm run dev` finds the server it talks to.
+// The server that `npm run dev` uses.
 const server = process.env.SEGUE_URL ?? 'http://127.0.0.1:7348';
 
 export default defineConfig({
   plugins: [
     svelte({
       compilerOptions: {
-        // By content, never by path: the output must be the same wherever it is built.
+        // Hashes the content, not the path, so that the output is the same wherever it is built.
         cssHash: ({ css }) => `s${createHash('sha256').update(css).digest('hex').slice(0, 8)}`,
       },
     }),

@@ -1,18 +1,17 @@
-// A real browser for the tests. Every page is watched: an error in the console, an uncaught exception or anything the content policy stopped fails the test that
-// made it.
+// Drives a real browser in the tests. A console error, an uncaught exception or a content policy violation on a page fails its test.
 
 import { chromium, type Browser, type BrowserContext, type Page } from 'playwright-core';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { small } from './png';
+import { compressPng } from './png';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 
-/** Every picture goes here, beside what is built. */
+/** All screenshots are written here. */
 const PICTURES = join(import.meta.dirname, '../../target/pictures');
-/** Those that the documents show are put there too, made small, if that is asked for. */
+/** With `SEGUE_PICTURES=keep`, the screenshots that the documentation shows are compressed and written here. */
 const DOCUMENTS = process.env['SEGUE_PICTURES'] === 'keep' ? join(import.meta.dirname, '../../docs/images') : null;
 const KEPT = ['conversation', 'conversation-dark', 'receipt', 'receipt-dark', 'threads', 'threads-dark', 'map', 'timeline', 'progress', 'past', 'entities', 'phone'];
 
@@ -20,7 +19,7 @@ let browser: Browser | null = null;
 
 export async function openBrowser(): Promise<void> {
   const executablePath = process.env['SEGUE_CHROMIUM'];
-  if (executablePath === undefined) throw new Error('SEGUE_CHROMIUM does not say where Chromium is; run `cargo xtask test`');
+  if (executablePath === undefined) throw new Error('SEGUE_CHROMIUM is not set to the path of Chromium; run `cargo xtask test`');
   browser = await chromium.launch({ executablePath, args: FLAGS });
 }
 
@@ -29,78 +28,78 @@ export async function closeBrowser(): Promise<void> {
   browser = null;
 }
 
-export interface Manner {
+export interface PageOptions {
   width?: number;
   height?: number;
   scheme?: 'light' | 'dark';
-  /** What may go wrong on purpose, such as requests while the server is away. */
-  forgive?: RegExp;
-  /** For pictures: smaller, at twice the density. */
-  sharp?: boolean;
+  /** Errors that the test expects, such as failed requests while the server is down. */
+  expectedErrors?: RegExp;
+  /** For screenshots: a smaller page at twice the density. */
+  forScreenshot?: boolean;
   bypassCSP?: boolean;
   motion?: 'reduce' | 'no-preference';
 }
 
-export interface Watched {
+export interface WatchedPage {
   page: Page;
   context: BrowserContext;
-  /** Fails if anything went wrong on the page. */
-  fine: () => void;
+  /** Fails the test if an unexpected error occurred on the page. */
+  expectNoErrors: () => void;
 }
 
-export async function openPage(url: string, manner: Manner = {}): Promise<Watched> {
+export async function openPage(url: string, options: PageOptions = {}): Promise<WatchedPage> {
   if (!browser) throw new Error('the browser is not open');
   const context = await browser.newContext({
-    viewport: { width: manner.width ?? (manner.sharp ? 1280 : 1440), height: manner.height ?? (manner.sharp ? 800 : 900) },
-    colorScheme: manner.scheme ?? 'light',
-    deviceScaleFactor: manner.sharp ? 2 : 1,
-    reducedMotion: manner.motion ?? 'reduce',
-    bypassCSP: manner.bypassCSP ?? false,
+    viewport: { width: options.width ?? (options.forScreenshot ? 1280 : 1440), height: options.height ?? (options.forScreenshot ? 800 : 900) },
+    colorScheme: options.scheme ?? 'light',
+    deviceScaleFactor: options.forScreenshot ? 2 : 1,
+    reducedMotion: options.motion ?? 'reduce',
+    bypassCSP: options.bypassCSP ?? false,
     permissions: ['clipboard-read', 'clipboard-write'],
   });
   const page = await context.newPage();
-  const fine = watch(page, manner.forgive);
+  const expectNoErrors = collectErrors(page, options.expectedErrors);
   await page.goto(url);
-  return { page, context, fine };
+  return { page, context, expectNoErrors };
 }
 
-/** Another tab of the same person. */
-export async function openTab(context: BrowserContext, url: string): Promise<{ page: Page; fine: () => void }> {
+/** Opens another tab in the same browser context. */
+export async function openTab(context: BrowserContext, url: string): Promise<{ page: Page; expectNoErrors: () => void }> {
   const page = await context.newPage();
-  const fine = watch(page);
+  const expectNoErrors = collectErrors(page);
   await page.goto(url);
-  return { page, fine };
+  return { page, expectNoErrors };
 }
 
-function watch(page: Page, forgive?: RegExp): () => void {
-  const wrong: string[] = [];
-  const note = (text: string) => {
-    if (!forgive?.test(text)) wrong.push(text);
+function collectErrors(page: Page, expected?: RegExp): () => void {
+  const errors: string[] = [];
+  const record = (text: string) => {
+    if (!expected?.test(text)) errors.push(text);
   };
   page.on('console', (message) => {
-    if (message.type() === 'error') note(message.text());
+    if (message.type() === 'error') record(message.text());
   });
-  page.on('pageerror', (error) => note(`${error.message}\n${error.stack ?? ''}`));
-  return () => expect(wrong, 'what went wrong on the page').toEqual([]);
+  page.on('pageerror', (error) => record(`${error.message}\n${error.stack ?? ''}`));
+  return () => expect(errors, 'errors on the page').toEqual([]);
 }
 
-/** A picture of the page, by day and by night. */
-export async function picture(page: Page, name: string): Promise<void> {
+/** Takes a screenshot of the page in light and in dark mode. */
+export async function screenshot(page: Page, name: string): Promise<void> {
   mkdirSync(PICTURES, { recursive: true });
   await page.evaluate(() => document.fonts.ready);
   for (const scheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme: scheme });
     const full = scheme === 'dark' ? `${name}-dark` : name;
     const taken = await page.screenshot({ path: join(PICTURES, `studio-${full}.png`) });
-    if (DOCUMENTS !== null && KEPT.includes(full)) writeFileSync(join(DOCUMENTS, `studio-${full}.png`), small(taken));
+    if (DOCUMENTS !== null && KEPT.includes(full)) writeFileSync(join(DOCUMENTS, `studio-${full}.png`), compressPng(taken));
   }
   await page.emulateMedia({ colorScheme: 'light' });
 }
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** What an accessibility checker finds on the page, a line each. The page must bypass the content policy, which would stop the checker. */
-export async function flaws(page: Page): Promise<string[]> {
+/** Runs axe and returns one line for each violation. The page must bypass the content policy, which would block axe. */
+export async function accessibilityViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
   const found = await page.evaluate(async () => {
     const checker = (window as unknown as { axe: { run: (options: unknown) => Promise<{ violations: { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }[] }> } }).axe;
@@ -109,8 +108,8 @@ export async function flaws(page: Page): Promise<string[]> {
   return found.flatMap((rule) => rule.nodes.map((node) => `${rule.id} (${rule.impact}): ${node.html.slice(0, 160)}\n${node.failureSummary}`));
 }
 
-/** Waits until nothing on the page has changed for a moment. Streams never end, so the network is never idle. */
-export async function quiet(page: Page): Promise<void> {
+/** Waits until the page has not changed for a moment. The network is never idle, because streams stay open. */
+export async function waitUntilStable(page: Page): Promise<void> {
   await page.evaluate(
     () =>
       new Promise<void>((resolve) => {
@@ -131,13 +130,13 @@ export async function quiet(page: Page): Promise<void> {
 export const composer = (page: Page) => page.getByRole('textbox', { name: 'Message' });
 
 /** Types a message and sends it. */
-export async function say(page: Page, text: string): Promise<void> {
+export async function sendMessage(page: Page, text: string): Promise<void> {
   await composer(page).fill(text);
   await composer(page).press('Enter');
 }
 
-/** Waits until a turn has ended on the page. */
-export async function ended(page: Page, turn: string): Promise<void> {
+/** Waits until the page shows that a turn has ended. */
+export async function waitForTurnEnd(page: Page, turn: string): Promise<void> {
   await page.locator(`[data-turn="${turn}"]`).waitFor();
   await page.locator(`[data-turn="${turn}"] .pulse`).waitFor({ state: 'detached' });
   await expect.poll(() => page.getByRole('button', { name: 'Stop' }).count(), { timeout: 30_000 }).toBe(0);

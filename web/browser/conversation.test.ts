@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { closeBrowser, composer, ended, openBrowser, openPage, picture, say } from './browser';
+import { closeBrowser, composer, openBrowser, openPage, screenshot, sendMessage, waitForTurnEnd } from './browser';
 import { scenario, Server } from './server';
 
 let server: Server;
@@ -16,78 +16,78 @@ afterAll(async () => {
 });
 
 describe('a whole concierge conversation', () => {
-  it('is had by clicking and typing', async () => {
-    const { page, fine } = await openPage(server.url, { sharp: true });
-    await picture(page, 'home');
+  it('works with mouse and keyboard', async () => {
+    const { page, expectNoErrors } = await openPage(server.url, { forScreenshot: true });
+    await screenshot(page, 'home');
 
-    // Three models answer, one each.
+    // Three models answer as experts.
     await page.getByRole('radio', { name: /concierge/ }).click();
     await page.getByRole('button', { name: 'Models and settings' }).click();
     const experts = page.getByRole('group', { name: 'Experts' });
     for (const model of ['atlas', 'birch', 'cedar']) await experts.getByRole('button', { name: model }).click();
-    await say(page, 'Should we split our program into services?');
+    await sendMessage(page, 'Should we split our program into services?');
 
-    // Who is answering is shown while they do.
+    // The page shows who is answering.
     await page.waitForURL(/\/s\//);
     const first = page.locator('[data-turn="t1"]');
     await first.getByText('birch').first().waitFor();
     await first.locator('.bar.open').first().waitFor();
     await first.locator('.bar.waiting').waitFor();
-    await picture(page, 'progress');
-    await ended(page, 't1');
+    await screenshot(page, 'progress');
+    await waitForTurnEnd(page, 't1');
     await expect.poll(() => first.textContent()).toContain('ship the whole program every day');
     expect(await first.textContent()).not.toContain('<map>');
     await page.getByRole('link', { name: /Phases of conversation/ }).getByText('starter, now').waitFor();
 
-    await say(page, 'Billing blocks every release, and a fifth person joins in May.');
-    await ended(page, 't2');
+    await sendMessage(page, 'Billing blocks every release, and a fifth person joins in May.');
+    await waitForTurnEnd(page, 't2');
     const second = page.locator('[data-turn="t2"]');
     expect(await second.textContent()).toContain('billing is the one seam worth knowing well');
     expect(await second.textContent(), 'a block is never shown').not.toContain('HANDOVER');
     await page.getByText('explorer, now').waitFor();
 
-    await say(page, 'Changed without fear is enough. Give us a plan.');
-    await ended(page, 't3');
+    await sendMessage(page, 'Changed without fear is enough. Give us a plan.');
+    await waitForTurnEnd(page, 't3');
     await page.getByText('executor, now').waitFor();
     const plan = page.getByRole('region', { name: 'Plan' });
-    await plan.getByText('Name an owner, now').waitFor();
+    await plan.getByText('Name an owner, active').waitFor();
     expect(await plan.getByRole('listitem').count()).toBe(4);
 
-    await say(page, 'Ada takes it.');
-    await ended(page, 't4');
+    await sendMessage(page, 'Ada takes it.');
+    await waitForTurnEnd(page, 't4');
     await plan.getByText('Name an owner, done').waitFor();
     await plan.getByText('1 of 4').waitFor();
 
-    await say(page, 'Hm, most of them change the schema.');
-    await ended(page, 't5');
-    await say(page, 'Well?');
-    await ended(page, 't6');
+    await sendMessage(page, 'Hm, most of them change the schema.');
+    await waitForTurnEnd(page, 't5');
+    await sendMessage(page, 'Well?');
+    await waitForTurnEnd(page, 't6');
     await page.locator('[data-turn="t6"] pre').waitFor();
     await page.getByRole('heading', { name: 'Should we split our program into services?' }).waitFor();
-    await picture(page, 'conversation');
+    await screenshot(page, 'conversation');
 
-    // The same in the journal.
+    // The server has the same state.
     const name = new URL(page.url()).pathname.split('/')[2] ?? '';
     const session = await server.get(`/v1/sessions/${name}`);
     expect(session).toMatchObject({ turns: 6, phase: 'executor', calls: 19 });
     expect(session.settings.experts).toEqual(['atlas', 'birch', 'cedar']);
-    fine();
+    expectNoErrors();
   });
 
-  it('goes on where it was left, on a phone', async () => {
+  it('continues on a phone', async () => {
     const [row] = (await server.get('/v1/sessions')).sessions;
-    const { page, fine } = await openPage(`${server.url}/s/${row.session}`, { width: 390, height: 844, sharp: true });
+    const { page, expectNoErrors } = await openPage(`${server.url}/s/${row.session}`, { width: 390, height: 844, forScreenshot: true });
     await page.locator('[data-turn="t6"]').waitFor();
-    expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), 'nothing sticks out').toBe(true);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), 'no horizontal overflow').toBe(true);
     await page.getByRole('button', { name: /Workflow/ }).first().click();
-    await page.getByText('Flags for billing, now').first().waitFor();
+    await page.getByText('Flags for billing, active').first().waitFor();
     await page.getByRole('button', { name: /Workflow/ }).first().click();
-    await picture(page, 'phone');
+    await screenshot(page, 'phone');
     await page.getByRole('button', { name: 'Sessions' }).click();
     await page.getByRole('searchbox', { name: 'Search sessions' }).last().fill('fifth person');
     await page.getByText('1 match').last().waitFor();
     await page.getByRole('button', { name: 'Close the list of sessions' }).click();
     await composer(page).waitFor();
-    fine();
+    expectNoErrors();
   });
 });

@@ -1,18 +1,18 @@
-// Makes a screenshot small enough to be kept with the documents: the same picture in at most 256 colours. Reads what Chromium writes (8 bits, RGB or RGBA, not
-// interlaced) and nothing else.
+// Compresses screenshots for the documentation by reducing them to at most 256 colours. Supports only PNGs as Chromium writes them (8 bits, RGB or RGBA, not
+// interlaced).
 
 import { deflateSync, inflateSync } from 'node:zlib';
 
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const COLOURS_MAX = 256;
 
-export function small(png: Buffer): Buffer {
+export function compressPng(png: Buffer): Buffer {
   const { width, height, pixels } = decode(png);
   const counts = new Map<number, number>();
   for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
   const palette = medianCut(counts);
   const nearest = new Map([...counts.keys()].map((colour) => [colour, closest(colour, palette)]));
-  // Rows without a filter: in a picture of flat colours, equal bytes follow each other as they are.
+  // Rows have no filter: flat colours compress well without one.
   const rows = Buffer.alloc((width + 1) * height);
   for (let y = 0; y < height; y += 1) {
     for (let x = 0; x < width; x += 1) rows[y * (width + 1) + 1 + x] = nearest.get(pixels[y * width + x] ?? 0) ?? 0;
@@ -33,7 +33,7 @@ interface Picture {
 }
 
 export function decode(png: Buffer): Picture {
-  if (!png.subarray(0, 8).equals(SIGNATURE)) throw new Error('this is no PNG');
+  if (!png.subarray(0, 8).equals(SIGNATURE)) throw new Error('this is not a PNG');
   let at = 8;
   let [width, height, channels] = [0, 0, 3];
   const packed: Buffer[] = [];
@@ -43,7 +43,7 @@ export function decode(png: Buffer): Picture {
     const data = png.subarray(at + 8, at + 8 + length);
     if (kind === 'IHDR') {
       [width, height] = [data.readUInt32BE(0), data.readUInt32BE(4)];
-      if (data[8] !== 8 || (data[9] !== 2 && data[9] !== 6) || data[12] !== 0) throw new Error('this PNG is of another kind than screenshots are');
+      if (data[8] !== 8 || (data[9] !== 2 && data[9] !== 6) || data[12] !== 0) throw new Error('unsupported PNG format');
       channels = data[9] === 6 ? 4 : 3;
     }
     if (kind === 'IDAT') packed.push(data);
@@ -82,7 +82,7 @@ function paeth(left: number, above: number, corner: number): number {
 
 const parts = (colour: number): [number, number, number] => [colour >> 16, (colour >> 8) & 255, colour & 255];
 
-/** The colours themselves if they are few; else boxes of near ones, parted where they differ most, each with its commonest colour. */
+/** Returns the palette: all colours if they are few, otherwise the most common colour of each median-cut box. */
 function medianCut(counts: Map<number, number>): number[] {
   const boxes = [[...counts.keys()]];
   while (boxes.length < COLOURS_MAX) {

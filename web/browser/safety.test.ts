@@ -1,7 +1,7 @@
-// A model's words are never executed, whatever they are.
+// A model's text is never executed.
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { closeBrowser, ended, openBrowser, openPage, quiet, say } from './browser';
+import { closeBrowser, openBrowser, openPage, sendMessage, waitForTurnEnd, waitUntilStable } from './browser';
 import { scenario, Server } from './server';
 
 let server: Server;
@@ -17,30 +17,30 @@ afterAll(async () => {
 });
 
 describe('a script tag in a model’s answer', () => {
-  it('stays text, in the conversation and everywhere else it is shown', async () => {
+  it('stays text in every view', async () => {
     await server.post('/v1/sessions', { session: 'hostile', flow: 'chat' });
-    const { page, fine } = await openPage(`${server.url}/s/hostile`);
-    await say(page, '<script>window.owned = 9</script> **not bold**');
-    await ended(page, 't1');
+    const { page, expectNoErrors } = await openPage(`${server.url}/s/hostile`);
+    await sendMessage(page, '<script>window.owned = 9</script> **not bold**');
+    await waitForTurnEnd(page, 't1');
     const reply = page.locator('[data-turn="t1"] .reply');
     expect(await reply.textContent()).toContain('Before <script>window.owned = 1</script> after.');
     expect(await reply.locator('script, img, iframe, svg:not(.meta svg, figcaption svg), style').count()).toBe(0);
     expect(await reply.locator('.prose a').count(), 'no link leads to a script').toBe(0);
-    // What the user wrote is no markdown, either.
+    // The user's text is not rendered as Markdown either.
     expect(await page.locator('.bubble').textContent()).toBe('<script>window.owned = 9</script> **not bold**');
     for (const path of ['/s/hostile/c/c1', '/s/hostile/timeline', '/s/hostile/journal', '/s/hostile/threads/th/th1', '/s/hostile/compare/c1']) {
       await page.goto(server.url + path);
       await page.locator('main').waitFor();
-      await quiet(page);
+      await waitUntilStable(page);
     }
     await page.goto(`${server.url}/s/hostile/c/c1`);
     for (const name of ['Exact text', 'Answer']) await page.getByRole('tab', { name }).click();
     await page.getByText('window.owned = 1').last().waitFor();
     expect(await page.evaluate(() => (window as unknown as { owned?: number }).owned)).toBeUndefined();
-    fine();
+    expectNoErrors();
   });
 
-  it('could not run even if it became an element', async () => {
+  it('could not run even as an element', async () => {
     const answer = await fetch(server.url);
     const policy = answer.headers.get('content-security-policy') ?? '';
     expect(policy).toContain("default-src 'none'");
@@ -60,22 +60,22 @@ describe('a script tag in a model’s answer', () => {
   });
 });
 
-describe('a server that asks for a key', () => {
-  it('shows nothing without one, and everything with one', async () => {
-    const guarded = await Server.start({ models: { hostile: scenario('instant') }, require_key: true });
+describe('a server that requires a key', () => {
+  it('shows nothing without the key, and everything with it', async () => {
+    const guarded = await Server.start({ models: { hostile: scenario('instant') }, requireKey: true });
     try {
-      const { page, fine } = await openPage(guarded.url, { forgive: /401/ });
-      await page.getByLabel(/asks for a key/).fill('sg_wrong');
-      await page.getByRole('button', { name: 'Enter' }).click();
+      const { page, expectNoErrors } = await openPage(guarded.url, { expectedErrors: /401/ });
+      await page.getByLabel(/requires a key/).fill('sg_wrong');
+      await page.getByRole('button', { name: 'Continue' }).click();
       await page.getByRole('alert').waitFor();
-      await page.getByLabel(/asks for a key/).fill(guarded.key);
-      await page.getByRole('button', { name: 'Enter' }).click();
-      await page.getByRole('heading', { name: 'Where shall we begin?' }).waitFor();
-      await say(page, 'hello');
+      await page.getByLabel(/requires a key/).fill(guarded.key);
+      await page.getByRole('button', { name: 'Continue' }).click();
+      await page.getByRole('heading', { name: 'Start a conversation' }).waitFor();
+      await sendMessage(page, 'hello');
       await page.getByText('Answer 1 to “hello”').waitFor();
       await page.reload();
       await page.getByText('Answer 1 to “hello”').waitFor();
-      fine();
+      expectNoErrors();
     } finally {
       await guarded.stop();
     }

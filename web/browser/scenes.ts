@@ -1,4 +1,4 @@
-// Conversations that several tests look at.
+// Conversations that several tests share.
 
 import { scenario, Server } from './server';
 
@@ -11,8 +11,8 @@ const MESSAGES = [
   'Well?',
 ];
 
-/** A server with one long conversation of the flow `concierge` on it: three experts, three phases, a plan and a step that needed help. */
-export async function splitIntoServices(session: string): Promise<Server> {
+/** Starts a server with one long `concierge` conversation: three experts, three phases, a plan, and a step that needed help. */
+export async function startConciergeServer(session: string): Promise<Server> {
   const script = scenario('services');
   const server = await Server.start({ models: { atlas: script, birch: script, cedar: script }, flow: 'concierge' });
   await server.converse(session, 'concierge', MESSAGES, { experts: ['atlas', 'birch', 'cedar'] });

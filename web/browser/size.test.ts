@@ -1,8 +1,8 @@
-// Long conversations, and a first page that is small.
+// Long conversations, and the size of the first page.
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gzipSync } from 'node:zlib';
-import { closeBrowser, openBrowser, openPage, say } from './browser';
+import { closeBrowser, openBrowser, openPage, sendMessage } from './browser';
 import { scenario, Server } from './server';
 
 const TURNS = 1_000;
@@ -22,21 +22,21 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** How long it takes from the request for the page to the newest turn being drawn, as the page itself sees it, in milliseconds. */
-async function opening(session: string, turns: number): Promise<number> {
-  const { page, context, fine } = await openPage('about:blank');
+/** The time from the request for the page until its newest turn is rendered, as measured by the page, in milliseconds. */
+async function measureOpening(session: string, turns: number): Promise<number> {
+  const { page, context, expectNoErrors } = await openPage('about:blank');
   await page.addInitScript((turn) => {
-    const look = () => {
+    const check = () => {
       if (document.querySelector(`[data-turn="${turn}"] .prose`)) (window as unknown as { drawn: number }).drawn = performance.now();
-      else requestAnimationFrame(look);
+      else requestAnimationFrame(check);
     };
-    requestAnimationFrame(look);
+    requestAnimationFrame(check);
   }, `t${turns}`);
   await page.goto(`${server.url}/s/${session}`);
   await page.getByText(`to “Question ${turns}”`).waitFor();
   const took = await page.evaluate(() => (window as unknown as { drawn: number }).drawn);
-  expect(await page.locator('[data-turn]').count(), 'only what can be seen is drawn').toBeLessThan(30);
-  fine();
+  expect(await page.locator('[data-turn]').count(), 'only visible turns are rendered').toBeLessThan(30);
+  expectNoErrors();
   await context.close();
   return took;
 }
@@ -45,21 +45,21 @@ describe(`a session of ${TURNS} turns`, () => {
   it('opens in under a second, at its end', async () => {
     await server.converse('short', 'chat', ['Question 1']);
     const [long, short]: [number[], number[]] = [[], []];
-    // A machine that is busy with something else gets another chance, and may take as long as it takes for a session of one turn, and half as long again.
+    // A busy machine gets more attempts, and may take 1.5 times as long as for a session of one turn.
     const most = () => Math.max(OPEN_MS_MAX, 1.5 * Math.min(...short));
     while (long.length < 6 && !long.some((time) => time < most())) {
-      short.push(await opening('short', 1));
-      long.push(await opening('long', TURNS));
+      short.push(await measureOpening('short', 1));
+      long.push(await measureOpening('long', TURNS));
     }
     console.log(`opened in ${Math.round(Math.min(...long))} ms; a session of one turn in ${Math.round(Math.min(...short))} ms`);
     expect(Math.min(...long), `${long.map(Math.round).join(', ')} ms, and ${short.map(Math.round).join(', ')} ms for one turn`).toBeLessThan(most());
   });
 
-  it('scrolls from end to beginning without ever drawing much, or losing its place', async () => {
-    const { page, fine } = await openPage(`${server.url}/s/long`);
+  it('scrolls from end to beginning with few elements and a stable position', async () => {
+    const { page, expectNoErrors } = await openPage(`${server.url}/s/long`);
     await page.locator(`[data-turn="t${TURNS}"]`).waitFor();
     const box = page.getByRole('region', { name: 'Conversation' });
-    /** The middle one of the times between frames, while the list is moved by so much at each. */
+    /** The median time between frames while the list scrolls by `step` pixels at each. */
     const frame = (by: number) =>
       box.evaluate(async (element, step) => {
         const gaps: number[] = [];
@@ -80,33 +80,33 @@ describe(`a session of ${TURNS} turns`, () => {
     expect(await page.locator('*').count(), 'elements on the page').toBeLessThan(4_000);
     await box.evaluate((element) => element.scrollTo(0, 0));
     await page.locator('[data-turn="t1"]').getByText('Answer 1 to').waitFor();
-    // Rows above that turn out higher than thought do not push away what one looks at.
+    // Rows above that are higher than estimated do not move the visible rows.
     await page.goto(`${server.url}/s/long/t/t500`);
     await page.locator('[data-turn="t500"]').waitFor();
     await expect.poll(() => page.locator('[data-turn="t500"]').evaluate((element) => Math.abs(element.getBoundingClientRect().top - (element.closest('[role=region]')?.getBoundingClientRect().top ?? 0)))).toBeLessThan(60);
-    fine();
+    expectNoErrors();
   });
 
-  it('goes on at its end while one looks at its end, and stays where one looks otherwise', async () => {
-    const { page, fine } = await openPage(`${server.url}/s/long`);
+  it('follows new turns at its end, and keeps its position otherwise', async () => {
+    const { page, expectNoErrors } = await openPage(`${server.url}/s/long`);
     await page.locator(`[data-turn="t${TURNS}"]`).waitFor();
-    await say(page, 'one more');
+    await sendMessage(page, 'one more');
     await page.getByText(/to “one more”/).waitFor();
     const box = page.getByRole('region', { name: 'Conversation' });
     await box.hover();
     await page.mouse.wheel(0, -3000);
-    await page.getByRole('button', { name: 'Go to the newest' }).waitFor();
+    await page.getByRole('button', { name: 'Jump to the newest' }).waitFor();
     const before = await box.evaluate((element) => element.scrollTop);
     await server.post('/v1/sessions/long/messages', { text: 'and one more' });
     await page.getByText('1,002 turns').waitFor();
     expect(Math.abs((await box.evaluate((element) => element.scrollTop)) - before)).toBeLessThan(2);
-    await page.getByRole('button', { name: 'Go to the newest' }).click();
+    await page.getByRole('button', { name: 'Jump to the newest' }).click();
     await page.getByText(/to “and one more”/).waitFor();
-    fine();
+    expectNoErrors();
   });
 
-  it('has a timeline, lanes and a journal that are as quick', async () => {
-    const { page, fine } = await openPage(`${server.url}/s/long/timeline`);
+  it('has a timeline, threads and a journal that are as fast', async () => {
+    const { page, expectNoErrors } = await openPage(`${server.url}/s/long/timeline`);
     await page.getByRole('region', { name: 'Turn t1', exact: true }).waitFor();
     await page.getByRole('region', { name: 'Timeline' }).evaluate((element) => element.scrollTo(0, element.scrollHeight));
     await page.getByText('Question 990', { exact: true }).waitFor();
@@ -117,12 +117,12 @@ describe(`a session of ${TURNS} turns`, () => {
     await page.getByText('session opened').first().waitFor();
     await page.getByRole('region', { name: 'Journal' }).evaluate((element) => element.scrollTo(0, element.scrollHeight / 2));
     await page.getByText(/Question 5\d\d/).first().waitFor();
-    fine();
+    expectNoErrors();
   });
 });
 
 it('the first page is small', async () => {
-  const { page, fine } = await openPage('about:blank');
+  const { page, expectNoErrors } = await openPage('about:blank');
   const sizes = new Map<string, number>();
   const pending: Promise<void>[] = [];
   page.on('response', (response) => {
@@ -131,16 +131,16 @@ it('the first page is small', async () => {
     pending.push(response.body().then((body) => void sizes.set(path, Math.min(body.length, gzipSync(body).length))));
   });
   await page.goto(server.url);
-  await page.getByRole('heading', { name: 'Where shall we begin?' }).waitFor();
+  await page.getByRole('heading', { name: 'Start a conversation' }).waitFor();
   await page.evaluate(() => document.fonts.ready);
   await Promise.all(pending);
   const total = [...sizes.values()].reduce((sum, size) => sum + size, 0);
   expect([...sizes.keys()].some((path) => path.endsWith('.js'))).toBe(true);
   console.log(`the first page takes ${Math.round(total / 1000)} kB`);
   expect(total, JSON.stringify([...sizes])).toBeLessThan(FIRST_PAGE_BYTES_MAX);
-  // And the server really sends it compressed.
+  // The server sends it compressed.
   const script = [...sizes.keys()].find((path) => /\/assets\/index.*\.js$/.test(path)) ?? '';
-  const answer = await fetch(server.url + script, { headers: { 'accept-encoding': 'gzip' } });
-  expect(answer.headers.get('content-encoding')).toBe('gzip');
-  fine();
+  const response = await fetch(server.url + script, { headers: { 'accept-encoding': 'gzip' } });
+  expect(response.headers.get('content-encoding')).toBe('gzip');
+  expectNoErrors();
 });

@@ -6,7 +6,7 @@ export default defineConfig({
     root: import.meta.dirname,
     include: ['**/*.test.ts'],
     environment: 'node',
-    // One browser, one server, one after the other: machines with two cores are common.
+    // Test files run one after the other, because machines with two cores are common.
     fileParallelism: false,
     testTimeout: 60_000,
     hookTimeout: 120_000,

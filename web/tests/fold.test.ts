@@ -1,32 +1,32 @@
 import { expect, it } from 'vitest';
-import type { EventLine } from '../src/api/types';
-import { apply, EMPTY, type Log } from '../src/state/fold';
+import type { EventView } from '../src/api/types';
+import { applyEvent, EMPTY_LOG, type ConversationLog } from '../src/state/fold';
 
-/** A turn in which one call is under way, and what happens then. */
-function after(...events: Record<string, unknown>[]): Log {
-  const receipt = { thread: { continued: 1 }, ask: [], tokens: 5, window: 100, prefix: 'first' };
-  const opened = { is: 'call_opened', call: 1, role: 'speaker', ask: 'reply', model: 'plain', receipt };
-  const all = [{ is: 'turn_started', turn: 1, messages: [] }, opened, ...events];
-  const lines = all.map((event, place) => ({ seq: place + 1, at: 1, line: '', turn: 't1', call: null, event }) as unknown as EventLine);
-  return lines.reduce((log, line) => apply(log, line, () => true), EMPTY);
+/** The log of a turn with one open call, after these events. */
+function logAfter(...events: Record<string, unknown>[]): ConversationLog {
+  const receipt = { thread: { continued: 1 }, ask: [], tokens: 5, window_tokens: 100, prefix: 'first' };
+  const opened = { type: 'call_opened', call: 1, role: 'speaker', ask: 'reply', model: 'plain', receipt };
+  const all = [{ type: 'turn_started', turn: 1, messages: [] }, opened, ...events];
+  const views = all.map((event, index) => ({ seq: index + 1, at: 1, summary: '', turn: 't1', call: null, event }) as unknown as EventView);
+  return views.reduce((log, view) => applyEvent(log, view, () => true), EMPTY_LOG);
 }
 
-const cancelled = { is: 'call_cancelled', call: 1, reason: 'stopped by hand', in_flight: true };
-const failed = { is: 'call_failed', call: 1, attempt: 1, failure: {}, next: 'give_up' };
-const late = { is: 'call_answered_late', call: 1, text: {}, usage: { input: 7, output: 2 }, counted_by: 'vendor' };
+const cancelled = { type: 'call_cancelled', call: 1, reason: 'stopped by hand', in_flight: true };
+const failed = { type: 'call_failed', call: 1, attempt: 1, failure: {}, next: 'give_up' };
+const late = { type: 'call_answered_late', call: 1, text: {}, usage: { input_tokens: 7, output_tokens: 2 }, usage_source: 'vendor' };
 
-function told(log: Log): unknown[] {
+function counts(log: ConversationLog): unknown[] {
   const turn = log.turns[0];
   const call = turn?.calls[0];
-  return [call?.status, call?.unknown, turn?.spent.unknown, turn?.spent.failed, turn?.spent.late, turn?.spent.input];
+  return [call?.status, call?.unknown_attempts, turn?.spent.unknown_attempts, turn?.spent.failed_attempts, turn?.spent.answered_late, turn?.spent.input];
 }
 
-it('a call that is cancelled under way may be billed, and one that was not begun is not', () => {
-  expect(told(after(cancelled))).toEqual(['cancelled', 1, 1, 0, 0, 0]);
-  expect(told(after({ ...cancelled, in_flight: undefined }))).toEqual(['cancelled', 0, 0, 0, 0, 0]);
+it('a call that is cancelled in flight counts as unknown, one that was not sent does not', () => {
+  expect(counts(logAfter(cancelled))).toEqual(['cancelled', 1, 1, 0, 0, 0]);
+  expect(counts(logAfter({ ...cancelled, in_flight: undefined }))).toEqual(['cancelled', 0, 0, 0, 0, 0]);
 });
 
-it('it counts once when it is heard of', () => {
-  expect(told(after(cancelled, late))).toEqual(['late', 0, 0, 0, 1, 7]);
-  expect(told(after(cancelled, failed))).toEqual(['cancelled', 0, 0, 1, 0, 0]);
+it('a cancelled call whose outcome arrives later counts once', () => {
+  expect(counts(logAfter(cancelled, late))).toEqual(['late', 0, 0, 0, 1, 7]);
+  expect(counts(logAfter(cancelled, failed))).toEqual(['cancelled', 0, 0, 1, 0, 0]);
 });

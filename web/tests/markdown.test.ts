@@ -1,19 +1,19 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from 'vitest';
-import { blocks, safeHref } from '../src/lib/markdown';
+import { renderBlocks, safeHref } from '../src/lib/markdown';
 
 function page(text: string): HTMLElement {
   const root = document.createElement('div');
-  for (const block of blocks(text)) {
+  for (const block of renderBlocks(text)) {
     const part = document.createElement('div');
-    if (block.is === 'code') part.textContent = block.code;
+    if (block.type === 'code') part.textContent = block.code;
     else part.innerHTML = block.html;
     root.append(part);
   }
   return root;
 }
 
-/** What a hostile model might answer. None of it may become an element that acts, or an address that runs. */
+/** Answers of a hostile model. None may become an active element or an executable URL. */
 const HOSTILE = [
   '<script>alert(1)</script>',
   'before <script src="//evil.example/x.js"></script> after',
@@ -58,12 +58,12 @@ describe('a model’s text', () => {
     }
   });
 
-  it('shows a script tag as the text it is', () => {
+  it('shows a script tag as text', () => {
     expect(page('before <script>alert(1)</script> after').textContent).toContain('<script>alert(1)</script>');
     expect(page('<script>alert(1)</script>').textContent).toContain('<script>alert(1)</script>');
   });
 
-  it('keeps what markdown is for', () => {
+  it('keeps formatting', () => {
     const root = page('## Two\n\n**bold** and `code`, [a link](https://a.example/x?y=1&z=2)\n\n1. one\n2. two\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```rust\nfn main() {}\n```');
     expect(root.querySelector('h4')?.textContent).toBe('Two');
     expect(root.querySelector('strong')?.textContent).toBe('bold');
@@ -71,21 +71,21 @@ describe('a model’s text', () => {
     expect(root.querySelector('a')?.getAttribute('rel')).toContain('noopener');
     expect(root.querySelectorAll('li')).toHaveLength(2);
     expect(root.querySelectorAll('td')).toHaveLength(2);
-    expect(blocks('```rust\nfn main() {}\n```')).toEqual([{ is: 'code', key: '0', code: 'fn main() {}', language: 'rust' }]);
+    expect(renderBlocks('```rust\nfn main() {}\n```')).toEqual([{ type: 'code', key: '0', code: 'fn main() {}', language: 'rust' }]);
   });
 
   it('changes only its last block while it grows', () => {
     const text = 'One.\n\nTwo, with *stress*.\n\n- three\n- four\n\nFive';
     for (let end = 1; end < text.length; end += 1) {
-      const before = blocks(text.slice(0, end));
-      const after = blocks(text.slice(0, end + 1));
-      // A new block may be split off the last one, never out of what stands before it.
+      const before = renderBlocks(text.slice(0, end));
+      const after = renderBlocks(text.slice(0, end + 1));
+      // A new block may be split off the last one, but earlier blocks do not change.
       expect(after.slice(0, Math.max(0, before.length - 1))).toEqual(before.slice(0, -1));
     }
   });
 });
 
-it('links lead to the web only', () => {
+it('links may only lead to the web', () => {
   expect(safeHref('https://a.example/')).toBe('https://a.example/');
   expect(safeHref('mailto:a@b.example')).toBe('mailto:a@b.example');
   for (const href of ['javascript:1', ' javascript:1', 'java\nscript:1', 'data:text/html,x', 'file:///etc/passwd', '/v1/sessions', 'x', '']) expect(safeHref(href), href).toBeNull();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { Offsets } from '../src/lib/offsets';
+import { RowOffsets } from '../src/lib/offsets';
 
-/** A small generator, so that a failure repeats. */
+/** A seeded random number generator, so that failures are reproducible. */
 function random(seed: number): () => number {
   let state = seed;
   return () => {
@@ -10,13 +10,13 @@ function random(seed: number): () => number {
   };
 }
 
-describe('offsets of a long list', () => {
-  it('agree with plain addition', () => {
+describe('RowOffsets', () => {
+  it('agrees with plain addition', () => {
     for (let seed = 1; seed <= 20; seed += 1) {
       const next = random(seed);
       const size = 1 + Math.floor(next() * 200);
       const heights = Array.from({ length: size }, () => 100);
-      const offsets = new Offsets(100);
+      const offsets = new RowOffsets(100);
       offsets.resize(size);
       for (let step = 0; step < 300; step += 1) {
         const index = Math.floor(next() * size);
@@ -31,14 +31,14 @@ describe('offsets of a long list', () => {
       });
       expect(offsets.total).toBe(sum);
       for (let y = 0; y < sum; y += 37) {
-        const index = offsets.at(y);
+        const index = offsets.rowAt(y);
         expect(offsets.offset(index) <= y && y < offsets.offset(index) + offsets.height(index), `seed ${seed}, y ${y}`).toBe(true);
       }
     }
   });
 
-  it('keep what was measured when the list grows', () => {
-    const offsets = new Offsets(10);
+  it('keeps measured heights when the list grows', () => {
+    const offsets = new RowOffsets(10);
     offsets.resize(3);
     offsets.measure(1, 50);
     offsets.resize(5);
@@ -46,10 +46,10 @@ describe('offsets of a long list', () => {
     expect(offsets.total).toBe(90);
   });
 
-  it('have an answer for a list of nothing', () => {
-    const offsets = new Offsets(10);
+  it('supports an empty list', () => {
+    const offsets = new RowOffsets(10);
     offsets.resize(0);
     expect(offsets.total).toBe(0);
-    expect(offsets.at(100)).toBe(0);
+    expect(offsets.rowAt(100)).toBe(0);
   });
 });

@@ -1,92 +1,93 @@
-// Follows a stream for as long as it is wanted: connects, connects again, and passes on every journal event once and in order.
-// What an event means is not decided here.
+// Follows an event stream: connects, reconnects, and delivers each journal event once and in order. It does not interpret the events.
 
-import { Problem, headers, problemOf, url, type Query } from './client';
-import { StreamReader, type StreamEvent } from './sse';
+import { headers, Problem, readProblem, url, type Query } from './client';
+import { SseParser, type SseEvent } from './sse';
 
-/** How the connection stands, for telling people. */
-export type Link = 'connecting' | 'open' | 'waiting' | 'resting' | 'ended';
+export type ConnectionStatus = 'connecting' | 'open' | 'waiting' | 'paused' | 'ended';
 
-export interface Following {
-  /** The path of the stream. */
+export interface FollowOptions {
   path: string;
   query?: Query;
-  /** Events up to here are known already; nothing where places do not matter. */
+  /** The sequence number of the last known event; `null` for a stream without sequence numbers. */
   after: number | null;
-  /** A piece of news: its kind, and its data as sent. */
-  heard: (kind: string, data: unknown) => void;
-  /** The connection changed. */
-  stands?: (link: Link) => void;
-  /** It cannot go on: the session is gone, or a key is needed. */
-  ended?: (problem: Problem) => void;
+  onEvent: (type: string, data: unknown) => void;
+  onStatus?: (status: ConnectionStatus) => void;
+  /** Called when reconnecting cannot help: the session was deleted, or a key is required. */
+  onEnd?: (problem: Problem) => void;
 }
 
-/** The server sends a comment every 15 seconds; silence longer than this means that the connection is dead. */
+/** The server sends a keep-alive comment every 15 seconds. After a longer silence the connection is considered dead. */
 const SILENCE_MS_MAX = 40_000;
 const BACKOFF_MS_FIRST = 250;
 const BACKOFF_MS_MAX = 5_000;
-/** Browsers allow few connections to one server, so a tab nobody looks at gives its own back after a while. */
+/** Browsers allow few connections to one server, so a hidden tab closes its own after this time. */
 const HIDDEN_MS_MAX = 30_000;
 
-/** Starts following; the function returned stops it. */
-export function follow(wish: Following): () => void {
+/** Starts following. The returned function stops it. */
+export function follow(options: FollowOptions): () => void {
   const stop = new AbortController();
-  void run(wish, stop.signal);
+  void run(options, stop.signal);
   return () => stop.abort();
 }
 
-async function run(wish: Following, stopped: AbortSignal): Promise<void> {
-  const place = { last: wish.after };
+async function run(options: FollowOptions, stopped: AbortSignal): Promise<void> {
+  const cursor: Cursor = { seq: options.after };
   let backoff = BACKOFF_MS_FIRST;
   while (!stopped.aborted) {
-    wish.stands?.('connecting');
-    const end = await connect(wish, place, stopped, () => (backoff = BACKOFF_MS_FIRST));
+    options.onStatus?.('connecting');
+    const end = await connect(options, cursor, stopped, () => (backoff = BACKOFF_MS_FIRST));
     if (stopped.aborted) return;
-    if (end.is === 'over') {
-      wish.stands?.('ended');
-      wish.ended?.(end.problem);
+    if (end.type === 'failed') {
+      options.onStatus?.('ended');
+      options.onEnd?.(end.problem);
       return;
     }
-    if (end.is === 'hidden') {
-      wish.stands?.('resting');
-      await visible(stopped);
+    if (end.type === 'hidden') {
+      options.onStatus?.('paused');
+      await untilVisible(stopped);
       continue;
     }
-    wish.stands?.('waiting');
-    await pause(end.waitMs ?? backoff * (0.75 + Math.random() / 2), stopped);
+    options.onStatus?.('waiting');
+    await delay(end.waitMs ?? backoff * (0.75 + Math.random() / 2), stopped);
     backoff = Math.min(BACKOFF_MS_MAX, backoff * 2);
   }
 }
 
-type End = { is: 'again'; waitMs: number | null } | { is: 'hidden' } | { is: 'over'; problem: Problem };
+/** The sequence number of the last event that was delivered. */
+interface Cursor {
+  seq: number | null;
+}
 
-async function connect(wish: Following, place: { last: number | null }, stopped: AbortSignal, works: () => void): Promise<End> {
+/** Why a connection ended, and so what to do next. */
+type ConnectionEnd = { type: 'reconnect'; waitMs: number | null } | { type: 'hidden' } | { type: 'failed'; problem: Problem };
+
+async function connect(options: FollowOptions, cursor: Cursor, stopped: AbortSignal, onData: () => void): Promise<ConnectionEnd> {
   const inner = new AbortController();
   const abort = () => inner.abort();
   stopped.addEventListener('abort', abort);
-  const watch = new Watch(abort);
+  const watch = new ConnectionWatch(abort);
   try {
-    const answer = await fetch(url(wish.path, { ...wish.query, after: place.last }), {
-      headers: headers(place.last === null ? { accept: 'text/event-stream' } : { accept: 'text/event-stream', 'last-event-id': String(place.last) }),
+    const response = await fetch(url(options.path, { ...options.query, after: cursor.seq }), {
+      headers: headers(cursor.seq === null ? { accept: 'text/event-stream' } : { accept: 'text/event-stream', 'last-event-id': String(cursor.seq) }),
       signal: inner.signal,
       cache: 'no-store',
     });
-    if (!answer.ok || !answer.body) return await refused(answer);
-    wish.stands?.('open');
-    const reader = new StreamReader();
-    const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    if (!response.ok || !response.body) return await handleErrorResponse(response);
+    options.onStatus?.('open');
+    const parser = new SseParser();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
-      const { done, value } = await pieces.read();
-      if (done) return { is: 'again', waitMs: reader.retryMs };
+      const { done, value } = await reader.read();
+      if (done) return { type: 'reconnect', waitMs: parser.retryMs };
       watch.alive();
-      works();
-      for (const event of reader.push(value)) {
-        const end = pass(event, wish, place);
+      onData();
+      for (const event of parser.push(value)) {
+        const end = deliver(event, options, cursor);
         if (end) return end;
       }
     }
   } catch {
-    return watch.hidden ? { is: 'hidden' } : { is: 'again', waitMs: null };
+    return watch.hidden ? { type: 'hidden' } : { type: 'reconnect', waitMs: null };
   } finally {
     watch.end();
     stopped.removeEventListener('abort', abort);
@@ -94,85 +95,85 @@ async function connect(wish: Following, place: { last: number | null }, stopped:
   }
 }
 
-async function refused(answer: Response): Promise<End> {
-  const problem = await problemOf(answer);
+async function handleErrorResponse(response: Response): Promise<ConnectionEnd> {
+  const problem = await readProblem(response);
   const transient = problem.status === 429 || problem.status >= 500;
-  if (!transient) return { is: 'over', problem };
-  const seconds = Number(answer.headers.get('retry-after'));
-  return { is: 'again', waitMs: seconds > 0 ? seconds * 1000 : null };
+  if (!transient) return { type: 'failed', problem };
+  const seconds = Number(response.headers.get('retry-after'));
+  return { type: 'reconnect', waitMs: seconds > 0 ? seconds * 1000 : null };
 }
 
-/** Passes one event on, unless it is known already; a gap is never passed over, but asked for again. */
-function pass(event: StreamEvent, wish: Following, place: { last: number | null }): End | null {
+/** Delivers one event unless it was delivered before. After a gap it reconnects to fetch the missing events. */
+function deliver(event: SseEvent, options: FollowOptions, cursor: Cursor): ConnectionEnd | null {
   const data: unknown = JSON.parse(event.data);
-  if (event.kind === 'reconnect') return { is: 'again', waitMs: null };
-  if (event.kind === 'problem') {
+  if (event.type === 'reconnect') return { type: 'reconnect', waitMs: null };
+  if (event.type === 'problem') {
     const problem = new Problem((data as { status?: number }).status ?? 500, data as object);
-    return problem.status >= 500 || problem.status === 429 ? { is: 'again', waitMs: null } : { is: 'over', problem };
+    return problem.status >= 500 || problem.status === 429 ? { type: 'reconnect', waitMs: null } : { type: 'failed', problem };
   }
-  if (event.kind === 'event' && place.last !== null) {
+  if (event.type === 'event' && cursor.seq !== null) {
     const seq = (data as { seq: number }).seq;
-    if (seq <= place.last) return null;
-    if (seq > place.last + 1) return { is: 'again', waitMs: null };
-    place.last = seq;
+    if (seq <= cursor.seq) return null;
+    if (seq > cursor.seq + 1) return { type: 'reconnect', waitMs: null };
+    cursor.seq = seq;
   }
-  wish.heard(event.kind, data);
+  options.onEvent(event.type, data);
   return null;
 }
 
-/** Ends a connection that has gone silent, or that belongs to a tab nobody looks at. */
-class Watch {
+/** Aborts a connection that has gone silent or whose tab is hidden. */
+class ConnectionWatch {
   hidden = false;
   #abort: () => void;
-  #silence: ReturnType<typeof setTimeout>;
-  #away: ReturnType<typeof setTimeout> | null = null;
+  #silenceTimer: ReturnType<typeof setTimeout>;
+  #hiddenTimer: ReturnType<typeof setTimeout> | null = null;
 
   constructor(abort: () => void) {
     this.#abort = abort;
-    this.#silence = setTimeout(abort, SILENCE_MS_MAX);
-    document.addEventListener('visibilitychange', this.#look);
+    this.#silenceTimer = setTimeout(abort, SILENCE_MS_MAX);
+    document.addEventListener('visibilitychange', this.#checkVisibility);
     window.addEventListener('online', abort);
-    this.#look();
+    this.#checkVisibility();
   }
 
   alive(): void {
-    clearTimeout(this.#silence);
-    this.#silence = setTimeout(this.#abort, SILENCE_MS_MAX);
+    clearTimeout(this.#silenceTimer);
+    this.#silenceTimer = setTimeout(this.#abort, SILENCE_MS_MAX);
   }
 
   end(): void {
-    clearTimeout(this.#silence);
-    if (this.#away !== null) clearTimeout(this.#away);
-    document.removeEventListener('visibilitychange', this.#look);
+    clearTimeout(this.#silenceTimer);
+    if (this.#hiddenTimer !== null) clearTimeout(this.#hiddenTimer);
+    document.removeEventListener('visibilitychange', this.#checkVisibility);
     window.removeEventListener('online', this.#abort);
   }
 
-  #look = (): void => {
-    if (this.#away !== null) clearTimeout(this.#away);
-    this.#away = null;
+  #checkVisibility = (): void => {
+    if (this.#hiddenTimer !== null) clearTimeout(this.#hiddenTimer);
+    this.#hiddenTimer = null;
     if (document.visibilityState !== 'hidden') return;
-    this.#away = setTimeout(() => {
+    this.#hiddenTimer = setTimeout(() => {
       this.hidden = true;
       this.#abort();
     }, HIDDEN_MS_MAX);
   };
 }
 
-function visible(stopped: AbortSignal): Promise<void> {
+function untilVisible(stopped: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const look = () => {
+    const check = () => {
       if (document.visibilityState === 'hidden' && !stopped.aborted) return;
-      document.removeEventListener('visibilitychange', look);
-      stopped.removeEventListener('abort', look);
+      document.removeEventListener('visibilitychange', check);
+      stopped.removeEventListener('abort', check);
       resolve();
     };
-    document.addEventListener('visibilitychange', look);
-    stopped.addEventListener('abort', look);
-    look();
+    document.addEventListener('visibilitychange', check);
+    stopped.addEventListener('abort', check);
+    check();
   });
 }
 
-function pause(ms: number, stopped: AbortSignal): Promise<void> {
+function delay(ms: number, stopped: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);

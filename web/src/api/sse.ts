@@ -1,24 +1,24 @@
-// Reads the text of an event stream, however it is cut into pieces. Knows nothing of what the events mean.
+// Parses server-sent events from text that arrives in arbitrary pieces. It does not interpret the events.
 
-export interface StreamEvent {
-  /** The last id seen, this event's own included. */
+export interface SseEvent {
+  /** The last id seen, including this event's own. */
   id: string | null;
-  kind: string;
+  type: string;
   data: string;
 }
 
-/** Takes pieces of text and gives back the events that are complete. */
-export class StreamReader {
+/** Takes pieces of text and returns the events that are complete. */
+export class SseParser {
   #rest = '';
   #id: string | null = null;
-  #kind = '';
+  #type = '';
   #data: string[] = [];
-  /** How long the server asks to wait before a new attempt. */
+  /** The reconnection delay that the server asked for. */
   retryMs: number | null = null;
 
-  push(piece: string): StreamEvent[] {
+  push(piece: string): SseEvent[] {
     const text = this.#rest + piece;
-    const events: StreamEvent[] = [];
+    const events: SseEvent[] = [];
     let from = 0;
     for (;;) {
       const end = lineEnd(text, from);
@@ -31,7 +31,7 @@ export class StreamReader {
     return events;
   }
 
-  #line(line: string): StreamEvent | null {
+  #line(line: string): SseEvent | null {
     if (line === '') return this.#dispatch();
     if (line.startsWith(':')) return null;
     const colon = line.indexOf(':');
@@ -39,21 +39,21 @@ export class StreamReader {
     let value = colon < 0 ? '' : line.slice(colon + 1);
     if (value.startsWith(' ')) value = value.slice(1);
     if (field === 'data') this.#data.push(value);
-    else if (field === 'event') this.#kind = value;
+    else if (field === 'event') this.#type = value;
     else if (field === 'id' && !value.includes('\0')) this.#id = value;
     else if (field === 'retry' && /^\d+$/.test(value)) this.retryMs = Number(value);
     return null;
   }
 
-  #dispatch(): StreamEvent | null {
-    const event = this.#data.length > 0 ? { id: this.#id, kind: this.#kind || 'message', data: this.#data.join('\n') } : null;
-    this.#kind = '';
+  #dispatch(): SseEvent | null {
+    const event = this.#data.length > 0 ? { id: this.#id, type: this.#type || 'message', data: this.#data.join('\n') } : null;
+    this.#type = '';
     this.#data = [];
     return event;
   }
 }
 
-/** A line ends with LF, CR or CRLF; a CR at the very end may be half of a CRLF, so it waits. */
+/** A line ends with LF, CR or CRLF. A CR at the very end may be half of a CRLF, so it is not yet a line end. */
 function lineEnd(text: string, from: number): { at: number; next: number } | null {
   for (let at = from; at < text.length; at += 1) {
     const char = text[at];

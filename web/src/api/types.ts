@@ -1,30 +1,30 @@
-// What the server sends, as docs/http.md describes it. Nothing here is computed; a field that may be missing in an older answer is optional.
+// The types of the HTTP API, as described in docs/http.md. A field that older servers may omit is optional.
 
 export type Millis = number;
-/** The number of an event in its session's journal; the first is 1. */
+/** The sequence number of an event in its session's journal. The first is 1. */
 export type Seq = number;
 
-export interface Server {
+export interface ServerInfo {
   version: string;
-  flow: string;
-  busy: Busy;
-  rehearsal: boolean;
-  key_needed: boolean;
-  you: { key: string | null; owner: string | null; flows: string[] | null; operator: boolean };
+  default_flow: string;
+  default_mid_turn_policy: MidTurnPolicy;
+  uses_rehearsal_model: boolean;
+  key_required: boolean;
+  caller: { key_id: string | null; owner: string | null; flows: string[] | null; operator: boolean };
   limits: { body_bytes_max: number; message_bytes_max: number; [name: string]: number };
 }
 
-export type Busy = 'queue' | 'coalesce' | 'reject' | 'interrupt';
+export type MidTurnPolicy = 'queue' | 'coalesce' | 'reject' | 'interrupt';
 
-export const LAYERS = ['instruction', 'knowledge', 'handover', 'entities', 'conversation', 'reasoning', 'task', 'words'] as const;
+export const LAYERS = ['instruction', 'knowledge', 'handover', 'entities', 'conversation', 'reasoning', 'task', 'user_words'] as const;
 export type Layer = (typeof LAYERS)[number];
 
 export interface FragmentSpec {
   name: string;
   layer: Layer;
-  steadiness: 'stable' | 'changing';
+  stability: 'stable' | 'changing';
   tokens_max: number | null;
-  over: string;
+  overflow: string;
   pinned: boolean;
 }
 
@@ -32,7 +32,7 @@ export interface FlowRole {
   role: string;
   memory: string;
   graph: string | null;
-  heard_by_user: boolean;
+  visible_to_user: boolean;
   tools: string[];
   opening: FragmentSpec[];
   asks: { ask: string; private: boolean; fragments: FragmentSpec[] }[];
@@ -44,47 +44,47 @@ export interface Flow {
   flow: string;
   about: string;
   roles: FlowRole[];
-  graphs: GraphData[];
+  graphs: PhaseGraph[];
   handovers: { kind: string; repairs_max: number; fields: { field: string; form: string; need: string }[] }[];
-  tools: { tool: string; about?: string }[];
+  tools: { tool: string; description?: string }[];
   commands: FlowCommand[];
-  settings: Schema | null;
+  settings: JsonSchema | null;
 }
 
-/** What a flow itself offers to be told, beyond what every session is. */
+/** A command that a flow defines. */
 export interface FlowCommand {
   command: string;
   about: string;
   arguments: Record<string, string>;
 }
 
-/** One of a flow's commands, ready to be given. */
-export interface Offer {
-  text: string;
+/** A flow command with its arguments, offered as a button. */
+export interface SuggestedCommand {
+  label: string;
   command: string;
   arguments: unknown;
 }
 
-/** As much of JSON schema as a form is made of. */
-export interface Schema {
+/** The part of JSON Schema that the settings form supports. */
+export interface JsonSchema {
   type?: string | string[];
   title?: string;
   description?: string;
   default?: unknown;
   enum?: unknown[];
-  properties?: Record<string, Schema>;
-  items?: Schema;
-  /** `model`: the name of a model. */
+  properties?: Record<string, JsonSchema>;
+  items?: JsonSchema;
+  /** `model` marks the name of a model. */
   format?: string;
   minimum?: number;
   maximum?: number;
-  anyOf?: Schema[];
-  oneOf?: Schema[];
+  anyOf?: JsonSchema[];
+  oneOf?: JsonSchema[];
   $ref?: string;
-  $defs?: Record<string, Schema>;
+  $defs?: Record<string, JsonSchema>;
 }
 
-export interface Card {
+export interface ModelCard {
   model: string;
   kind: 'vendor' | 'scripted' | 'rehearsal';
   about: string;
@@ -92,11 +92,11 @@ export interface Card {
   price: { input: number; output: number; cached: number | null } | null;
 }
 
-export interface Tally {
+export interface CallTotals {
   answered: number;
-  failed: number;
-  unknown: number;
-  late: number;
+  failed_attempts: number;
+  unknown_attempts: number;
+  answered_late: number;
   input: number;
   output: number;
   cached: number;
@@ -104,27 +104,27 @@ export interface Tally {
   unpriced: number;
 }
 
-export type Holds = 'turns' | 'calls' | 'threads' | 'phases' | 'handovers' | 'tools' | 'facts' | 'exhibits' | 'recomputations' | 'inboxes';
+export type SessionSection = 'turns' | 'calls' | 'threads' | 'phases' | 'handovers' | 'tools' | 'facts' | 'artifacts' | 'recomputations' | 'inboxes';
 
 export interface Session {
   session: string;
   flow: string;
   title: string;
-  busy: Busy;
+  mid_turn_policy: MidTurnPolicy;
   settings: unknown;
   created: Millis;
   updated: Millis;
-  closed: string | null;
+  closed_reason: string | null;
   seq: Seq;
   phase: string;
   turns: number;
   calls: number;
-  running: { turn: string; started: Millis; messages: string[] } | null;
-  queue: { message: string; text: string; busy: Busy }[];
+  running_turn: { turn: string; started: Millis; messages: string[] } | null;
+  queued_messages: { message: string; text: string; mid_turn_policy: MidTurnPolicy }[];
   open_calls: OpenCall[];
   forked_from: { session: string; at: Seq } | null;
-  holds: Holds[];
-  spent: Tally;
+  available_sections: SessionSection[];
+  spent: CallTotals;
 }
 
 export interface OpenCall {
@@ -132,11 +132,11 @@ export interface OpenCall {
   role: string;
   model: string;
   attempt: number;
-  status: { is: 'due' } | { is: 'waiting'; until: Millis } | { is: 'held' };
+  status: { type: 'in_progress' } | { type: 'waiting'; until: Millis } | { type: 'awaiting_operator' };
   since: Millis;
 }
 
-export interface SessionRow {
+export interface SessionListItem {
   session: string;
   flow: string;
   title: string;
@@ -146,23 +146,23 @@ export interface SessionRow {
   cost_microusd: number | null;
   created: Millis;
   updated: Millis;
-  at_work: boolean;
+  is_active: boolean;
   seq: Seq;
   excerpt?: string;
 }
 
-export type Outcome = { is: 'done' } | { is: 'failed'; reason: string } | { is: 'cancelled' } | { is: 'interrupted' };
+export type TurnResult = { type: 'done' } | { type: 'failed'; reason: string } | { type: 'cancelled' } | { type: 'interrupted' };
 
-/** An image by the name of the text that holds its bytes, in base64. */
-export interface Shown {
+/** An image of a session. `body` is the id of the text that holds its bytes in base64. */
+export interface ImageRef {
   body: string;
-  media: string;
+  media_type: string;
 }
 
-/** An image itself, in base64. */
-export interface Image {
+/** An image to send; `data` is base64. */
+export interface InlineImage {
   data: string;
-  media: string;
+  media_type: string;
 }
 
 export interface Message {
@@ -170,16 +170,16 @@ export interface Message {
   seq: Seq;
   at: Millis;
   text: string;
-  images: Shown[];
+  images: ImageRef[];
   key: string | null;
-  busy: Busy;
+  mid_turn_policy: MidTurnPolicy;
 }
 
-export interface Said {
+export interface TurnReply {
   seq: Seq;
   at: Millis;
   text: string;
-  by: string | null;
+  role: string | null;
   call: string | null;
 }
 
@@ -199,33 +199,33 @@ export interface ToolRun {
 
 export interface Turn {
   turn: string;
-  from: Seq;
-  to: Seq | null;
+  first_seq: Seq;
+  end_seq: Seq | null;
   started: Millis;
   ended: Millis | null;
-  outcome: Outcome | null;
+  outcome: TurnResult | null;
   messages: Message[];
-  said: Said[];
+  replies: TurnReply[];
   calls: Call[];
-  tools: ToolRun[];
-  phases: PhaseStep[];
+  tool_runs: ToolRun[];
+  phase_events: PhaseEvent[];
   handovers: string[];
   facts: { seq: Seq; kind: string }[];
-  refusals: { seq: Seq; at: Millis; step: string; why: string }[];
-  spent: Tally;
+  refused_steps: { seq: Seq; at: Millis; step: string; reason: string }[];
+  spent: CallTotals;
 }
 
-export interface Turns {
+export interface TurnsPage {
   turns: Turn[];
   next: string | null;
-  waiting: Message[];
-  seq: Seq;
+  queued_messages: Message[];
+  last_seq: Seq;
 }
 
-export type Prefix = { is: 'first' } | { is: 'extends'; from: string } | { is: 'broken'; from: string; kept: number; by: string };
-export type CallStatus = 'open' | 'waiting' | 'held' | 'answered' | 'failed' | 'cancelled' | 'late';
+export type PromptPrefix = { type: 'first' } | { type: 'extends'; previous_call: string } | { type: 'broken'; previous_call: string; kept_tokens: number; cause: string };
+export type CallStatus = 'open' | 'waiting' | 'awaiting_operator' | 'answered' | 'failed' | 'cancelled' | 'late';
 
-export interface Usage {
+export interface TokenUsage {
   input: number;
   output: number;
   cached: number;
@@ -244,114 +244,113 @@ export interface Call {
   model: string;
   sample: number;
   phase: string | null;
-  heard: boolean;
+  visible_to_user: boolean;
   thread: string | null;
   opened_thread: boolean;
-  why: string;
-  tokens: number;
-  /** Tokens of the prompt by layer. */
-  layers?: Partial<Record<Layer, number>>;
-  window: number;
-  prefix: Prefix;
+  thread_reason: string;
+  prompt_tokens: number;
+  tokens_by_layer?: Partial<Record<Layer, number>>;
+  window_tokens: number;
+  prefix: PromptPrefix;
   follows: string | null;
   compacts: string | null;
   recomputes: string | null;
   attempts: number;
-  /** Those of unknown end: maybe billed. */
-  unknown: number;
+  /** Attempts whose outcome is unknown; they may have been billed. */
+  unknown_attempts: number;
   status: CallStatus;
   problem: string | null;
   ended: Millis | null;
-  ms: number | null;
-  stop: string | null;
-  usage: Usage | null;
-  counted_by: 'vendor' | 'us' | null;
+  duration_ms: number | null;
+  stop_reason: string | null;
+  usage: TokenUsage | null;
+  counted_by: 'vendor' | 'estimated' | null;
   cost_microusd: number | null;
 }
 
-export type Source =
-  | { is: 'template'; name: string }
-  | { is: 'message'; message: string }
-  | { is: 'handover'; handover: string }
-  | { is: 'call'; call: string }
-  | { is: 'tool'; run: string }
-  | { is: 'thread'; thread: string }
-  | { is: 'state' }
-  | { is: 'phase' };
+export type FragmentSource =
+  | { type: 'template'; name: string }
+  | { type: 'message'; message: string }
+  | { type: 'handover'; handover: string }
+  | { type: 'call'; call: string }
+  | { type: 'tool'; tool_run: string }
+  | { type: 'thread'; thread: string }
+  | { type: 'state' }
+  | { type: 'phase' };
 
-export interface Fragment {
+export interface ShownFragment {
   name: string;
   part: 'opening' | 'carried' | 'ask';
   layer: Layer;
-  source: Source | null;
-  source_words: string | null;
-  why: string;
+  source: FragmentSource | null;
+  source_summary: string;
+  reason: string;
   tokens: number;
-  cut_from: number | null;
+  tokens_before_cut: number | null;
   pinned: boolean;
-  since: string | null;
+  since_call: string | null;
   body: string | null;
   text?: string | null;
   messages?: number;
-  folded?: number;
+  messages_folded?: number;
 }
 
-export interface ToolWish {
+export interface ToolCall {
   id?: string;
   name: string;
   arguments: unknown;
 }
 
-export interface Receipt {
+export interface CallReceipt {
   call: Call;
-  why: string;
-  cache: string;
+  thread_reason: string;
+  cache_summary: string;
   cached_tokens: number;
   memory: string;
-  fragments: Fragment[];
-  left_out: Fragment[];
-  previous: string | null;
-  attempts: { seq: Seq; at: Millis; attempt: number; line: string; next: { is: string; at?: Millis } }[];
-  answer: { text: string; body: string; tokens: number; reasoning: string | null; tool_calls: ToolWish[] } | null;
+  fragments: ShownFragment[];
+  omitted_fragments: ShownFragment[];
+  previous_call: string | null;
+  failed_attempts: { seq: Seq; at: Millis; attempt: number | null; summary: string; next: { type: 'retry'; at: Millis } | { type: 'await_operator' } | { type: 'give_up' } | null }[];
+  answer: { text: string; body: string; tokens: number; reasoning: string | null; tool_calls: ToolCall[] } | null;
   reply_tokens_max: number;
   tools: unknown[];
   output: unknown;
-  changed: string[];
+  changed_fragments: string[];
   digest: string;
 }
 
 export interface Prompt {
   call: string;
   model: string;
-  messages: { speaker: string; text: string; images: Shown[]; tool_calls: ToolWish[]; answers: string | null }[];
+  messages: { speaker: string; text: string; images: ImageRef[]; tool_calls: ToolCall[]; tool_call_id: string | null }[];
   tools: unknown[];
   output: unknown;
   reply_tokens_max: number;
   digest: string;
 }
 
-export interface DiffLine {
-  is: 'same' | 'gone' | 'new';
+export interface PromptDiffLine {
+  type: 'same' | 'removed' | 'added';
   text: string;
 }
 
-export interface Diff {
+export interface PromptDiff {
   from: string;
   to: string;
-  lines: DiffLine[];
+  lines: PromptDiffLine[];
 }
 
-export interface Recomputed {
+export interface Recomputation {
   call: string;
   recomputes: string;
   model: string;
-  before: string;
-  now: string | null;
+  previous_answer: string | null;
+  new_answer: string | null;
   problem: string | null;
-  changed: string[];
+  changed_fragments: string[];
 }
 
-export interface Moment {
+export interface ThreadCallPoint {
   seq: Seq;
   at: Millis;
   turn: string | null;
@@ -366,24 +365,24 @@ export interface Thread {
   model: string | null;
   sample: number | null;
   memory: string;
-  opened: Moment;
-  why: { is: 'fresh' | 'first' | 'changed' | 'aged'; words: string; parts: string[] };
-  until: { phase: string | null; visit: number | null; turn: string | null; model: string | null; work: string | null };
-  ended: Moment | null;
+  opened: ThreadCallPoint;
+  opening_reason: { type: 'fresh' | 'first_use' | 'changed' | 'too_old'; summary: string; changed: string[] };
+  valid_for: { phase: string | null; visit: number | null; turn: string | null; model: string | null; work_item: string | null };
+  ended: ThreadCallPoint | null;
   calls: string[];
   turns: string[];
   messages: number;
   tokens: number;
-  compactions: { seq: Seq; at: Millis; folded: number; tokens_before: number; tokens_after: number; by: string | null }[];
-  stands: boolean;
+  compactions: { seq: Seq; at: Millis; messages_folded: number; tokens_before: number; tokens_after: number; summary_call: string | null }[];
+  is_active: boolean;
 }
 
-export interface Party {
-  is: string;
+export interface Participant {
+  type: string;
   name?: string | null;
 }
 
-export interface PhaseData {
+export interface PhaseSpec {
   phase: string;
   purpose: string;
   kind: string;
@@ -393,63 +392,63 @@ export interface PhaseData {
   constraints: string[];
   agents: string[];
   tools: string[] | null;
-  limit: { turns_max: number | null; ms_max: number | null; exit: string } | null;
+  limit: { turns_max: number | null; ms_max: number | null; exit_phase: string } | null;
 }
 
-export interface GateData {
+export interface Gate {
   gate: string;
   opened_by: string;
   satisfied_by: string;
   blocks: string[];
-  open?: boolean;
+  is_open?: boolean;
 }
 
-export interface GraphData {
+export interface PhaseGraph {
   graph: string;
-  attached: string;
+  attached_to: string;
   start: string;
-  phases: PhaseData[];
+  phases: PhaseSpec[];
   edges: { from: string; to: string; guard: string | null }[];
-  gates: GateData[];
+  gates: Gate[];
   mermaid: string;
 }
 
-export interface PhaseStep {
+export interface PhaseEvent {
   seq: Seq;
   at: Millis;
   turn: string | null;
-  is: 'entered' | 'refused' | 'granted';
+  type: 'entered' | 'refused' | 'granted';
   from: string | null;
   to: string;
-  by: Party;
-  how: string | null;
-  words: string;
+  proposed_by: Participant;
+  cause: string | null;
+  summary: string;
   warning: string | null;
   reason: string | null;
-  allowed: string[];
+  allowed_phases: string[];
   graph?: string;
 }
 
-export interface Graph {
+export interface PhaseGraphStatus {
   graph: string;
-  owner: Party;
-  attached: string;
+  owner: Participant;
+  attached_to: string;
   start: string;
-  now: {
+  current: {
     phase: string;
     visit: number;
     since: Millis;
     turns: number;
-    came_from: string | null;
+    previous_phase: string | null;
     open_gates: string[];
-    grants: { to: string; by: Party | string; warning: string }[];
+    grants: { to: string; by: Participant | string; warning: string }[];
   };
-  may_enter: string[];
-  phases: (PhaseData & { visits: number; turns: number; ms: number; spent: Tally })[];
+  allowed_phases: string[];
+  phases: (PhaseSpec & { visits: number; turns: number; duration_ms: number; spent: CallTotals })[];
   edges: { from: string; to: string; guard: string | null; taken: number; refused: number }[];
-  gates: GateData[];
-  visits: { visit: number; phase: string; from: Seq; to: Seq | null; began: Millis; ended: Millis | null; turns: number }[];
-  history: PhaseStep[];
+  gates: Gate[];
+  visits: { visit: number; phase: string; first_seq: Seq; end_seq: Seq | null; started: Millis; ended: Millis | null; turns: number }[];
+  events: PhaseEvent[];
   mermaid: string;
 }
 
@@ -458,7 +457,7 @@ export interface HandoverField {
   form: string;
   need: string;
   value: string | string[] | null;
-  found_in: { is: 'call' | 'message'; name: string }[];
+  found_in: { type: 'call' | 'message'; id: string }[];
 }
 
 export interface Handover {
@@ -467,21 +466,20 @@ export interface Handover {
   seq: Seq;
   at: Millis;
   turn: string | null;
-  how: 'emitted' | 'repaired' | 'built';
+  provenance: 'emitted' | 'repaired' | 'built';
   calls: string[];
   complaints: string[];
   fields: HandoverField[];
   shown_to: string[];
 }
 
-interface ExhibitBase {
+interface ArtifactBase {
   name: string;
   title: string;
-  seq: Seq | null;
 }
 
-export interface Checklist extends ExhibitBase {
-  is: 'checklist';
+export interface Checklist extends ArtifactBase {
+  type: 'checklist';
   goal: string;
   items: { title: string; detail: string | null; done_when: string | null; status: 'complete' | 'active' | 'pending' }[];
 }
@@ -493,49 +491,49 @@ export interface GraphNode {
   kind: string | null;
   role: string | null;
   weight: number | null;
-  by: string[];
+  sources: string[];
 }
 
-export interface GraphExhibit extends ExhibitBase {
-  is: 'graph';
+export interface GraphArtifact extends ArtifactBase {
+  type: 'graph';
   nodes: GraphNode[];
   edges: { from: string; to: string; kind: string }[];
   notes: string[];
-  measures: { name: string; value: string | number }[];
+  metrics: { name: string; value: string | number }[];
 }
 
-export interface TableExhibit extends ExhibitBase {
-  is: 'table';
+export interface TableArtifact extends ArtifactBase {
+  type: 'table';
   columns: string[];
-  rows: { id: string; group: string | null; cells: string[]; why: string | null; offers?: Offer[] }[];
+  rows: { id: string; group: string | null; cells: string[]; why: string | null; commands?: SuggestedCommand[] }[];
 }
 
-export interface NotesExhibit extends ExhibitBase {
-  is: 'notes';
+export interface NotesArtifact extends ArtifactBase {
+  type: 'notes';
   items: { title: string; text: string; turn: string | null }[];
 }
 
-export type Exhibit = Checklist | GraphExhibit | TableExhibit | NotesExhibit;
+export type Artifact = Checklist | GraphArtifact | TableArtifact | NotesArtifact;
 
 export interface Ledger {
-  total: Tally;
-  roles: LedgerRow[];
-  models: LedgerRow[];
-  phases: LedgerRow[];
-  turns: LedgerRow[];
+  total: CallTotals;
+  roles: LedgerAccount[];
+  models: LedgerAccount[];
+  phases: LedgerAccount[];
+  turns: LedgerAccount[];
 }
 
-export interface LedgerRow {
+export interface LedgerAccount {
   name: string;
-  spent: Tally;
+  spent: CallTotals;
 }
 
-/** One event of the journal, with what the server says about it. */
-export interface EventLine {
+/** A journal event with the server's one-line summary and the texts it refers to. */
+export interface EventView {
   seq: Seq;
   at: Millis;
-  is: string;
-  line: string;
+  type: string;
+  summary: string;
   turn: string | null;
   call: string | null;
   message: string | null;
@@ -543,13 +541,15 @@ export interface EventLine {
   texts: Record<string, string>;
 }
 
-/** The journal's own form: bare numbers, alternatives as `"word"` or `{"word": {…}}`. */
-export type JournalEvent = { is: string } & Record<string, unknown>;
+/** An event as stored in the journal: ids are bare numbers, enum values are `"name"` or `{"name": {…}}`. */
+export type JournalEvent = { type: string } & Record<string, unknown>;
 
-export interface Words {
+/** A piece of a reply that is being streamed. */
+export interface TextDelta {
   call: string;
   attempt: number;
-  at: number;
+  /** The position of `text` in the reply, in bytes. */
+  offset: number;
   text: string;
 }
 
@@ -560,5 +560,5 @@ export interface ProblemDetails {
   detail: string;
   code: string;
   field?: string;
-  allowed?: string[];
+  allowed_phases?: string[];
 }

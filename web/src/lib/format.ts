@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them.
+// Formats numbers, times and names for display.
 
 const whole = new Intl.NumberFormat('en-US');
 
@@ -26,18 +26,18 @@ export function duration(ms: number): string {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1000);
-  if (seconds < 3600) return pair(Math.floor(seconds / 60), 'min', seconds % 60, 's');
+  if (seconds < 3600) return twoUnits(Math.floor(seconds / 60), 'min', seconds % 60, 's');
   const minutes = Math.round(seconds / 60);
-  if (minutes < 1440) return pair(Math.floor(minutes / 60), 'h', minutes % 60, 'min');
+  if (minutes < 1440) return twoUnits(Math.floor(minutes / 60), 'h', minutes % 60, 'min');
   const hours = Math.round(minutes / 60);
-  return pair(Math.floor(hours / 24), 'd', hours % 24, 'h');
+  return twoUnits(Math.floor(hours / 24), 'd', hours % 24, 'h');
 }
 
-function pair(big: number, bigUnit: string, small: number, smallUnit: string): string {
+function twoUnits(big: number, bigUnit: string, small: number, smallUnit: string): string {
   return small === 0 ? `${big} ${bigUnit}` : `${big} ${bigUnit} ${small} ${smallUnit}`;
 }
 
-/** Millionths of a dollar; `null` where no price is known. */
+/** Formats millionths of a dollar; `null` means that the price is unknown. */
 export function cost(microusd: number | null): string {
   if (microusd === null) return '–';
   const dollars = microusd / 1_000_000;
@@ -47,15 +47,15 @@ export function cost(microusd: number | null): string {
   return `$${dollars.toFixed(2)}`;
 }
 
-/** The cost of a tally: unknown if nothing in it has a price. */
-/** Whether anything is known of what it cost. */
-export function priced(tally: { cost_microusd: number; unpriced: number }): boolean {
-  return tally.unpriced === 0 || tally.cost_microusd > 0;
+/** Whether at least part of the cost is known. */
+export function hasKnownCost(totals: { cost_microusd: number; unpriced: number }): boolean {
+  return totals.unpriced === 0 || totals.cost_microusd > 0;
 }
 
-export function tallyCost(tally: { cost_microusd: number; unpriced: number; answered: number }): string {
-  if (tally.unpriced > 0 && tally.cost_microusd === 0) return tally.answered === 0 ? '$0' : '–';
-  return `${cost(tally.cost_microusd)}${tally.unpriced > 0 ? '+' : ''}`;
+/** Formats a total cost: `–` if no price is known, with a `+` if some prices are unknown. */
+export function totalCost(totals: { cost_microusd: number; unpriced: number; answered: number }): string {
+  if (totals.unpriced > 0 && totals.cost_microusd === 0) return totals.answered === 0 ? '$0' : '–';
+  return `${cost(totals.cost_microusd)}${totals.unpriced > 0 ? '+' : ''}`;
 }
 
 export function percent(part: number, all: number): string {
@@ -99,18 +99,18 @@ export function age(at: number, now: number): Age {
 }
 
 /** `handover_by_turn` → `Handover by turn` */
-export function humane(name: string): string {
+export function readableName(name: string): string {
   const words = name.replace(/_ms$/, ' (ms)').replaceAll(/[_-]+/g, ' ').trim();
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** One line of a text, for lists. */
-export function oneLine(text: string, most = 140): string {
-  const line = text.replaceAll(/\s+/g, ' ').trim();
-  return line.length <= most ? line : `${line.slice(0, most - 1)}…`;
+/** `awaiting_operator` → `awaiting operator` */
+export function statusText(status: string): string {
+  return status.replaceAll('_', ' ');
 }
 
-/** Who speaks in a call: `expert · birch`, `expert · birch 2`, `coder-1` */
-export function speaker(call: { role: string; agent: string | null; model: string; sample: number }): string {
-  return call.agent ?? call.role;
+/** Joins a text into one line of at most `maxChars` characters. */
+export function oneLine(text: string, maxChars = 140): string {
+  const line = text.replaceAll(/\s+/g, ' ').trim();
+  return line.length <= maxChars ? line : `${line.slice(0, maxChars - 1)}…`;
 }

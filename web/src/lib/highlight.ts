@@ -1,14 +1,14 @@
-// Colours for code, loaded when the first code is shown. The result is sanitised like everything else that becomes HTML.
+// Syntax highlighting, loaded when the first code block is shown. The HTML is sanitised.
 
 import type { HLJSApi } from 'highlight.js';
 import DOMPurify from 'dompurify';
 
-/** Longer code is shown without colours. */
+/** Longer code is not highlighted. */
 const HIGHLIGHT_CHARS_MAX = 60_000;
 
 let loading: Promise<HLJSApi> | null = null;
 
-/** The code as HTML with colour classes; nothing if the language is not known. */
+/** Returns the code as HTML with colour classes, or `null` if the language is unknown. */
 export async function highlight(code: string, language: string): Promise<string | null> {
   if (code.length > HIGHLIGHT_CHARS_MAX) return null;
   loading ??= import('./languages').then((module) => module.hljs);

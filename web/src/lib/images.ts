@@ -1,32 +1,32 @@
-// Images on their way to the server: what may be shown, and how a file becomes what the server takes. What an image is, the server judges by its bytes.
+// Reads and checks images before they are sent. The server checks the bytes again.
 
-import type { Image } from '../api/types';
+import type { InlineImage } from '../api/types';
 
-export const MEDIA = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+export const MEDIA_TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 export const IMAGES_MAX = 8;
 const IMAGE_BYTES_MAX = 5_000_000;
 
-/** Why a file cannot be shown; nothing if it can. */
-export function unfit(file: { type: string; size: number; name: string }): string | null {
-  if (!MEDIA.includes(file.type)) return `${file.name} is no image that models can look at: PNG, JPEG, GIF and WebP are taken`;
+/** Returns why a file cannot be sent, or `null` if it can. */
+export function fileProblem(file: { type: string; size: number; name: string }): string | null {
+  if (!MEDIA_TYPES.includes(file.type)) return `${file.name} is not a supported image (PNG, JPEG, GIF or WebP)`;
   if (file.size > IMAGE_BYTES_MAX) return `${file.name} is larger than 5 MB`;
   return null;
 }
 
-export async function read(file: File): Promise<Image> {
+export async function readImage(file: File): Promise<InlineImage> {
   const bytes = new Uint8Array(await file.arrayBuffer());
-  return { data: base64(bytes), media: file.type };
+  return { data: base64(bytes), media_type: file.type };
 }
 
 export function base64(bytes: Uint8Array): string {
-  // In pieces: a function takes only so many arguments.
-  const PIECE = 0x8000;
+  // In chunks, because the number of arguments of a call is limited.
+  const CHUNK = 0x8000;
   let text = '';
-  for (let at = 0; at < bytes.length; at += PIECE) text += String.fromCharCode(...bytes.subarray(at, at + PIECE));
+  for (let at = 0; at < bytes.length; at += CHUNK) text += String.fromCharCode(...bytes.subarray(at, at + CHUNK));
   return btoa(text);
 }
 
-/** As an address that the page may show. Anything but the four forms of image would be something else than an image. */
-export function address(image: Image): string | null {
-  return MEDIA.includes(image.media) && /^[A-Za-z0-9+/=\s]*$/.test(image.data) ? `data:${image.media};base64,${image.data}` : null;
+/** Returns the image as a `data:` URL, or `null` if it is not of a supported type. */
+export function dataUrl(image: InlineImage): string | null {
+  return MEDIA_TYPES.includes(image.media_type) && /^[A-Za-z0-9+/=\s]*$/.test(image.data) ? `data:${image.media_type};base64,${image.data}` : null;
 }

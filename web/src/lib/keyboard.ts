@@ -1,110 +1,110 @@
-// Keys, in one place. Letters alone count only where nobody is writing.
+// Keyboard shortcuts. Single letters are ignored while the user is typing.
 
 import { api } from '../api/client';
 import { attempt } from '../state/actions';
 import { router } from '../state/router.svelte';
 
-export interface Wishes {
+export interface ShortcutActions {
   help: () => void;
   palette: () => void;
-  begin: () => void;
-  sidebar: () => void;
-  time: () => void;
-  tab: (step: number) => void;
+  newConversation: () => void;
+  toggleSidebar: () => void;
+  toggleHistory: () => void;
+  switchTab: (step: number) => void;
 }
 
-/** What the help page tells; the keys below do it. */
+/** The shortcuts as the help dialog lists them. */
 export const KEYS: { group: string; keys: { press: string[]; does: string }[] }[] = [
   {
     group: 'Anywhere',
     keys: [
-      { press: ['Ctrl', 'K'], does: 'go anywhere, do anything' },
-      { press: ['/'], does: 'search the sessions' },
-      { press: ['n'], does: 'a new conversation' },
-      { press: ['b'], does: 'show or hide the sessions' },
-      { press: ['?'], does: 'this help' },
+      { press: ['Ctrl', 'K'], does: 'open the command palette' },
+      { press: ['/'], does: 'search sessions' },
+      { press: ['n'], does: 'start a conversation' },
+      { press: ['b'], does: 'show or hide the sidebar' },
+      { press: ['?'], does: 'show this help' },
     ],
   },
   {
     group: 'In a session',
     keys: [
-      { press: ['['], does: 'the view before' },
-      { press: [']'], does: 'the next view' },
+      { press: ['['], does: 'previous view' },
+      { press: [']'], does: 'next view' },
       { press: ['c'], does: 'write a message' },
-      { press: ['j'], does: 'the next turn' },
-      { press: ['k'], does: 'the turn before' },
-      { press: ['h'], does: 'go through time' },
-      { press: ['←', '→'], does: 'one event back or on, while in the past' },
-      { press: ['Esc'], does: 'close what is open beside, or leave the past' },
+      { press: ['j'], does: 'next turn' },
+      { press: ['k'], does: 'previous turn' },
+      { press: ['h'], does: 'browse history' },
+      { press: ['←', '→'], does: 'previous or next event, while browsing history' },
+      { press: ['Esc'], does: 'close the panel, or return to now' },
     ],
   },
   {
     group: 'While writing',
     keys: [
       { press: ['Enter'], does: 'send' },
-      { press: ['Shift', 'Enter'], does: 'a new line' },
-      { press: ['Esc'], does: 'stop the turn that runs, if nothing is written' },
+      { press: ['Shift', 'Enter'], does: 'insert a line break' },
+      { press: ['Esc'], does: 'stop the running turn, if the box is empty' },
     ],
   },
 ];
 
-export function keyboard(wishes: Wishes): (event: KeyboardEvent) => void {
+export function keyboard(actions: ShortcutActions): (event: KeyboardEvent) => void {
   return (event) => {
     if (event.defaultPrevented) return;
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
       event.preventDefault();
-      wishes.palette();
+      actions.palette();
       return;
     }
     const target = event.target instanceof HTMLElement ? event.target : null;
-    if (event.ctrlKey || event.metaKey || event.altKey || (target && writes(target))) return;
-    if (plain(event, wishes)) event.preventDefault();
+    if (event.ctrlKey || event.metaKey || event.altKey || (target && isTextInput(target))) return;
+    if (handleKey(event, actions)) event.preventDefault();
   };
 }
 
-function writes(target: HTMLElement): boolean {
+function isTextInput(target: HTMLElement): boolean {
   return target.isContentEditable || target.matches('input:not([type=checkbox]):not([type=range]), textarea, select');
 }
 
-function plain(event: KeyboardEvent, wishes: Wishes): boolean {
-  const here = router.here;
+function handleKey(event: KeyboardEvent, actions: ShortcutActions): boolean {
+  const route = router.sessionRoute;
   switch (event.key) {
     case '?':
-      wishes.help();
+      actions.help();
       return true;
     case '/':
       return focus('[data-search]');
     case 'n':
-      wishes.begin();
+      actions.newConversation();
       return true;
     case 'b':
-      wishes.sidebar();
+      actions.toggleSidebar();
       return true;
   }
-  if (!here) return false;
+  if (!route) return false;
   switch (event.key) {
     case '[':
-      wishes.tab(-1);
+      actions.switchTab(-1);
       return true;
     case ']':
-      wishes.tab(1);
+      actions.switchTab(1);
       return true;
     case 'c':
       return focus('[data-composer]');
     case 'h':
-      wishes.time();
+      actions.toggleHistory();
       return true;
     case 'j':
-      return step(1);
+      return moveTurn(1);
     case 'k':
-      return step(-1);
+      return moveTurn(-1);
     case 'ArrowLeft':
-      return travel(-1);
+      return moveEvent(-1);
     case 'ArrowRight':
-      return travel(1);
+      return moveEvent(1);
     case 'Escape':
-      if (here.detail) router.detail(null);
-      else if (here.at !== null) router.at(null);
+      if (route.detail) router.showDetail(null);
+      else if (route.at !== null) router.showEvent(null);
       else return false;
       return true;
     default:
@@ -118,24 +118,24 @@ function focus(selector: string): boolean {
   return element !== null;
 }
 
-function travel(by: number): boolean {
-  const here = router.here;
-  if (!here || here.at === null) return false;
-  const at = Math.max(1, here.at + by);
-  router.at(at, 'replace');
+function moveEvent(by: number): boolean {
+  const route = router.sessionRoute;
+  if (!route || route.at === null) return false;
+  const at = Math.max(1, route.at + by);
+  router.showEvent(at, 'replace');
   return true;
 }
 
-/** The turn after or before the one that is opened, or the newest. */
-function step(by: number): boolean {
-  const here = router.here;
-  if (!here) return false;
+/** Opens the next or previous turn, starting from the newest. */
+function moveTurn(by: number): boolean {
+  const route = router.sessionRoute;
+  if (!route) return false;
   void attempt(
-    api.session(here.session, here.at).then((session) => {
+    api.session(route.session, route.at).then((session) => {
       if (session.turns === 0) return;
-      const from = here.detail?.is === 'turn' ? Number(here.detail.id.slice(1)) : session.turns + 1;
+      const from = route.detail?.type === 'turn' ? Number(route.detail.id.slice(1)) : session.turns + 1;
       const turn = Math.max(1, Math.min(session.turns, from + by));
-      router.go({ ...here, detail: { is: 'turn', id: `t${turn}` } }, here.detail?.is === 'turn' ? 'replace' : 'push');
+      router.go({ ...route, detail: { type: 'turn', id: `t${turn}` } }, route.detail?.type === 'turn' ? 'replace' : 'push');
     }),
   );
   return true;

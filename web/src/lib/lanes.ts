@@ -1,11 +1,11 @@
-// Where threads and calls stand when memory is drawn as lanes over the turns. Only geometry; what is drawn is decided elsewhere.
+// The geometry of the thread diagram: threads as lanes, turns as columns, calls as bars.
 
 import { LAYERS, type Call, type Layer, type Thread } from '../api/types';
 
 export interface Lane {
   key: string;
   role: string;
-  who: string | null;
+  label: string | null;
   memory: string;
   threads: LaneThread[];
 }
@@ -14,8 +14,8 @@ export interface LaneThread {
   thread: Thread;
   from: number;
   to: number;
-  /** It can still be continued, so it has no end yet. */
-  open: boolean;
+  /** The thread can still be continued. */
+  active: boolean;
   calls: LaneCall[];
 }
 
@@ -32,13 +32,13 @@ export interface Column {
   width: number;
 }
 
-export interface Lanes {
+export interface LaneLayout {
   columns: Column[];
   lanes: Lane[];
   width: number;
-  /** How wide a call is. */
+  /** The width of a call's bar. */
   bar: number;
-  /** How far two calls in a row are apart. */
+  /** The distance between two consecutive calls. */
   step: number;
 }
 
@@ -49,53 +49,53 @@ const COLUMN_MIN = 46;
 const STRETCH_MAX = 2.4;
 export const BARS_HEIGHT = 42;
 
-export function slot(thread: Thread): string {
+function slotKey(thread: Thread): string {
   return [thread.role, thread.agent, thread.peer, thread.model, thread.sample].join('|');
 }
 
-function who(thread: Thread): string | null {
+function laneLabel(thread: Thread): string | null {
   const parts = [thread.agent, thread.peer === null ? null : `with ${thread.peer}`, thread.model === null ? null : `${thread.model}${thread.sample ? ` ${thread.sample + 1}` : ''}`];
   return parts.filter((part) => part !== null).join(' ') || null;
 }
 
-/** Short sessions are stretched towards the room there is. */
-export function lanes(threads: readonly Thread[], calls: readonly Call[], room: number): Lanes {
+/** Lays out the lanes. Short sessions are stretched towards the available width. */
+export function layoutLanes(threads: readonly Thread[], calls: readonly Call[], availableWidth: number): LaneLayout {
   const laneOf = new Map<string, string>();
-  for (const thread of threads) laneOf.set(thread.thread, slot(thread));
-  const narrow = place(calls, laneOf, 1).columns.at(-1);
-  const stretch = narrow ? Math.max(1, Math.min(STRETCH_MAX, room / (narrow.x + narrow.width))) : 1;
+  for (const thread of threads) laneOf.set(thread.thread, slotKey(thread));
+  const narrow = placeCalls(calls, laneOf, 1).columns.at(-1);
+  const stretch = narrow ? Math.max(1, Math.min(STRETCH_MAX, availableWidth / (narrow.x + narrow.width))) : 1;
   const barWidth = Math.round(BAR * Math.min(stretch, 1.8));
-  const { columns, xs } = place(calls, laneOf, stretch);
-  const most = Math.max(1, ...calls.map((call) => call.tokens));
+  const { columns, xs } = placeCalls(calls, laneOf, stretch);
+  const most = Math.max(1, ...calls.map((call) => call.prompt_tokens));
   const last = columns.at(-1);
   const width = last ? last.x + last.width : 0;
-  const byThread = groups(calls.filter((call) => call.thread !== null), (call) => call.thread ?? '');
+  const byThread = groupCalls(calls.filter((call) => call.thread !== null), (call) => call.thread ?? '');
   const list: Lane[] = [];
   const byKey = new Map<string, Lane>();
   for (const thread of threads) {
-    const key = slot(thread);
+    const key = slotKey(thread);
     let lane = byKey.get(key);
     if (!lane) {
-      lane = { key, role: thread.role, who: who(thread), memory: thread.memory, threads: [] };
+      lane = { key, role: thread.role, label: laneLabel(thread), memory: thread.memory, threads: [] };
       byKey.set(key, lane);
       list.push(lane);
     }
-    lane.threads.push(drawn(thread, byThread.get(thread.thread) ?? [], xs, most, width, barWidth));
+    lane.threads.push(laneThread(thread, byThread.get(thread.thread) ?? [], xs, most, width, barWidth));
   }
-  // A lane's older thread ends where the next one begins.
+  // A thread ends where the next thread of its lane begins.
   for (const lane of list) {
     lane.threads.forEach((thread, index) => {
       const next = lane.threads[index + 1];
       if (next) {
         thread.to = Math.min(thread.to, next.from - 4);
-        thread.open = false;
+        thread.active = false;
       }
     });
   }
   return { columns, lanes: list, width, bar: barWidth, step: STEP * stretch };
 }
 
-function groups(calls: readonly Call[], key: (call: Call) => string): Map<string, Call[]> {
+function groupCalls(calls: readonly Call[], key: (call: Call) => string): Map<string, Call[]> {
   const result = new Map<string, Call[]>();
   for (const call of calls) {
     const group = result.get(key(call));
@@ -105,15 +105,15 @@ function groups(calls: readonly Call[], key: (call: Call) => string): Map<string
   return result;
 }
 
-/** A column for each turn, as wide as its busiest lane needs it. */
-function place(calls: readonly Call[], laneOf: ReadonlyMap<string, string>, stretch: number): { columns: Column[]; xs: Map<string, number> } {
+/** Gives each turn a column that is wide enough for its busiest lane. */
+function placeCalls(calls: readonly Call[], laneOf: ReadonlyMap<string, string>, stretch: number): { columns: Column[]; xs: Map<string, number> } {
   const columns: Column[] = [];
   const xs = new Map<string, number>();
-  const turns = groups(calls, (call) => call.turn ?? 'beside');
+  const turns = groupCalls(calls, (call) => call.turn ?? 'outside');
   let x = 0;
   for (const [turn, members] of turns) {
     let highest = 0;
-    // What comes later stands further right, also across lanes: a reader sees who waited for whom.
+    // Later calls are further right, also across lanes, so that dependencies are visible.
     const slots = ranks(members, laneOf);
     for (const call of members) {
       const rank = slots.get(call.call) ?? 0;
@@ -127,7 +127,7 @@ function place(calls: readonly Call[], laneOf: ReadonlyMap<string, string>, stre
   return { columns, xs };
 }
 
-/** Calls that ran at the same time share a place; one that began after another had ended stands right of it. */
+/** Calls that ran at the same time share a rank. A call that started after another had ended gets a higher one. */
 function ranks(calls: readonly Call[], laneOf: ReadonlyMap<string, string>): Map<string, number> {
   const result = new Map<string, number>();
   calls.forEach((call, index) => {
@@ -143,23 +143,23 @@ function ranks(calls: readonly Call[], laneOf: ReadonlyMap<string, string>): Map
   return result;
 }
 
-function drawn(thread: Thread, calls: readonly Call[], xs: ReadonlyMap<string, number>, most: number, width: number, barWidth: number): LaneThread {
-  const placed = calls.map((call) => bar(call, xs.get(call.call) ?? 0, most));
+function laneThread(thread: Thread, calls: readonly Call[], xs: ReadonlyMap<string, number>, most: number, width: number, barWidth: number): LaneThread {
+  const placed = calls.map((call) => promptBar(call, xs.get(call.call) ?? 0, most));
   const first = placed[0]?.x ?? 0;
   const last = placed.at(-1)?.x ?? first;
-  const open = thread.stands && thread.why.is !== 'fresh';
-  return { thread, from: first, to: open ? width : last + barWidth, open, calls: placed };
+  const active = thread.is_active && thread.opening_reason.type !== 'fresh';
+  return { thread, from: first, to: active ? width : last + barWidth, active, calls: placed };
 }
 
-/** A prompt as a small column, its layers from the bottom up. */
-function bar(call: Call, x: number, most: number): LaneCall {
-  const height = Math.max(4, (BARS_HEIGHT * call.tokens) / most);
-  const known = LAYERS.filter((layer) => (call.layers?.[layer] ?? 0) > 0);
-  const sum = known.reduce((total, layer) => total + (call.layers?.[layer] ?? 0), 0);
+/** A prompt as a bar, with its layers from bottom to top. */
+function promptBar(call: Call, x: number, most: number): LaneCall {
+  const height = Math.max(4, (BARS_HEIGHT * call.prompt_tokens) / most);
+  const known = LAYERS.filter((layer) => (call.tokens_by_layer?.[layer] ?? 0) > 0);
+  const sum = known.reduce((total, layer) => total + (call.tokens_by_layer?.[layer] ?? 0), 0);
   if (sum === 0) return { call, x, height, parts: [{ layer: 'instruction', y: 0, height }] };
   let y = 0;
   const parts = known.map((layer) => {
-    const own = (height * (call.layers?.[layer] ?? 0)) / sum;
+    const own = (height * (call.tokens_by_layer?.[layer] ?? 0)) / sum;
     const part = { layer, y, height: own };
     y += own;
     return part;
@@ -167,13 +167,13 @@ function bar(call: Call, x: number, most: number): LaneCall {
   return { call, x, height, parts };
 }
 
-/** Where an event stands between the calls: right behind the last call recorded before it. */
-export function xOf(seq: number, calls: readonly Call[], all: Lanes): number {
-  const places = new Map(all.lanes.flatMap((lane) => lane.threads.flatMap((thread) => thread.calls.map((call) => [call.call.call, call.x] as const))));
+/** The x position of an event: right after the last call that was recorded before it. */
+export function eventX(seq: number, calls: readonly Call[], layout: LaneLayout): number {
+  const places = new Map(layout.lanes.flatMap((lane) => lane.threads.flatMap((thread) => thread.calls.map((call) => [call.call.call, call.x] as const))));
   let x = 0;
   for (const call of calls) {
     if (call.seq > seq) break;
-    x = Math.max(x, (places.get(call.call) ?? 0) + all.step);
+    x = Math.max(x, (places.get(call.call) ?? 0) + layout.step);
   }
   return x;
 }

@@ -1,4 +1,4 @@
-// The languages code is coloured in; a chunk of its own, fetched when needed.
+// The supported languages, in a chunk of their own that is loaded on demand.
 
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';

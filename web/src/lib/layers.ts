@@ -1,13 +1,13 @@
 import type { Layer } from '../api/types';
 
-/** What each kind of context is, in a few words. */
-export const LAYER_ABOUT: Record<Layer, string> = {
-  instruction: 'who the role is and what it must do',
-  knowledge: 'what is known beyond this conversation',
-  handover: 'what an earlier phase handed over',
-  entities: 'what exists',
-  conversation: 'what was said',
-  reasoning: 'what models decided',
-  task: 'what is to be done in this call',
-  words: 'the user’s own words',
+/** A short description of each layer. */
+export const LAYER_DESCRIPTION: Record<Layer, string> = {
+  instruction: 'the role’s instructions',
+  knowledge: 'knowledge from outside the conversation',
+  handover: 'the handover from an earlier phase',
+  entities: 'records the conversation refers to',
+  conversation: 'earlier messages',
+  reasoning: 'earlier decisions of models',
+  task: 'the task of this call',
+  user_words: 'the user’s own words',
 };

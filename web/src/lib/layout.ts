@@ -1,21 +1,21 @@
-// Places the nodes of a graph and draws its edges as soft curves. What a node or an edge means is not known here.
+// Places the nodes of a graph and routes its edges as curves.
 
 import dagre from '@dagrejs/dagre';
 
-export interface Box {
+export interface GraphBox {
   id: string;
   width: number;
   height: number;
 }
 
-export interface Link {
+export interface GraphLink {
   from: string;
   to: string;
-  /** Room for words on it. */
+  /** The space to reserve for a label. */
   label?: { width: number; height: number };
 }
 
-export interface Placed {
+export interface GraphLayout {
   width: number;
   height: number;
   nodes: Map<string, { x: number; y: number }>;
@@ -23,7 +23,7 @@ export interface Placed {
   edges: { path: string; middle: { x: number; y: number } }[];
 }
 
-export interface Manner {
+export interface LayoutOptions {
   direction: 'right' | 'down';
   rankGap?: number;
   nodeGap?: number;
@@ -35,19 +35,19 @@ interface Point {
 }
 
 const MARGIN = 24;
-/** How far a link from a node to itself stands out. */
-const LOOP = 34;
+/** The height of a link from a node to itself. */
+const LOOP_HEIGHT = 34;
 
-export function layout(boxes: readonly Box[], links: readonly Link[], manner: Manner): Placed {
+export function layoutGraph(boxes: readonly GraphBox[], links: readonly GraphLink[], options: LayoutOptions): GraphLayout {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
   const loops = links.some((link) => link.from === link.to);
   graph.setGraph({
-    rankdir: manner.direction === 'right' ? 'LR' : 'TB',
-    ranksep: manner.rankGap ?? 64,
-    nodesep: manner.nodeGap ?? 36,
+    rankdir: options.direction === 'right' ? 'LR' : 'TB',
+    ranksep: options.rankGap ?? 64,
+    nodesep: options.nodeGap ?? 36,
     edgesep: 18,
     marginx: MARGIN,
-    marginy: loops ? MARGIN + LOOP + 20 : MARGIN,
+    marginy: loops ? MARGIN + LOOP_HEIGHT + 20 : MARGIN,
   });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const box of boxes) graph.setNode(box.id, { width: box.width, height: box.height });
@@ -61,7 +61,7 @@ export function layout(boxes: readonly Box[], links: readonly Link[], manner: Ma
   const nodes = new Map(boxes.map((box) => [box.id, corner(graph.node(box.id) as Point, box)]));
   const edges = links.map((link, index) => {
     const box = sizes.get(link.from);
-    if (link.from === link.to && box) return loop(nodes.get(link.from) ?? { x: 0, y: 0 }, box);
+    if (link.from === link.to && box) return selfLink(nodes.get(link.from) ?? { x: 0, y: 0 }, box);
     const edge = box && sizes.has(link.to) ? (graph.edge(link.from, link.to, String(index)) as { points?: Point[]; x?: number; y?: number } | undefined) : undefined;
     const points = edge?.points ?? [];
     const middle = edge?.x !== undefined && edge.y !== undefined ? { x: edge.x, y: edge.y } : (points[Math.floor(points.length / 2)] ?? { x: 0, y: 0 });
@@ -70,22 +70,22 @@ export function layout(boxes: readonly Box[], links: readonly Link[], manner: Ma
   return { width: finite(width), height: finite(height), nodes, edges };
 }
 
-/** Out of the top of a node and back into it. */
-function loop(at: Point, box: Box): { path: string; middle: Point } {
+/** A link out of the top of a node and back into it. */
+function selfLink(at: Point, box: GraphBox): { path: string; middle: Point } {
   const left = at.x + box.width * 0.36;
   const right = at.x + box.width * 0.64;
-  return { path: `M${right} ${at.y}C${right + 14} ${at.y - LOOP} ${left - 14} ${at.y - LOOP} ${left} ${at.y}`, middle: { x: at.x + box.width / 2, y: at.y - LOOP * 0.76 } };
+  return { path: `M${right} ${at.y}C${right + 14} ${at.y - LOOP_HEIGHT} ${left - 14} ${at.y - LOOP_HEIGHT} ${left} ${at.y}`, middle: { x: at.x + box.width / 2, y: at.y - LOOP_HEIGHT * 0.76 } };
 }
 
 function finite(value: number): number {
   return Number.isFinite(value) ? value : 0;
 }
 
-function corner(centre: Point, box: Box): Point {
+function corner(centre: Point, box: GraphBox): Point {
   return { x: centre.x - box.width / 2, y: centre.y - box.height / 2 };
 }
 
-/** Through the middles of the stretches between points, bent towards the points themselves. */
+/** A smooth path through the midpoints between the points, bent towards the points. */
 export function curve(points: readonly Point[]): string {
   const [first, ...rest] = points;
   if (!first) return '';

@@ -1,13 +1,13 @@
-// Markdown from models, made harmless. A model's text is never executed: HTML in it is shown as the text it is, links lead only to the web, pictures become
-// links, and what is left passes a sanitiser with a short list of what may stand in it.
+// Renders Markdown from models safely. HTML in it is shown as text, links may only lead to the web, images become links, and the result passes a sanitiser
+// with a short list of allowed tags.
 
 import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens } from 'marked';
 
-/** A piece of a text that can be drawn on its own; while a text grows, all but the last stay as they are. */
-export type Block = { is: 'code'; key: string; code: string; language: string } | { is: 'html'; key: string; html: string };
+/** A part of a text that is rendered separately. While a text grows, only its last block changes. */
+export type Block = { type: 'code'; key: string; code: string; language: string } | { type: 'html'; key: string; html: string };
 
-/** Longer texts are shown as they are. */
+/** Longer texts are shown without formatting. */
 const MARKDOWN_CHARS_MAX = 400_000;
 
 const escapes: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
@@ -16,7 +16,7 @@ export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (char) => escapes[char] ?? char);
 }
 
-/** Where a link may lead. */
+/** Returns the URL if a link may lead there, otherwise `null`. */
 export function safeHref(href: string): string | null {
   try {
     const to = new URL(href);
@@ -31,7 +31,7 @@ const marked = new Marked({
   renderer: {
     html: ({ text }: Tokens.HTML | Tokens.Tag) => escapeHtml(text),
     heading({ tokens, depth }: Tokens.Heading) {
-      // The page has headings of its own above these.
+      // The page's own headings are above these.
       const level = Math.min(6, depth + 2);
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>\n`;
     },
@@ -44,7 +44,7 @@ const marked = new Marked({
     },
     image({ href, text }: Tokens.Image) {
       const to = safeHref(href);
-      const name = escapeHtml(text || 'picture');
+      const name = escapeHtml(text || 'image');
       return to === null ? name : `<a href="${escapeHtml(to)}" target="_blank" rel="noopener noreferrer nofollow">${name}</a>`;
     },
     checkbox: ({ checked }: Tokens.Checkbox) => (checked ? '☑ ' : '☐ '),
@@ -61,7 +61,7 @@ export function sanitise(html: string): string {
 const cache = new Map<string, string>();
 const CACHE_MAX = 2_000;
 
-/** The same block is drawn again at every piece that comes, and in every visit: it is made once. */
+/** Renders a block, from the cache if possible: streaming renders the same blocks again and again. */
 function blockHtml(token: Token): string {
   const known = cache.get(token.raw);
   if (known !== undefined) return known;
@@ -71,19 +71,19 @@ function blockHtml(token: Token): string {
   return html;
 }
 
-export function blocks(text: string): Block[] {
-  if (text.length > MARKDOWN_CHARS_MAX) return [{ is: 'code', key: '0', code: text, language: '' }];
+export function renderBlocks(text: string): Block[] {
+  if (text.length > MARKDOWN_CHARS_MAX) return [{ type: 'code', key: '0', code: text, language: '' }];
   const tokens = marked.lexer(text);
   const linked = Object.keys((tokens as { links?: object }).links ?? {}).length > 0;
-  if (linked) return [{ is: 'html', key: '0', html: sanitise(marked.parser(tokens)) }];
+  if (linked) return [{ type: 'html', key: '0', html: sanitise(marked.parser(tokens)) }];
   return tokens
     .filter((token) => token.type !== 'space')
     .map((token, index) => {
       const key = String(index);
       if (token.type === 'code') {
         const code = token as Tokens.Code;
-        return { is: 'code', key, code: code.text, language: (code.lang ?? '').split(/\s/)[0] ?? '' };
+        return { type: 'code', key, code: code.text, language: (code.lang ?? '').split(/\s/)[0] ?? '' };
       }
-      return { is: 'html', key, html: blockHtml(token) };
+      return { type: 'html', key, html: blockHtml(token) };
     });
 }

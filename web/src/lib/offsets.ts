@@ -1,7 +1,7 @@
-// Where the rows of a long list stand, when only those that were drawn have been measured. Sums are kept in a tree, so a list of any length is moved about in
-// in the same time.
+// The positions of the rows of a long list in which only rendered rows have been measured. Sums are kept in a Fenwick tree, so lookups and updates take
+// logarithmic time.
 
-export class Offsets {
+export class RowOffsets {
   #size = 0;
   #heights: Float64Array<ArrayBuffer> = new Float64Array(0);
   #sums: Float64Array<ArrayBuffer> = new Float64Array(1);
@@ -20,7 +20,7 @@ export class Offsets {
     return this.offset(this.#size);
   }
 
-  /** Changes how many rows there are; new ones are taken to be as high as estimated. */
+  /** Changes the number of rows. New rows get the estimated height. */
   resize(size: number): void {
     if (size === this.#size) return;
     const heights = new Float64Array(size);
@@ -44,7 +44,7 @@ export class Offsets {
     return this.#measured[index] === 1;
   }
 
-  /** Notes a row's height and says by how much it changed. */
+  /** Records a row's height and returns by how much it changed. */
   measure(index: number, height: number): number {
     const before = this.#heights[index];
     if (before === undefined) return 0;
@@ -57,15 +57,15 @@ export class Offsets {
     return change;
   }
 
-  /** Where a row begins. */
+  /** The position of a row's top. */
   offset(index: number): number {
     let sum = 0;
     for (let at = Math.min(index, this.#size); at > 0; at -= at & -at) sum += this.#sums[at] ?? 0;
     return sum;
   }
 
-  /** The row that is at this height; the last one if it is below them all. */
-  at(y: number): number {
+  /** The index of the row at this position; the last row if it is below all rows. */
+  rowAt(y: number): number {
     let index = 0;
     let rest = y;
     for (let step = highestPower(this.#size); step > 0; step >>= 1) {

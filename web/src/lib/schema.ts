@@ -1,36 +1,36 @@
-// From a JSON schema to what a form needs to know, and from the form back to settings that hold only what differs from the defaults.
+// Derives form fields from a JSON Schema, and removes default values from the form's settings.
 
-import type { Schema } from '../api/types';
+import type { JsonSchema } from '../api/types';
 
-export type Kind = 'text' | 'number' | 'switch' | 'choice' | 'model' | 'models' | 'list' | 'json';
+export type FieldKind = 'text' | 'number' | 'switch' | 'choice' | 'model' | 'models' | 'list' | 'json';
 
-/** The schema itself, where it is given by name or with `null` as a second choice. */
-export function plain(schema: Schema, root: Schema): Schema {
+/** Resolves `$ref`s and choices such as "a value or `null`" to one plain schema. */
+export function resolveSchema(schema: JsonSchema, root: JsonSchema): JsonSchema {
   const named = schema.$ref?.startsWith('#/$defs/') ? root.$defs?.[schema.$ref.slice('#/$defs/'.length)] : undefined;
-  const known: Schema = named ? { ...named, ...without(schema, '$ref') } : schema;
+  const known: JsonSchema = named ? { ...named, ...without(schema, '$ref') } : schema;
   const choices = known.anyOf ?? known.oneOf;
   if (!choices) return known;
   const real = choices.filter((choice) => choice.type !== 'null');
   const constants = real.flatMap((choice) => ('const' in choice ? [(choice as { const: unknown }).const] : []));
   if (constants.length === real.length && real.length > 0) return { ...known, enum: constants };
-  // Of several ways to say the same, the simplest is offered.
+  // The form offers only the simplest of several choices.
   const simple = real.find((choice) => choice.format === 'model' || choice.enum) ?? (real.length === 1 ? real[0] : undefined);
-  return simple ? plain({ ...simple, ...pick(known) }, root) : known;
+  return simple ? resolveSchema({ ...simple, ...descriptionAndDefault(known) }, root) : known;
 }
 
-function without(schema: Schema, key: keyof Schema): Schema {
+function without(schema: JsonSchema, key: keyof JsonSchema): JsonSchema {
   const { [key]: _, ...rest } = schema;
-  return rest as Schema;
+  return rest as JsonSchema;
 }
 
-function pick(schema: Schema): Schema {
-  const kept: Schema = {};
+function descriptionAndDefault(schema: JsonSchema): JsonSchema {
+  const kept: JsonSchema = {};
   if (schema.description !== undefined) kept.description = schema.description;
   if (schema.default !== undefined) kept.default = schema.default;
   return kept;
 }
 
-export function kind(schema: Schema, root: Schema): Kind {
+export function fieldKind(schema: JsonSchema, root: JsonSchema): FieldKind {
   if (schema.enum) return 'choice';
   if (schema.format === 'model') return 'model';
   const type = Array.isArray(schema.type) ? schema.type.find((name) => name !== 'null') : schema.type;
@@ -38,20 +38,20 @@ export function kind(schema: Schema, root: Schema): Kind {
   if (type === 'integer' || type === 'number') return 'number';
   if (type === 'string') return 'text';
   if (type === 'array' && schema.items) {
-    const items = plain(schema.items, root);
+    const items = resolveSchema(schema.items, root);
     if (items.format === 'model') return 'models';
     return items.properties ? 'list' : 'json';
   }
   return 'json';
 }
 
-/** Whether a flow has ways of its own to say which model plays whom. */
-export function choosesModels(schema: Schema | null): boolean {
-  return Object.values(schema?.properties ?? {}).some((property) => ['model', 'models'].includes(kind(plain(property, schema ?? {}), schema ?? {})));
+/** Whether the flow's own settings choose the models. */
+export function choosesModels(schema: JsonSchema | null): boolean {
+  return Object.values(schema?.properties ?? {}).some((property) => ['model', 'models'].includes(fieldKind(resolveSchema(property, schema ?? {}), schema ?? {})));
 }
 
-/** Settings without what is empty or as it would be anyway; nothing if nothing is left. */
-export function trimmed(values: Record<string, unknown>, schema: Schema): Record<string, unknown> | null {
+/** Removes empty and default values. Returns `null` if nothing is left. */
+export function changedSettings(values: Record<string, unknown>, schema: JsonSchema): Record<string, unknown> | null {
   const kept = Object.entries(values).filter(([name, value]) => {
     if (value === undefined || value === null || value === '') return false;
     if (Array.isArray(value) && value.length === 0) return false;

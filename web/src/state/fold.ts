@@ -1,216 +1,233 @@
-// From journal events to what a conversation looks like: turns with their messages, replies, calls and steps. A pure function, so that a stream that
-// is cut off anywhere and taken up again ends in the same place. The server's own view of a turn replaces this one as soon as the turn has ended.
+// Builds the conversation (turns with their messages, replies, calls and phase events) from journal events. It is a pure function, so a stream that
+// is cut off and resumed at any event gives the same result. Once a turn has ended, the server's own view of it replaces the one built here.
 
-import { LAYERS, type Call, type EventLine, type JournalEvent, type Layer, type Message, type Outcome, type Party, type PhaseStep, type Prefix, type Seq, type Tally, type ToolRun, type Turn, type Turns } from '../api/types';
+import {
+  LAYERS,
+  type Call,
+  type CallTotals,
+  type EventView,
+  type Layer,
+  type Message,
+  type Participant,
+  type PhaseEvent,
+  type PromptPrefix,
+  type Seq,
+  type ToolRun,
+  type Turn,
+  type TurnResult,
+  type TurnsPage,
+} from '../api/types';
 
-/** What is known of a conversation. */
-export interface Log {
-  /** The last event taken in. */
+export interface ConversationLog {
+  /** The sequence number of the last applied event. */
   readonly seq: Seq;
-  /** By their number less one; those not loaded yet are missing. */
+  /** Turn `tN` is at index N - 1. Turns that are not loaded are `undefined`. */
   readonly turns: readonly (Turn | undefined)[];
-  /** Messages without a turn. */
-  readonly waiting: readonly Message[];
+  /** Messages that no turn answers yet. */
+  readonly queuedMessages: readonly Message[];
   readonly title: string | null;
-  readonly closed: string | null;
+  readonly closedReason: string | null;
 }
 
-export const EMPTY: Log = { seq: 0, turns: [], waiting: [], title: null, closed: null };
+export const EMPTY_LOG: ConversationLog = { seq: 0, turns: [], queuedMessages: [], title: null, closedReason: null };
 
-export const number = (id: string): number => Number(id.replace(/^\D+/, ''));
-const at = (turn: string): number => number(turn) - 1;
+/** Says whether the user sees the replies of a role. */
+export type IsVisible = (role: string) => boolean;
 
-/** The turn that runs now. */
-export function running(log: Log): Turn | null {
+/** The number in an id such as `t3`. */
+export const idNumber = (id: string): number => Number(id.replace(/^\D+/, ''));
+const turnIndex = (turn: string): number => idNumber(turn) - 1;
+
+export function runningTurn(log: ConversationLog): Turn | null {
   const last = log.turns.at(-1);
   return last && last.outcome === null ? last : null;
 }
 
-/** Puts a page of turns in its place. Newer news that was heard already is not overwritten by an older page. */
-export function merge(log: Log, page: Turns, count: number): Log {
+/** Adds a page of turns. A running turn that was built from newer events is not overwritten by an older page. */
+export function mergePage(log: ConversationLog, page: TurnsPage, count: number): ConversationLog {
   const turns = [...log.turns];
   if (turns.length < count) turns.length = count;
   for (const turn of page.turns) {
-    const known = turns[at(turn.turn)];
-    const stale = page.seq < log.seq && known !== undefined && known.outcome === null;
-    if (!stale) turns[at(turn.turn)] = turn;
+    const known = turns[turnIndex(turn.turn)];
+    const stale = page.last_seq < log.seq && known !== undefined && known.outcome === null;
+    if (!stale) turns[turnIndex(turn.turn)] = turn;
   }
-  if (page.seq < log.seq) return { ...log, turns };
-  return { ...log, seq: page.seq, turns, waiting: page.waiting };
+  if (page.last_seq < log.seq) return { ...log, turns };
+  return { ...log, seq: page.last_seq, turns, queuedMessages: page.queued_messages };
 }
 
-/** Takes in one event. `heard` says of a role whether the user hears it. */
-export function apply(log: Log, line: EventLine, heard: (role: string) => boolean): Log {
-  if (line.seq <= log.seq) return log;
-  const event = line.event;
-  const next = { ...log, seq: line.seq };
-  switch (event.is) {
+/** Applies one event. Events that were applied before are ignored. */
+export function applyEvent(log: ConversationLog, view: EventView, isVisible: IsVisible): ConversationLog {
+  if (view.seq <= log.seq) return log;
+  const event = view.event;
+  const next = { ...log, seq: view.seq };
+  switch (event.type) {
     case 'session_renamed':
       return { ...next, title: event['title'] as string };
     case 'session_closed':
-      return { ...next, closed: event['reason'] as string };
+      return { ...next, closedReason: event['reason'] as string };
     case 'user_message_received':
-      return { ...next, waiting: [...log.waiting, received(line)] };
+      return { ...next, queuedMessages: [...log.queuedMessages, receivedMessage(view)] };
     case 'turn_started':
-      return started(next, line);
+      return startTurn(next, view);
     default:
-      return inTurn(next, line, heard);
+      return applyToTurn(next, view, isVisible);
   }
 }
 
-function received(line: EventLine): Message {
-  const event = line.event;
+function receivedMessage(view: EventView): Message {
+  const event = view.event;
   return {
     message: `m${event['message']}`,
-    seq: line.seq,
-    at: line.at,
-    text: textOf(line, event['text']),
+    seq: view.seq,
+    at: view.at,
+    text: textOf(view, event['text']),
     images: (event['images'] as Message['images'] | undefined) ?? [],
-    key: (event['key'] as string | undefined) ?? null,
-    busy: (event['busy'] as Message['busy'] | undefined) ?? 'queue',
+    key: (event['idempotency_key'] as string | undefined) ?? null,
+    mid_turn_policy: (event['mid_turn_policy'] as Message['mid_turn_policy'] | undefined) ?? 'queue',
   };
 }
 
-function started(log: Log, line: EventLine): Log {
-  const id = `t${line.event['turn']}`;
-  const wanted = new Set((line.event['messages'] as number[]).map((message) => `m${message}`));
-  const again = line.event['again'] as number | undefined;
-  // A turn that is tried again answers what was said to the one that failed.
-  const before = again === undefined ? [] : (log.turns[again - 1]?.messages ?? []);
-  const messages = [...log.waiting, ...before].filter((message) => wanted.has(message.message));
+function startTurn(log: ConversationLog, view: EventView): ConversationLog {
+  const id = `t${view.event['turn']}`;
+  const wanted = new Set((view.event['messages'] as number[]).map((message) => `m${message}`));
+  const retryOf = view.event['retry_of'] as number | undefined;
+  // A retry answers the messages of the turn that failed.
+  const retried = retryOf === undefined ? [] : (log.turns[retryOf - 1]?.messages ?? []);
+  const messages = [...log.queuedMessages, ...retried].filter((message) => wanted.has(message.message));
   const turns = [...log.turns];
-  turns[at(id)] = {
+  turns[turnIndex(id)] = {
     turn: id,
-    from: messages[0]?.seq ?? line.seq,
-    to: line.seq,
-    started: line.at,
+    first_seq: messages[0]?.seq ?? view.seq,
+    end_seq: view.seq,
+    started: view.at,
     ended: null,
     outcome: null,
     messages,
-    said: [],
+    replies: [],
     calls: [],
-    tools: [],
-    phases: [],
+    tool_runs: [],
+    phase_events: [],
     handovers: [],
     facts: [],
-    refusals: [],
-    spent: nothing(),
+    refused_steps: [],
+    spent: zeroTotals(),
   };
-  return { ...log, turns, waiting: log.waiting.filter((message) => !wanted.has(message.message)) };
+  return { ...log, turns, queuedMessages: log.queuedMessages.filter((message) => !wanted.has(message.message)) };
 }
 
-export function nothing(): Tally {
-  return { answered: 0, failed: 0, unknown: 0, late: 0, input: 0, output: 0, cached: 0, cost_microusd: 0, unpriced: 0 };
+function zeroTotals(): CallTotals {
+  return { answered: 0, failed_attempts: 0, unknown_attempts: 0, answered_late: 0, input: 0, output: 0, cached: 0, cost_microusd: 0, unpriced: 0 };
 }
 
-/** Events that change one turn: the one they name, the one their call or tool run belongs to, or the one that runs. */
-function inTurn(log: Log, line: EventLine, heard: (role: string) => boolean): Log {
-  const index = place(log, line);
+function applyToTurn(log: ConversationLog, view: EventView, isVisible: IsVisible): ConversationLog {
+  const index = findTurn(log, view);
   const turn = index === null ? undefined : log.turns[index];
   if (index === null || turn === undefined) return log;
-  const changed = step({ ...turn, to: Math.max(turn.to ?? 0, line.seq) }, line, heard);
+  const changed = changeTurn({ ...turn, end_seq: Math.max(turn.end_seq ?? 0, view.seq) }, view, isVisible);
   const turns = [...log.turns];
   turns[index] = changed;
   return { ...log, turns };
 }
 
-function place(log: Log, line: EventLine): number | null {
-  if (line.turn !== null) return at(line.turn);
-  if (line.call !== null) {
+/** The index of the turn that an event belongs to: the one it names, the one its call belongs to, or the running one. */
+function findTurn(log: ConversationLog, view: EventView): number | null {
+  if (view.turn !== null) return turnIndex(view.turn);
+  if (view.call !== null) {
     for (let index = log.turns.length - 1; index >= 0; index -= 1) {
-      if (log.turns[index]?.calls.some((call) => call.call === line.call)) return index;
+      if (log.turns[index]?.calls.some((call) => call.call === view.call)) return index;
     }
   }
-  return running(log) === null ? null : log.turns.length - 1;
+  return runningTurn(log) === null ? null : log.turns.length - 1;
 }
 
-function step(turn: Turn, line: EventLine, heard: (role: string) => boolean): Turn {
-  const event = line.event;
-  switch (event.is) {
-    case 'said': {
+function changeTurn(turn: Turn, view: EventView, isVisible: IsVisible): Turn {
+  const event = view.event;
+  switch (event.type) {
+    case 'reply_sent': {
       const call = event['call'] as number | undefined;
-      const said = { seq: line.seq, at: line.at, text: textOf(line, event['text']), by: (event['by'] as string | undefined) ?? null, call: call === undefined ? null : `c${call}` };
-      return { ...turn, said: [...turn.said, said] };
+      const reply = { seq: view.seq, at: view.at, text: textOf(view, event['text']), role: (event['role'] as string | undefined) ?? null, call: call === undefined ? null : `c${call}` };
+      return { ...turn, replies: [...turn.replies, reply] };
     }
     case 'turn_ended':
-      return { ...turn, ended: line.at, outcome: outcome(event['outcome']) };
+      return { ...turn, ended: view.at, outcome: turnResult(event['outcome']) };
     case 'call_opened':
-      return { ...turn, calls: [...turn.calls, opened(line, heard)] };
+      return { ...turn, calls: [...turn.calls, openedCall(view, isVisible)] };
     case 'call_answered':
     case 'call_answered_late':
-      return answered(turn, line);
+      return answerCall(turn, view);
     case 'call_failed':
     case 'call_outcome_unknown':
     case 'call_resolved':
-      return failed(turn, line);
+      return failAttempt(turn, view);
     case 'call_cancelled':
-      return cancelled(turn, line);
+      return cancelCall(turn, view);
     case 'tool_run_opened':
-      return { ...turn, tools: [...turn.tools, toolOpened(line)] };
+      return { ...turn, tool_runs: [...turn.tool_runs, openedToolRun(view)] };
     case 'tool_run_ended':
-      return { ...turn, tools: turn.tools.map((tool) => (tool.run === `x${event['run']}` ? { ...tool, ended: line.at, outcome: event['outcome'] as ToolRun['outcome'] } : tool)) };
+      return { ...turn, tool_runs: turn.tool_runs.map((run) => (run.run === `x${event['run']}` ? { ...run, ended: view.at, outcome: event['outcome'] as ToolRun['outcome'] } : run)) };
     case 'phase_entered':
     case 'phase_transition_refused':
     case 'skip_granted':
-      return { ...turn, phases: [...turn.phases, phaseStep(line)] };
+      return { ...turn, phase_events: [...turn.phase_events, phaseEvent(view)] };
     case 'handover_created':
       return { ...turn, handovers: [...turn.handovers, `h${event['id']}`] };
-    case 'fact':
-      return { ...turn, facts: [...turn.facts, { seq: line.seq, kind: event['kind'] as string }] };
+    case 'flow_fact_recorded':
+      return { ...turn, facts: [...turn.facts, { seq: view.seq, kind: event['kind'] as string }] };
     case 'step_refused':
-      return { ...turn, refusals: [...turn.refusals, { seq: line.seq, at: line.at, step: event['step'] as string, why: event['why'] as string }] };
+      return { ...turn, refused_steps: [...turn.refused_steps, { seq: view.seq, at: view.at, step: event['step'] as string, reason: event['reason'] as string }] };
     default:
       return turn;
   }
 }
 
-/** Alternatives in the journal are a word, or an object with that word as its only key. */
-function alternative(value: unknown): [string, Record<string, unknown>] {
+/** Splits an enum value of the journal into its name and its fields: it is `"name"` or `{"name": {…}}`. */
+function enumValue(value: unknown): [string, Record<string, unknown>] {
   if (typeof value === 'string') return [value, {}];
   const [entry] = Object.entries((value ?? {}) as Record<string, unknown>);
   if (!entry) return ['', {}];
-  const [word, rest] = entry;
-  return [word, typeof rest === 'object' && rest !== null ? (rest as Record<string, unknown>) : { value: rest }];
+  const [name, fields] = entry;
+  return [name, typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : { value: fields }];
 }
 
-function outcome(value: unknown): Outcome {
-  const [is, rest] = alternative(value);
-  return { is, ...rest } as Outcome;
+function turnResult(value: unknown): TurnResult {
+  const [type, fields] = enumValue(value);
+  return { type, ...fields } as TurnResult;
 }
 
-function textOf(line: EventLine, text: unknown): string {
+function textOf(view: EventView, text: unknown): string {
   const body = (text as { body?: string } | undefined)?.body;
-  return body === undefined ? '' : (line.texts?.[body] ?? '');
+  return body === undefined ? '' : (view.texts?.[body] ?? '');
 }
 
-interface Piece {
+interface FragmentReceipt {
   layer: Layer;
   text?: { tokens: number };
 }
 
-interface JournalReceipt {
+interface PromptReceipt {
   thread: unknown;
-  opening?: Piece[];
+  opening?: FragmentReceipt[];
   carried?: { entries: number; tokens: number };
-  ask: Piece[];
+  ask: FragmentReceipt[];
   tokens: number;
-  window: number;
+  window_tokens: number;
   prefix: unknown;
 }
 
-function opened(line: EventLine, heard: (role: string) => boolean): Call {
-  const event = line.event;
-  const receipt = event['receipt'] as JournalReceipt;
-  const [use, thread] = alternative(receipt.thread);
-  const follows = event['follows'] as number | undefined;
-  const compacts = event['compacts'] as number | undefined;
-  const recomputes = event['recomputes'] as { call: number } | undefined;
+function openedCall(view: EventView, isVisible: IsVisible): Call {
+  const event = view.event;
+  const receipt = event['receipt'] as PromptReceipt;
+  const [threadUse, thread] = enumValue(receipt.thread);
+  const continues = event['continues'] as number | undefined;
+  const compacts = event['compacts_thread'] as number | undefined;
+  const recomputation = event['recomputation'] as { call: number } | undefined;
   const role = event['role'] as string;
   return {
     call: `c${event['call']}`,
-    seq: line.seq,
-    at: line.at,
-    turn: line.turn,
+    seq: view.seq,
+    at: view.at,
+    turn: view.turn,
     role,
     ask: event['ask'] as string,
     agent: (event['agent'] as string | undefined) ?? null,
@@ -218,143 +235,150 @@ function opened(line: EventLine, heard: (role: string) => boolean): Call {
     model: event['model'] as string,
     sample: (event['sample'] as number | undefined) ?? 0,
     phase: (event['phase'] as string | undefined) ?? null,
-    heard: heard(role),
-    thread: recomputes ? null : `th${thread['thread'] ?? thread['value']}`,
-    opened_thread: use === 'opened',
-    why: use === 'opened' ? 'a new thread' : 'its thread goes on',
-    tokens: receipt.tokens,
-    layers: layers(receipt),
-    window: receipt.window,
-    prefix: prefix(receipt.prefix),
-    follows: follows === undefined ? null : `c${follows}`,
+    visible_to_user: isVisible(role),
+    thread: recomputation ? null : `th${thread['thread'] ?? thread['value']}`,
+    opened_thread: threadUse === 'opened',
+    thread_reason: threadUse === 'opened' ? 'a new thread' : 'continues its thread',
+    prompt_tokens: receipt.tokens,
+    tokens_by_layer: tokensByLayer(receipt),
+    window_tokens: receipt.window_tokens,
+    prefix: promptPrefix(receipt.prefix),
+    follows: continues === undefined ? null : `c${continues}`,
     compacts: compacts === undefined ? null : `th${compacts}`,
-    recomputes: recomputes === undefined ? null : `c${recomputes.call}`,
+    recomputes: recomputation === undefined ? null : `c${recomputation.call}`,
     attempts: 1,
-    unknown: 0,
+    unknown_attempts: 0,
     status: 'open',
     problem: null,
     ended: null,
-    ms: null,
-    stop: null,
+    duration_ms: null,
+    stop_reason: null,
     usage: null,
     counted_by: null,
     cost_microusd: null,
   };
 }
 
-function layers(receipt: JournalReceipt): Partial<Record<Layer, number>> {
+function tokensByLayer(receipt: PromptReceipt): Partial<Record<Layer, number>> {
   const sums: Partial<Record<Layer, number>> = {};
   const add = (layer: Layer, tokens: number) => (sums[layer] = (sums[layer] ?? 0) + tokens);
-  for (const piece of [...(receipt.opening ?? []), ...receipt.ask]) {
-    if (piece.text && LAYERS.includes(piece.layer)) add(piece.layer, piece.text.tokens);
+  for (const fragment of [...(receipt.opening ?? []), ...receipt.ask]) {
+    if (fragment.text && LAYERS.includes(fragment.layer)) add(fragment.layer, fragment.text.tokens);
   }
   if (receipt.carried && receipt.carried.tokens > 0) add('conversation', receipt.carried.tokens);
   return sums;
 }
 
-function prefix(value: unknown): Prefix {
-  const [is, rest] = alternative(value);
-  if (is === 'extends') return { is, from: `c${rest['value']}` };
-  if (is === 'broken') return { is, from: `c${rest['from']}`, kept: rest['kept'] as number, by: rest['by'] as string };
-  return { is: 'first' };
+function promptPrefix(value: unknown): PromptPrefix {
+  const [type, fields] = enumValue(value);
+  if (type === 'extends') return { type, previous_call: `c${fields['value']}` };
+  if (type === 'broken') return { type, previous_call: `c${fields['from']}`, kept_tokens: fields['kept_tokens'] as number, cause: fields['cause'] as string };
+  return { type: 'first' };
 }
 
-function withCall(turn: Turn, line: EventLine, change: (call: Call) => Call): Turn {
-  return { ...turn, calls: turn.calls.map((call) => (call.call === `c${line.event['call']}` ? change(call) : call)) };
+function withCall(turn: Turn, view: EventView, change: (call: Call) => Call): Turn {
+  return { ...turn, calls: turn.calls.map((call) => (call.call === `c${view.event['call']}` ? change(call) : call)) };
 }
 
-/** What was under way may have been billed, until it is heard of. */
-function cancelled(turn: Turn, line: EventLine): Turn {
-  const event = line.event;
-  const lost = event['in_flight'] === true ? 1 : 0;
-  const spent = { ...turn.spent, unknown: turn.spent.unknown + lost };
-  const changed = withCall(turn, line, (call) => ({
+/** A call that was cancelled in flight may have been billed. It counts as unknown until its outcome is recorded. */
+function cancelCall(turn: Turn, view: EventView): Turn {
+  const event = view.event;
+  const unknown = event['in_flight'] === true ? 1 : 0;
+  const spent = { ...turn.spent, unknown_attempts: turn.spent.unknown_attempts + unknown };
+  const changed = withCall(turn, view, (call) => ({
     ...call,
     status: 'cancelled',
     problem: event['reason'] as string,
-    ended: line.at,
-    unknown: call.unknown + lost,
+    ended: view.at,
+    unknown_attempts: call.unknown_attempts + unknown,
   }));
   return { ...changed, spent };
 }
 
-/** A call is heard of: if it was cancelled while it was under way, its end is known now. */
-function found(turn: Turn, line: EventLine): Turn {
-  const known = turn.calls.some((call) => call.call === `c${line.event['call']}` && call.status === 'cancelled' && call.unknown > 0);
+/** Takes back the unknown attempt of a call that was cancelled in flight, because its outcome is known now. */
+function clearUnknownAttempt(turn: Turn, view: EventView): Turn {
+  const known = turn.calls.some((call) => call.call === `c${view.event['call']}` && call.status === 'cancelled' && call.unknown_attempts > 0);
   if (!known) return turn;
-  const changed = withCall(turn, line, (call) => ({ ...call, unknown: call.unknown - 1 }));
-  return { ...changed, spent: { ...turn.spent, unknown: turn.spent.unknown - 1 } };
+  const changed = withCall(turn, view, (call) => ({ ...call, unknown_attempts: call.unknown_attempts - 1 }));
+  return { ...changed, spent: { ...turn.spent, unknown_attempts: turn.spent.unknown_attempts - 1 } };
 }
 
-function answered(before: Turn, line: EventLine): Turn {
-  const turn = found(before, line);
-  const event = line.event;
-  const given = event['usage'] as { input: number; output: number; cached?: number; reasoning?: number };
-  const usage = { input: given.input, output: given.output, cached: given.cached ?? 0, reasoning: given.reasoning ?? 0 };
+interface JournalUsage {
+  input_tokens: number;
+  output_tokens: number;
+  cached_tokens?: number;
+  reasoning_tokens?: number;
+}
+
+function answerCall(before: Turn, view: EventView): Turn {
+  const turn = clearUnknownAttempt(before, view);
+  const event = view.event;
+  const recorded = event['usage'] as JournalUsage;
+  const usage = { input: recorded.input_tokens, output: recorded.output_tokens, cached: recorded.cached_tokens ?? 0, reasoning: recorded.reasoning_tokens ?? 0 };
   const cost = (event['cost_microusd'] as number | undefined) ?? null;
-  const late = event.is === 'call_answered_late';
-  const spent: Tally = {
+  const late = event.type === 'call_answered_late';
+  const spent: CallTotals = {
     ...turn.spent,
     answered: turn.spent.answered + (late ? 0 : 1),
-    late: turn.spent.late + (late ? 1 : 0),
+    answered_late: turn.spent.answered_late + (late ? 1 : 0),
     input: turn.spent.input + usage.input,
     output: turn.spent.output + usage.output,
     cached: turn.spent.cached + usage.cached,
     cost_microusd: turn.spent.cost_microusd + (cost ?? 0),
     unpriced: turn.spent.unpriced + (cost === null ? 1 : 0),
   };
-  const done = withCall(turn, line, (call) => ({
+  const changed = withCall(turn, view, (call) => ({
     ...call,
     status: late ? 'late' : 'answered',
     problem: late ? call.problem : null,
-    ended: line.at,
-    ms: (event['ms'] as number | undefined) ?? line.at - call.at,
-    stop: (event['stop'] as string | undefined) ?? null,
+    ended: view.at,
+    duration_ms: (event['duration_ms'] as number | undefined) ?? view.at - call.at,
+    stop_reason: (event['stop_reason'] as string | undefined) ?? null,
     attempts: (event['attempt'] as number | undefined) ?? call.attempts,
     usage,
-    counted_by: (event['counted_by'] as Call['counted_by']) ?? null,
+    counted_by: (event['usage_source'] as Call['counted_by']) ?? null,
     cost_microusd: cost,
-  }));
-  return { ...done, spent };
-}
-
-/** A try that brought no answer, or a person's word on it: what follows decides. What was cancelled before stays so. */
-function failed(before: Turn, line: EventLine): Turn {
-  const turn = found(before, line);
-  const event = line.event;
-  const [next] = alternative(event['next']);
-  const status: Call['status'] = next === 'retry' ? 'waiting' : next === 'ask' ? 'held' : 'failed';
-  const attempt = event['attempt'] as number | undefined;
-  const spent = { ...turn.spent };
-  if (event.is === 'call_failed') spent.failed += 1;
-  const lost = event.is === 'call_outcome_unknown' ? 1 : 0;
-  spent.unknown += lost;
-  const changed = withCall(turn, line, (call) => call.status === 'cancelled' ? call : ({
-    ...call,
-    status,
-    unknown: call.unknown + lost,
-    attempts: (attempt ?? call.attempts) + (next === 'retry' && attempt !== undefined ? 1 : 0),
-    problem: event.is === 'call_resolved' ? call.problem : afterColon(line.line),
-    ended: status === 'failed' ? line.at : null,
   }));
   return { ...changed, spent };
 }
 
-/** The server's line for a failure is `c2 try 1 failed (rate limit: slow down); again at …`; the part in brackets is the reason. */
-function afterColon(line: string): string {
-  return /\((.*)\)/s.exec(line)?.[1] ?? line;
+/** Applies a failed attempt, or an operator's decision about one. A call that was cancelled before stays cancelled. */
+function failAttempt(before: Turn, view: EventView): Turn {
+  const turn = clearUnknownAttempt(before, view);
+  const event = view.event;
+  const [next] = enumValue(event['next']);
+  const status: Call['status'] = next === 'retry' ? 'waiting' : next === 'await_operator' ? 'awaiting_operator' : 'failed';
+  const attempt = event['attempt'] as number | undefined;
+  const spent = { ...turn.spent };
+  if (event.type === 'call_failed') spent.failed_attempts += 1;
+  const unknown = event.type === 'call_outcome_unknown' ? 1 : 0;
+  spent.unknown_attempts += unknown;
+  const changed = withCall(turn, view, (call) => call.status === 'cancelled' ? call : ({
+    ...call,
+    status,
+    unknown_attempts: call.unknown_attempts + unknown,
+    attempts: (attempt ?? call.attempts) + (next === 'retry' && attempt !== undefined ? 1 : 0),
+    problem: event.type === 'call_resolved' ? call.problem : reasonInBrackets(view.summary),
+    ended: status === 'failed' ? view.at : null,
+  }));
+  return { ...changed, spent };
 }
 
-function toolOpened(line: EventLine): ToolRun {
-  const event = line.event;
-  const wish = event['wish'] as [number, string] | undefined;
+/** The summary of a failure has the reason in brackets: `… failed (rate limit: slow down); …`. */
+function reasonInBrackets(summary: string): string {
+  return /\((.*)\)/s.exec(summary)?.[1] ?? summary;
+}
+
+function openedToolRun(view: EventView): ToolRun {
+  const event = view.event;
+  const requestedBy = event['requested_by'] as [number, string] | undefined;
   return {
     run: `x${event['run']}`,
-    seq: line.seq,
-    at: line.at,
+    seq: view.seq,
+    at: view.at,
     tool: event['tool'] as string,
     arguments: event['arguments'],
-    call: wish ? `c${wish[0]}` : null,
+    call: requestedBy ? `c${requestedBy[0]}` : null,
     agent: (event['agent'] as string | undefined) ?? null,
     phase: (event['phase'] as string | undefined) ?? null,
     ended: null,
@@ -363,32 +387,32 @@ function toolOpened(line: EventLine): ToolRun {
   };
 }
 
-const PHASE_KIND: Record<string, PhaseStep['is']> = { phase_entered: 'entered', phase_refused: 'refused', skip_granted: 'granted' };
+const PHASE_EVENT_TYPE: Record<string, PhaseEvent['type']> = { phase_entered: 'entered', phase_transition_refused: 'refused', skip_granted: 'granted' };
 
-function phaseStep(line: EventLine): PhaseStep {
-  const event = line.event;
-  const told = (event['transition'] ?? event['refusal'] ?? event['grant']) as Record<string, unknown>;
-  const key = event['phase'] as { graph?: string } | undefined;
-  const step: PhaseStep = {
-    seq: line.seq,
-    at: line.at,
-    turn: line.turn,
-    is: PHASE_KIND[event.is] ?? 'entered',
-    from: (told['from'] as string | undefined) ?? null,
-    to: told['to'] as string,
-    by: party(told['by']),
-    how: typeof told['how'] === 'string' ? told['how'] : null,
-    words: line.line,
+function phaseEvent(view: EventView): PhaseEvent {
+  const event = view.event;
+  const details = (event['transition'] ?? event['refusal'] ?? event['grant']) as Record<string, unknown>;
+  const note = details['note'] as { reason?: string } | undefined;
+  const key = event['graph_key'] as { graph?: string } | undefined;
+  const [cause] = enumValue(details['cause']);
+  const result: PhaseEvent = {
+    seq: view.seq,
+    at: view.at,
+    turn: view.turn,
+    type: PHASE_EVENT_TYPE[event.type] ?? 'entered',
+    from: (details['from'] as string | undefined) ?? null,
+    to: details['to'] as string,
+    proposed_by: participant(details['by']),
+    cause: cause === '' ? null : cause,
+    summary: view.summary,
     warning: null,
-    reason: (told['reason'] as string | undefined) ?? null,
-    allowed: (told['allowed'] as string[] | undefined) ?? [],
+    reason: note?.reason ?? null,
+    allowed_phases: (details['allowed'] as string[] | undefined) ?? [],
   };
-  return key?.graph === undefined ? step : { ...step, graph: key.graph };
+  return key?.graph === undefined ? result : { ...result, graph: key.graph };
 }
 
-function party(value: unknown): Party {
-  const [is, rest] = alternative(value);
-  return { is, name: (rest['value'] as string | undefined) ?? null };
+function participant(value: unknown): Participant {
+  const [type, fields] = enumValue(value);
+  return { type, name: (fields['value'] as string | undefined) ?? null };
 }
-
-export type { JournalEvent };

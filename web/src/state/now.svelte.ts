@@ -1,13 +1,13 @@
-// The clock, for what is drawn while time passes. It runs only while someone looks.
+// The current time, for running durations. It ticks only while something watches it.
 
 const TICK_MS = 100;
 
-class Now {
+class Clock {
   ms = $state.raw(Date.now());
   #watchers = 0;
   #timer: ReturnType<typeof setInterval> | null = null;
 
-  /** Lets the clock run until the function returned is called. */
+  /** Keeps the clock ticking until the returned function is called. */
   watch(): () => void {
     this.#watchers += 1;
     this.ms = Date.now();
@@ -21,4 +21,4 @@ class Now {
   }
 }
 
-export const now = new Now();
+export const now = new Clock();

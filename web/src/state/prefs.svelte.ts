@@ -1,33 +1,33 @@
-// What a person chose on this device: the theme, and what is folded away. And the toasts that tell what happened.
+// The preferences stored on this device (theme, sidebar), and the toasts.
 
 export type Theme = 'system' | 'light' | 'dark';
 
-function read(slot: string): string | null {
+function readStored(key: string): string | null {
   try {
-    return localStorage.getItem(slot);
+    return localStorage.getItem(key);
   } catch {
     return null;
   }
 }
 
-function write(slot: string, value: string | null): void {
+function writeStored(key: string, value: string | null): void {
   try {
-    if (value === null) localStorage.removeItem(slot);
-    else localStorage.setItem(slot, value);
+    if (value === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
   } catch {
-    // Without storage it holds as long as the page.
+    // Without storage the preference is lost when the page is closed.
   }
 }
 
 class Prefs {
   theme = $state<Theme>(readTheme());
-  sidebar = $state(read('segue.sidebar') !== 'closed');
+  sidebar = $state(readStored('segue.sidebar') !== 'closed');
 
   setTheme(theme: Theme): void {
     this.theme = theme;
     if (theme === 'system') delete document.documentElement.dataset['theme'];
     else document.documentElement.dataset['theme'] = theme;
-    write('segue.theme', theme === 'system' ? null : theme);
+    writeStored('segue.theme', theme === 'system' ? null : theme);
   }
 
   nextTheme(): void {
@@ -36,12 +36,12 @@ class Prefs {
 
   toggleSidebar(): void {
     this.sidebar = !this.sidebar;
-    write('segue.sidebar', this.sidebar ? null : 'closed');
+    writeStored('segue.sidebar', this.sidebar ? null : 'closed');
   }
 }
 
 function readTheme(): Theme {
-  const theme = read('segue.theme');
+  const theme = readStored('segue.theme');
   return theme === 'light' || theme === 'dark' ? theme : 'system';
 }
 
@@ -57,7 +57,7 @@ class Toasts {
   list = $state.raw<Toast[]>([]);
   #next = 1;
 
-  say(text: string, tone: Toast['tone'] = 'plain'): void {
+  show(text: string, tone: Toast['tone'] = 'plain'): void {
     const id = this.#next;
     this.#next += 1;
     this.list = [...this.list.slice(-2), { id, tone, text }];
@@ -68,13 +68,13 @@ class Toasts {
     this.list = this.list.filter((toast) => toast.id !== id);
   }
 
-  /** Says what went wrong. */
-  fail(error: unknown): void {
-    this.say(error instanceof Error ? sentence(error.message) : String(error), 'bad');
+  /** Shows an error message. */
+  showError(error: unknown): void {
+    this.show(error instanceof Error ? capitalize(error.message) : String(error), 'bad');
   }
 }
 
-function sentence(text: string): string {
+function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 

@@ -1,4 +1,4 @@
-// A view of a session that is fetched, and fetched again when the session has moved on. The old value stays until the new one is there, so nothing flickers.
+// A value that is fetched, and fetched again when its key changes. The old value stays until the new one has arrived, so nothing flickers.
 
 import { Problem } from '../api/client';
 
@@ -7,17 +7,17 @@ export class Resource<T> {
   problem = $state.raw<Problem | null>(null);
   loading = $state.raw(true);
 
-  /** `fetch` is called anew whenever what `key` reads has changed; `null` means that there is nothing to fetch. */
+  /** Calls `fetch` whenever the result of `key` changes. The first line of the key names the subject; `null` means that there is nothing to fetch. */
   constructor(key: () => string | null, fetch: (signal: AbortSignal) => Promise<T>) {
     let subject: string | null = null;
     $effect(() => {
       const wanted = key();
       if (wanted === null) return;
       const abort = new AbortController();
-      const [about] = wanted.split('\n', 1);
-      if (about !== subject) {
-        // Another thing altogether: its predecessor must not be taken for it.
-        subject = about ?? null;
+      const [name] = wanted.split('\n', 1);
+      if (name !== subject) {
+        // A value of another subject must not be shown.
+        subject = name ?? null;
         this.value = null;
       }
       this.loading = true;

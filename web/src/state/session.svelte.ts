@@ -1,56 +1,54 @@
-// One session as it is being looked at: live, or as it was right after some event. Loads what is asked for, keeps in step with the stream, and says when views
-// should ask again. Draws nothing.
+// The state of one session, live or as it was after some event. Loads turns on demand, follows the event stream, and signals when views should reload.
 
 import { api, Problem, sessionPath, Unreachable } from '../api/client';
-import { follow, type Link } from '../api/follow';
-import type { EventLine, Flow, Image, Seq, Session, Turn, Words } from '../api/types';
-import { flowOf } from './catalog.svelte';
-import { apply, EMPTY, merge, number, running, type Log } from './fold';
-import { addWords, takesBack, type Streamed } from './words';
+import { follow, type ConnectionStatus } from '../api/follow';
+import type { EventView, Flow, InlineImage, Seq, Session, TextDelta, Turn } from '../api/types';
+import { loadFlow } from './catalog.svelte';
+import { applyEvent, EMPTY_LOG, idNumber, mergePage, runningTurn, type ConversationLog } from './fold';
+import { addDelta, discardsStreamedText, type StreamedText } from './streaming';
 
-/** Turns asked for at once. */
-const PAGE = 40;
-/** Views of a session that runs are asked for again at most this often. */
+const TURNS_PER_PAGE = 40;
+/** Views of a running session reload at most this often. */
 const REFRESH_MS = 250;
 
-/** A message on its way to the server. */
-export interface Outgoing {
+/** A message that the server has not confirmed yet. */
+export interface OutgoingMessage {
   readonly key: string;
   readonly text: string;
-  readonly images: readonly Image[];
+  readonly images: readonly InlineImage[];
   readonly problem: Problem | null;
 }
 
-/** While the server cannot be reached, a message is offered again this often, and so many times. */
+/** While the server cannot be reached, a message is sent again at this interval, up to `RESENDS_MAX` times. */
 const RESEND_MS = 1_000;
 const RESENDS_MAX = 30;
 
 export class SessionState {
   readonly name: string;
-  /** Nothing means now, and live. */
+  /** The event after which the session is shown; `null` shows it live. */
   readonly at: Seq | null;
 
   header = $state.raw<Session | null>(null);
-  log = $state.raw<Log>(EMPTY);
-  words = $state.raw<ReadonlyMap<string, Streamed>>(new Map());
+  log = $state.raw<ConversationLog>(EMPTY_LOG);
+  streamed = $state.raw<ReadonlyMap<string, StreamedText>>(new Map());
   problem = $state.raw<Problem | null>(null);
-  link = $state.raw<Link>('connecting');
-  /** Everything recorded so far has been heard. */
+  connection = $state.raw<ConnectionStatus>('connecting');
+  /** All events recorded so far have been received. */
   live = $state.raw(false);
   flow = $state.raw<Flow | null>(null);
-  /** Rises when something was recorded: views that were fetched want to be fetched again. */
-  pulse = $state.raw(0);
-  gone = $state.raw(false);
-  outgoing = $state.raw<readonly Outgoing[]>([]);
-  /** How far this machine's clock is ahead of the server's. */
-  skew = $state.raw(0);
+  /** Increases when events were recorded. Fetched views reload when it changes. */
+  revision = $state.raw(0);
+  deleted = $state.raw(false);
+  outgoing = $state.raw<readonly OutgoingMessage[]>([]);
+  /** How far this machine's clock is ahead of the server's, in milliseconds. */
+  clockSkew = $state.raw(0);
 
   #stop: (() => void) | null = null;
   #ended = false;
-  #asked = new Set<number>();
-  #received = new Set<string>();
+  #loadingPages = new Set<number>();
+  #receivedKeys = new Set<string>();
   #refresh: ReturnType<typeof setTimeout> | null = null;
-  #pendingWords: Words[] = [];
+  #pendingDeltas: TextDelta[] = [];
   #frame: number | null = null;
 
   constructor(name: string, at: Seq | null) {
@@ -59,33 +57,33 @@ export class SessionState {
   }
 
   get running(): Turn | null {
-    return this.at === null ? running(this.log) : null;
+    return this.at === null ? runningTurn(this.log) : null;
   }
 
   get title(): string {
     return this.log.title ?? this.header?.title ?? '';
   }
 
-  get closed(): string | null {
-    return this.log.closed ?? this.header?.closed ?? null;
+  get closedReason(): string | null {
+    return this.log.closedReason ?? this.header?.closed_reason ?? null;
   }
 
   get loaded(): boolean {
     return this.header !== null;
   }
 
-  /** Loads the newest turns, then follows. */
+  /** Loads the newest turns, then follows the event stream. */
   async start(): Promise<void> {
     try {
       const [header, page] = await Promise.all([
         api.session(this.name, this.at),
-        api.turns(this.name, { limit: PAGE, at: this.at }),
+        api.turns(this.name, { limit: TURNS_PER_PAGE, at: this.at }),
       ]);
       if (this.#ended) return;
-      this.log = merge(EMPTY, page, Math.max(header.turns, newest(page.turns)));
+      this.log = mergePage(EMPTY_LOG, page, Math.max(header.turns, newestTurnNumber(page.turns)));
       this.header = header;
-      void flowOf(header.flow).then((flow) => (this.flow = flow));
-      if (this.at === null) this.#follow(page.seq);
+      void loadFlow(header.flow).then((flow) => (this.flow = flow));
+      if (this.at === null) this.#follow(page.last_seq);
       else this.live = true;
     } catch (error) {
       if (!this.#ended) this.problem = error instanceof Problem ? error : new Problem(0, { detail: String(error) });
@@ -99,19 +97,19 @@ export class SessionState {
     if (this.#frame !== null) cancelAnimationFrame(this.#frame);
   }
 
-  /** Sends a message. Its key makes it safe to offer again, so a server that restarts just now does no harm. */
-  async send(text: string, images: readonly Image[] = []): Promise<boolean> {
+  /** Sends a message. Its idempotency key makes resending safe, for example while the server restarts. */
+  async send(text: string, images: readonly InlineImage[] = []): Promise<boolean> {
     const key = crypto.randomUUID();
     this.outgoing = [...this.outgoing, { key, text, images, problem: null }];
     for (let tries = 0; ; tries += 1) {
       try {
         await api.send(this.name, text, key, images);
-        // The stream brings the message itself; if it was quicker, there is nothing left to take away.
-        if (this.#received.delete(key)) this.#sent(key);
+        // The message itself arrives with the stream, which may have been faster than this response.
+        if (this.#receivedKeys.delete(key)) this.#removeOutgoing(key);
         return true;
       } catch (error) {
-        const passing = error instanceof Unreachable || (error instanceof Problem && error.status === 503);
-        if (this.#ended || !passing || tries >= RESENDS_MAX) {
+        const transient = error instanceof Unreachable || (error instanceof Problem && error.status === 503);
+        if (this.#ended || !transient || tries >= RESENDS_MAX) {
           this.outgoing = this.outgoing.filter((message) => message.key !== key);
           throw error;
         }
@@ -121,29 +119,29 @@ export class SessionState {
     }
   }
 
-  #sent(key: string): void {
+  #removeOutgoing(key: string): void {
     this.outgoing = this.outgoing.filter((message) => message.key !== key);
   }
 
-  /** Sees to it that the turns from the first to the last of these places are there. */
-  async need(first: number, last: number): Promise<void> {
+  /** Loads the turns with these indices, if they are missing. */
+  async ensureTurns(first: number, last: number): Promise<void> {
     const missing: number[] = [];
     for (let index = Math.max(0, first); index <= Math.min(last, this.log.turns.length - 1); index += 1) {
       if (this.log.turns[index] === undefined) missing.push(index);
     }
-    const pages = new Set(missing.map((index) => Math.floor(index / PAGE)));
-    await Promise.all([...pages].filter((page) => !this.#asked.has(page)).map((page) => this.#page(page)));
+    const pages = new Set(missing.map((index) => Math.floor(index / TURNS_PER_PAGE)));
+    await Promise.all([...pages].filter((page) => !this.#loadingPages.has(page)).map((page) => this.#loadPage(page)));
   }
 
-  async #page(page: number): Promise<void> {
-    this.#asked.add(page);
+  async #loadPage(page: number): Promise<void> {
+    this.#loadingPages.add(page);
     try {
-      const turns = await api.turns(this.name, { limit: PAGE, before: `t${(page + 1) * PAGE + 1}`, at: this.at });
-      if (!this.#ended) this.log = merge(this.log, turns, this.log.turns.length);
+      const turns = await api.turns(this.name, { limit: TURNS_PER_PAGE, before: `t${(page + 1) * TURNS_PER_PAGE + 1}`, at: this.at });
+      if (!this.#ended) this.log = mergePage(this.log, turns, this.log.turns.length);
     } catch {
-      // Asked for again when it is next seen.
+      // The page is requested again when it is next scrolled into view.
     } finally {
-      this.#asked.delete(page);
+      this.#loadingPages.delete(page);
     }
   }
 
@@ -151,79 +149,79 @@ export class SessionState {
     this.#stop = follow({
       path: sessionPath(this.name, '/events'),
       after,
-      heard: (kind, data) => this.#heard(kind, data),
-      stands: (link) => (this.link = link),
-      ended: (problem) => {
-        if (problem.status === 404) this.gone = true;
+      onEvent: (type, data) => this.#receive(type, data),
+      onStatus: (status) => (this.connection = status),
+      onEnd: (problem) => {
+        if (problem.status === 404) this.deleted = true;
         else this.problem = problem;
       },
     });
   }
 
-  #heard(kind: string, data: unknown): void {
-    if (kind === 'event') this.#event(data as EventLine);
-    else if (kind === 'words') this.#words(data as Words);
-    else if (kind === 'live') this.live = true;
-    else if (kind === 'gone') {
-      this.gone = true;
+  #receive(type: string, data: unknown): void {
+    if (type === 'event') this.#applyEvent(data as EventView);
+    else if (type === 'delta') this.#queueDelta(data as TextDelta);
+    else if (type === 'live') this.live = true;
+    else if (type === 'deleted') {
+      this.deleted = true;
       this.stop();
     }
   }
 
-  #event(line: EventLine): void {
-    this.log = apply(this.log, line, (role) => this.flow?.roles.find((known) => known.role === role)?.heard_by_user ?? false);
-    if (this.live) this.skew = Date.now() - line.at;
-    const key = line.event['key'];
-    if (line.is === 'user_message_received' && typeof key === 'string' && this.outgoing.some((message) => message.key === key)) {
-      this.#received.add(key);
-      this.#sent(key);
+  #applyEvent(view: EventView): void {
+    this.log = applyEvent(this.log, view, (role) => this.flow?.roles.find((known) => known.role === role)?.visible_to_user ?? false);
+    if (this.live) this.clockSkew = Date.now() - view.at;
+    const key = view.event['idempotency_key'];
+    if (view.type === 'user_message_received' && typeof key === 'string' && this.outgoing.some((message) => message.key === key)) {
+      this.#receivedKeys.add(key);
+      this.#removeOutgoing(key);
     }
-    if (takesBack(line.is) && line.call !== null) this.#forget(line.call);
-    if (line.is === 'turn_ended' && line.turn !== null) {
-      this.#settle(line.turn);
+    if (discardsStreamedText(view.type) && view.call !== null) this.#discardStreamedText(view.call);
+    if (view.type === 'turn_ended' && view.turn !== null) {
+      this.#reloadEndedTurn(view.turn);
     }
-    this.#soon();
+    this.#scheduleRefresh();
   }
 
-  /** A turn that has ended is shown as the server sees it; words that never became a reply are dropped. */
-  #settle(turn: string): void {
-    this.#pendingWords = [];
-    this.words = new Map();
+  /** Replaces an ended turn by the server's view of it. Streamed text that did not become a reply is dropped. */
+  #reloadEndedTurn(turn: string): void {
+    this.#pendingDeltas = [];
+    this.streamed = new Map();
     void api
       .turn(this.name, turn)
-      .then((settled) => {
+      .then((loaded) => {
         if (this.#ended) return;
         const turns = [...this.log.turns];
-        turns[number(turn) - 1] = settled;
+        turns[idNumber(turn) - 1] = loaded;
         this.log = { ...this.log, turns };
       })
       .catch(() => undefined);
   }
 
-  #forget(call: string): void {
-    this.#pendingWords = this.#pendingWords.filter((piece) => piece.call !== call);
-    if (!this.words.has(call)) return;
-    const words = new Map(this.words);
-    words.delete(call);
-    this.words = words;
+  #discardStreamedText(call: string): void {
+    this.#pendingDeltas = this.#pendingDeltas.filter((delta) => delta.call !== call);
+    if (!this.streamed.has(call)) return;
+    const streamed = new Map(this.streamed);
+    streamed.delete(call);
+    this.streamed = streamed;
   }
 
-  /** Pieces that come within one frame are drawn together. */
-  #words(piece: Words): void {
-    this.#pendingWords.push(piece);
+  /** Deltas that arrive within one frame are rendered together. */
+  #queueDelta(delta: TextDelta): void {
+    this.#pendingDeltas.push(delta);
     this.#frame ??= requestAnimationFrame(() => {
       this.#frame = null;
-      const words = new Map(this.words);
-      for (const next of this.#pendingWords) words.set(next.call, addWords(words.get(next.call), next));
-      this.#pendingWords = [];
-      this.words = words;
+      const streamed = new Map(this.streamed);
+      for (const next of this.#pendingDeltas) streamed.set(next.call, addDelta(streamed.get(next.call), next));
+      this.#pendingDeltas = [];
+      this.streamed = streamed;
     });
   }
 
-  #soon(): void {
+  #scheduleRefresh(): void {
     this.#refresh ??= setTimeout(() => {
       this.#refresh = null;
-      this.pulse += 1;
+      this.revision += 1;
       void api
         .session(this.name)
         .then((header) => {
@@ -234,7 +232,7 @@ export class SessionState {
   }
 }
 
-function newest(turns: readonly Turn[]): number {
+function newestTurnNumber(turns: readonly Turn[]): number {
   const last = turns.at(-1);
-  return last ? number(last.turn) : 0;
+  return last ? idNumber(last.turn) : 0;
 }

@@ -1,4 +1,4 @@
-// Line drawings on a 16 by 16 grid.
+// Icons as SVG paths on a 16 by 16 grid.
 export const ICONS = {
   plus: 'M8 3.25v9.5M3.25 8h9.5',
   search: 'M7.25 11.75a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9ZM10.6 10.6l2.65 2.65',

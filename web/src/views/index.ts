@@ -5,4 +5,4 @@ export { default as Handovers } from './Handovers.svelte';
 export { default as Ledger } from './Ledger.svelte';
 export { default as Journal } from './Journal.svelte';
 export { default as Compare } from './Compare.svelte';
-export { default as ExhibitView } from './ExhibitView.svelte';
+export { default as ArtifactView } from './ArtifactView.svelte';

@@ -1,7 +1,7 @@
-// Before anything is painted: the theme that was chosen here, if one was.
+// Applies the stored theme before the first paint.
 try {
   const theme = localStorage.getItem('segue.theme');
   if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
 } catch {
-  // Storage may be forbidden; the system's theme holds then.
+  // Without storage the system theme applies.
 }
