@@ -1,4 +1,4 @@
-//! Texts, stored once: an event names a body by the hash of its bytes and never carries the bytes.
+//! Stored texts. An event refers to a text by the hash of its bytes and never contains the bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,18 +10,18 @@ use crate::prompt::ImageMediaType;
 
 const BODY_ID_BYTES: usize = 24;
 
-/// The first 24 bytes of a text's BLAKE3 hash; 32 characters of base64url when written down.
+/// The first 24 bytes of a text's BLAKE3 hash, written as 32 characters of base64url.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyId(pub [u8; BODY_ID_BYTES]);
 
 impl BodyId {
-    /// The id of `text`.
+    /// Returns the id of `text`.
     #[must_use]
     pub fn hash_text(text: &str) -> Self {
         Self::hash_bytes(text.as_bytes())
     }
 
-    /// The id of any bytes; used for digests of digests too.
+    /// Returns the id of `bytes`; also used to hash other digests.
     #[must_use]
     pub fn hash_bytes(bytes: &[u8]) -> Self {
         let mut id = [0; BODY_ID_BYTES];
@@ -29,7 +29,7 @@ impl BodyId {
         Self(id)
     }
 
-    /// The digest of `self` followed by `next`: how a growing list of bodies is fingerprinted in constant time.
+    /// Returns the digest of `self` followed by `next`. This fingerprints a growing list of bodies in constant time.
     #[must_use]
     pub fn chain_hash(self, next: Self) -> Self {
         let mut both = [0; BODY_ID_BYTES * 2];
@@ -46,8 +46,8 @@ impl fmt::Display for BodyId {
         let mut out = [0u8; BODY_ID_BYTES / 3 * 4];
         for (three, four) in self.0.chunks_exact(3).zip(out.chunks_exact_mut(4)) {
             let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
-            for (place, slot) in four.iter_mut().enumerate() {
-                *slot = BASE64URL_ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+            for (index, slot) in four.iter_mut().enumerate() {
+                *slot = BASE64URL_ALPHABET[(bits >> (18 - 6 * index) & 63) as usize];
             }
         }
         f.pad(std::str::from_utf8(&out).expect("the alphabet is ASCII"))
@@ -64,7 +64,7 @@ impl FromStr for BodyId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || format!("`{text}` is no body id; expected 32 characters of base64url");
+        let bad = || format!("`{text}` is not a body id; expected 32 characters of base64url");
         if text.len() != BODY_ID_BYTES / 3 * 4 {
             return Err(bad());
         }
@@ -94,41 +94,35 @@ impl<'de> Deserialize<'de> for BodyId {
     }
 }
 
-/// How an event speaks of a text: its id and how many tokens it counts.
+/// A reference from an event to a stored text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRef {
-    /// Which body.
     pub body: BodyId,
-    /// How many tokens our own counter finds in it.
+    /// The number of tokens, as counted by Segue.
     pub tokens: u32,
 }
 
-/// How an event speaks of an image: its bytes are a body, in base64.
+/// A reference from an event to a stored image. The body holds the image in base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRef {
-    /// Which body.
     pub body: BodyId,
-    /// In which form.
     pub media_type: ImageMediaType,
 }
 
-/// A text on its way into the store, together with the events that name it.
+/// A text that will be stored together with the events that refer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextBody {
-    /// Its address.
     pub id: BodyId,
-    /// Its content.
     pub text: Arc<str>,
-    /// Whether a search through sessions should look into it.
     pub kind: BodyKind,
 }
 
-/// What a body is to the people in the conversation.
+/// Says whether a text is part of the visible conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
-    /// Said by the user or to the user: found by search.
+    /// Text that the user wrote or was shown; included in search.
     Conversation,
-    /// Part of the machinery: prompts, private replies, tool results.
+    /// Internal text, such as prompts, private replies and tool results; not searched.
     Internal,
 }
 
@@ -137,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_survives_being_written_down() {
+    fn body_id_round_trips_through_text() {
         for text in ["", "a", "Hello, world", "żółć"] {
             let id = BodyId::hash_text(text);
             let written = id.to_string();

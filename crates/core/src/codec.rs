@@ -1,5 +1,5 @@
-//! How events and snapshots are written down. Formats are numbered; a journal of an older format is brought up to date
-//! while it is read, one of a newer format is refused by name.
+//! Encodes and decodes events and snapshots. Event formats are numbered: an event of an older format is converted while
+//! it is read, and one of a newer format is rejected.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,48 +9,42 @@ use crate::flow::DynFlow;
 use crate::ids::{Seq, UnixMillis};
 use crate::session::{Session, SessionState};
 
-/// The format events are written in.
+/// The format in which events are written.
 pub const EVENT_FORMAT: u32 = 1;
 
-/// The format of snapshots. They are a cache: one of another format is thrown away.
+/// The format of snapshots. Snapshots are a cache, so one of another format is discarded.
 pub const SNAPSHOT_FORMAT: u32 = 3;
 
-/// Why something written down could not be read.
+/// The reason why a stored event could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It was written by a newer version.
+    /// The event was written by a newer version of Segue.
     #[error(
-        "event {seq} is of format {found}, and this version reads up to format {EVENT_FORMAT}; use a newer version of segue"
+        "event {seq} has format {found}, but this version reads formats up to {EVENT_FORMAT}; use a newer version of segue"
     )]
-    NewerFormat {
-        /// Which event.
-        seq: Seq,
-        /// Its format.
-        found: u32,
-    },
-    /// It is no event we know.
+    NewerFormat { seq: Seq, found: u32 },
+    /// The bytes are not a known event.
     #[error("event {seq} cannot be read: {why}")]
     Unreadable {
-        /// Which event.
         seq: Seq,
-        /// What is wrong with it.
+        /// The decoder's error message.
         why: String,
     },
 }
 
-/// What the bytes of an event begin with if it is not of format 1. Format 1 has no mark.
+/// The first bytes of an event that states its format. Events of format 1 do not state it.
 const FORMAT_PREFIX: &[u8] = b"{\"v\":";
 
-/// An event as bytes: a JSON object.
+/// Encodes an event as a JSON object.
 #[must_use]
 pub fn encode_event(event: &Event) -> Vec<u8> {
     serde_json::to_vec(event).expect("events have string keys and no failing parts")
 }
 
-/// An event from its bytes.
+/// Decodes an event.
 ///
 /// # Errors
-/// The bytes are no event, or one of a newer format.
+/// Fails if the bytes are not a known event or the event has a newer format.
 pub fn decode_event(seq: Seq, at: UnixMillis, bytes: &[u8]) -> Result<RecordedEvent, Error> {
     let unreadable = |why: String| Error::Unreadable { seq, why };
     if !bytes.starts_with(FORMAT_PREFIX) {
@@ -68,12 +62,12 @@ pub fn decode_event(seq: Seq, at: UnixMillis, bytes: &[u8]) -> Result<RecordedEv
     Ok(RecordedEvent { seq, at, event })
 }
 
-/// Brings an event of an older format up to date, one format at a time.
+/// Converts an event of an older format to the current one, one format at a time.
 fn upcast_event(from_format: u32, value: Value) -> Value {
     UPCASTS.iter().skip((from_format as usize).saturating_sub(1)).fold(value, |value, cast| cast(value))
 }
 
-/// From format 1 to 2, from 2 to 3, and so on; there is one less than there are formats.
+/// The conversions from format 1 to 2, from 2 to 3, and so on.
 const UPCASTS: &[fn(Value) -> Value] = &[];
 
 #[derive(Serialize)]
@@ -88,14 +82,14 @@ struct OwnedSnapshot {
     flow: Value,
 }
 
-/// A state as bytes, to be opened without folding the whole journal.
+/// Encodes a state, so that a session can be opened without applying its whole journal.
 #[must_use]
 pub fn encode_snapshot(flow: &dyn DynFlow, state: &SessionState) -> Option<Vec<u8>> {
     let out = SnapshotRef { session: &state.session, flow: flow.serialize_state(&state.flow) };
     serde_json::to_vec(&out).ok()
 }
 
-/// A state from a snapshot's bytes; nothing if they are of no use.
+/// Decodes a snapshot; returns `None` if its bytes cannot be used.
 #[must_use]
 pub fn decode_snapshot(dyn_flow: &dyn DynFlow, bytes: &[u8]) -> Option<SessionState> {
     let OwnedSnapshot { session, flow } = serde_json::from_slice(bytes).ok()?;

@@ -1,8 +1,8 @@
-//! What a model is shown: named fragments in a fixed order, each with a budget, and the receipt of every one.
+//! Builds prompts from named fragments in a fixed order, each with a budget, and records a receipt for every fragment.
 //!
-//! A role's recipe has an opening (shown once, when its thread opens) and asks (shown with each call). The flow fills
-//! fragments with text; this module decides what fits, what is left out and why, and how the prompt relates to the one before.
-//! It does not pick threads (`scope`) and does not shorten them (`compact`).
+//! A role's recipe has an opening, which is sent once when its thread opens, and asks, which are sent with each call.
+//! The flow renders fragments; this module decides what fits, what is left out and why, and how the prompt relates to
+//! the previous one. It does not choose threads (see `scope`) and does not shorten them (see `compact`).
 
 pub mod compact;
 mod describe;
@@ -16,63 +16,59 @@ use crate::body::{BodyId, ImageRef, TextRef};
 use crate::ids::{AskName, CallId, FragmentName, HandoverId, MessageId, ThreadId, ToolRunId};
 use crate::scope::{ScopeTag, ThreadOpenReason, ThreadSlot};
 
-/// Counts tokens. Handed in, since counting needs a vocabulary and core has none.
+/// Counts tokens. The caller provides it, because counting needs a vocabulary.
 pub trait TokenCounter {
-    /// Tokens in `text`.
+    /// Returns the number of tokens in `text`.
     fn count_tokens(&self, text: &str) -> u32;
 }
 
-/// What a role is shown.
+/// The fragments from which a role's prompts are built.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptRecipe {
-    /// Once, when the thread opens; becomes the system message.
+    /// Sent once as the system message, when the thread opens.
     pub opening: Vec<FragmentSpec>,
-    /// With each call of that name; becomes the user message.
+    /// Sent as the user message with each call, by the name of the ask.
     pub asks: BTreeMap<AskName, Vec<FragmentSpec>>,
 }
 
 impl PromptRecipe {
-    /// What is wrong with the recipe: a stable fragment behind a changing one moves the cached prefix at every call.
+    /// Returns what is wrong with the recipe. A stable fragment after a changing one would break the cached prefix at
+    /// every call.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let mut changing: Option<&FragmentSpec> = None;
         for spec in &self.opening {
             match (spec.stability, changing) {
                 (Stability::Changing, _) => changing = Some(spec),
-                (Stability::Stable, Some(before)) => faults.push(format!(
-                    "stable fragment `{}` stands behind changing fragment `{}`; stable ones come first",
+                (Stability::Stable, Some(before)) => errors.push(format!(
+                    "stable fragment `{}` comes after changing fragment `{}`; put stable fragments first",
                     spec.name, before.name
                 )),
                 (Stability::Stable, None) => {}
             }
         }
         if self.asks.is_empty() {
-            faults.push("the recipe has no ask, so the role can never be called".to_owned());
+            errors.push("the recipe has no ask, so the role can never be called".to_owned());
         }
-        faults
+        errors
     }
 }
 
-/// One fragment of a recipe.
+/// A fragment of a recipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentSpec {
-    /// Its name.
     pub name: FragmentName,
-    /// What kind of context it is.
     pub layer: ContextLayer,
-    /// Whether it is the same from call to call.
     pub stability: Stability,
-    /// Most tokens it may take.
     pub tokens_max: Option<u32>,
-    /// What happens to a longer one.
+    /// What happens if the text exceeds `tokens_max`.
     pub overflow: OverflowPolicy,
-    /// Whether compaction must keep the message it is part of.
     pub retention: Retention,
 }
 
 impl FragmentSpec {
-    /// A fragment that is the same from call to call.
+    /// Creates a fragment with the same text in every call.
     #[must_use]
     pub fn stable(name: &str, layer: ContextLayer) -> Self {
         Self {
@@ -85,13 +81,13 @@ impl FragmentSpec {
         }
     }
 
-    /// A fragment that differs from call to call.
+    /// Creates a fragment whose text differs from call to call.
     #[must_use]
     pub fn changing(name: &str, layer: ContextLayer) -> Self {
         Self { stability: Stability::Changing, ..Self::stable(name, layer) }
     }
 
-    /// The same with a budget.
+    /// Returns the fragment with a token budget.
     #[must_use]
     pub fn with_budget(mut self, tokens_max: u32, overflow: OverflowPolicy) -> Self {
         self.tokens_max = Some(tokens_max);
@@ -99,7 +95,7 @@ impl FragmentSpec {
         self
     }
 
-    /// The same, kept by compaction.
+    /// Returns the fragment marked as kept by compaction.
     #[must_use]
     pub fn pin(mut self) -> Self {
         self.retention = Retention::Pinned;
@@ -107,47 +103,47 @@ impl FragmentSpec {
     }
 }
 
-/// Kinds of context, as the inspector colours them.
+/// The kinds of context. The inspector gives each a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextLayer {
-    /// Who the role is and what it must do.
+    /// The role's identity and instructions.
     Instruction,
-    /// What is known beyond this conversation.
+    /// Knowledge from outside the conversation.
     Knowledge,
-    /// What an earlier phase handed over.
+    /// Information from an earlier phase.
     Handover,
-    /// What exists.
+    /// Known entities.
     Entities,
-    /// What was said.
+    /// Parts of the conversation.
     Conversation,
-    /// What models decided.
+    /// Decisions of models.
     Reasoning,
-    /// What is to be done in this call.
+    /// The task of this call.
     Task,
-    /// The user's own words; compaction keeps them.
+    /// The user's own words, which compaction keeps.
     UserWords,
 }
 
-/// Whether a fragment is the same from call to call.
+/// Whether a fragment has the same text in every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stability {
-    /// The same bytes every time.
+    /// The text is the same in every call.
     Stable,
-    /// Other bytes from time to time.
+    /// The text may differ between calls.
     Changing,
 }
 
-/// What happens to a fragment over its budget.
+/// What happens to a fragment that exceeds its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverflowPolicy {
-    /// Its end is cut off.
+    /// The end is cut off.
     KeepStart,
-    /// Its beginning is cut off.
+    /// The beginning is cut off.
     KeepEnd,
-    /// It is left out.
+    /// The fragment is left out.
     LeaveOut,
 }
 
@@ -155,38 +151,32 @@ pub enum OverflowPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retention {
-    /// It must.
     Pinned,
-    /// It may fold it.
     Foldable,
 }
 
-/// What a flow puts into a fragment.
+/// The result of rendering a fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenderedFragment {
-    /// A text made for this call.
+    /// A new text.
     New {
-        /// The text.
         text: String,
-        /// Where it came from.
         source: FragmentSource,
-        /// Why it is in, in a few words.
+        /// The reason for including it, in a few words.
         why: String,
     },
-    /// A text that is stored already.
+    /// A text that is already stored.
     Stored {
-        /// The text.
         text: TextRef,
-        /// Where it came from.
         source: FragmentSource,
-        /// Why it is in, in a few words.
+        /// The reason for including it, in a few words.
         why: String,
     },
-    /// Nothing to show, and why.
+    /// Nothing, with the reason.
     Omitted(String),
 }
 
-/// Where a fragment came from.
+/// The origin of a fragment's text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FragmentSource {
@@ -196,40 +186,38 @@ pub enum FragmentSource {
     Message(MessageId),
     /// A handover.
     Handover(HandoverId),
-    /// An earlier call's answer.
+    /// The answer of an earlier call.
     Call(CallId),
     /// A tool's result.
     Tool(ToolRunId),
-    /// The flow's own state.
+    /// The flow's state.
     State,
     /// The phase graph.
     Phase,
-    /// The folded part of a thread.
+    /// The folded messages of a thread.
     Thread(ThreadId),
 }
 
-/// What became of one fragment in one call.
+/// The record of one fragment in one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentReceipt {
-    /// Which fragment.
     pub name: FragmentName,
-    /// What kind of context.
     pub layer: ContextLayer,
-    /// Where it came from; nothing for one left out before it was made.
+    /// `None` if the fragment was not rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<FragmentSource>,
-    /// Why it is in, or why it is not.
+    /// The reason for including it or leaving it out.
     pub why: String,
-    /// Its text as sent; nothing if it was left out.
+    /// The text as sent; `None` if the fragment was left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextRef>,
-    /// Its tokens before it was cut or left out for its length.
+    /// The number of tokens before the text was cut or left out because of its length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_before_cut: Option<u32>,
-    /// Whether compaction must keep the message it is part of.
+    /// True if compaction must keep the message that contains this fragment.
     #[serde(default, skip_serializing_if = "is_not_pinned")]
     pub pinned: bool,
-    /// What the user showed with these words.
+    /// The images that belong to the user's message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
 }
@@ -238,66 +226,65 @@ fn is_not_pinned(pinned: &bool) -> bool {
     !*pinned
 }
 
-/// What a call was shown and why, as it stands in the journal. With the journal up to it, the exact prompt can be rebuilt.
+/// The record of a call's prompt and the reasons for its content. Together with the journal it reproduces the exact
+/// prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptReceipt {
-    /// The thread, and why this one.
     pub thread: ThreadUse,
-    /// The opening fragments, if the thread opened with this call.
+    /// The opening fragments, if this call opens the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opening: Vec<FragmentReceipt>,
-    /// What the thread held already.
+    /// The earlier messages of the thread.
     #[serde(default, skip_serializing_if = "CarriedHistory::is_empty")]
     pub carried: CarriedHistory,
     /// The fragments of this call.
     pub ask: Vec<FragmentReceipt>,
-    /// Tokens of the whole prompt, by our count.
+    /// The size of the whole prompt, as counted by Segue.
     pub tokens: u32,
-    /// The same as the model's vendor would count them, by what it has reported so far; nothing where that comes to the same.
+    /// The size of the prompt as the vendor would count it, estimated from its earlier reports; `None` if equal to
+    /// `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_tokens_estimate: Option<u32>,
-    /// The model's window, as its vendor counts.
+    /// The model's context window, as counted by the vendor.
     pub window_tokens: u32,
-    /// How the prompt relates to the one before it.
     pub prefix: PrefixMatch,
-    /// Fingerprint of the whole prompt.
+    /// The digest of the whole prompt.
     pub digest: BodyId,
 }
 
 impl PromptReceipt {
-    /// Tokens of the whole prompt as the model's vendor would count them, as far as we know.
+    /// Returns the size of the prompt as the vendor would count it, as far as known.
     #[must_use]
     pub fn vendor_tokens(&self) -> u32 {
         self.vendor_tokens_estimate.unwrap_or(self.tokens)
     }
 
-    /// The user's own words among what is asked. What an answer quotes from them is not the answer's.
+    /// Returns the user's own words in this call. Blocks that an answer quotes from them are not signals.
     pub fn user_words(&self) -> impl Iterator<Item = TextRef> {
-        self.ask.iter().filter(|piece| piece.layer == ContextLayer::UserWords).filter_map(|piece| piece.text)
+        self.ask
+            .iter()
+            .filter(|fragment| fragment.layer == ContextLayer::UserWords)
+            .filter_map(|fragment| fragment.text)
     }
 }
 
-/// Which thread a call uses.
+/// The thread of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadUse {
-    /// One that stood already.
+    /// An existing thread was continued.
     Continued(ThreadId),
-    /// A new one.
+    /// A new thread was opened.
     Opened {
-        /// Its number.
         thread: ThreadId,
-        /// Where it stands.
         slot: ThreadSlot,
-        /// What it is good for.
+        /// The scope tag of the new thread.
         tag: ScopeTag,
-        /// Why a new one.
         why: ThreadOpenReason,
     },
 }
 
 impl ThreadUse {
-    /// The thread's number.
     #[must_use]
     pub fn thread_id(&self) -> ThreadId {
         match self {
@@ -306,12 +293,12 @@ impl ThreadUse {
     }
 }
 
-/// What a thread held when a call continued it.
+/// The earlier messages of a thread that a call continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CarriedHistory {
-    /// Messages.
+    /// The number of messages.
     pub entries: u32,
-    /// Their tokens, the opening included.
+    /// The size of the messages, including the opening.
     pub tokens: u32,
 }
 
@@ -321,66 +308,60 @@ impl CarriedHistory {
     }
 }
 
-/// How a prompt relates to the previous one in the same place.
+/// How a prompt relates to the previous one in the same slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrefixMatch {
-    /// There was none.
+    /// There was no previous prompt.
     First,
-    /// It begins with all of the previous prompt.
+    /// The prompt begins with all of the previous prompt.
     Extends(CallId),
-    /// It parts from the previous prompt at a fragment.
+    /// The prompt differs from the previous one at a fragment.
     Broken {
         /// The previous call.
         from: CallId,
-        /// Tokens that are still the same.
+        /// The size of the part that is unchanged.
         kept_tokens: u32,
         /// The first fragment that differs.
         cause: FragmentName,
     },
 }
 
-/// A prompt's fragments as far as comparing with the next one needs them.
+/// The parts of a prompt that are needed to compare it with the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptOutline {
-    /// Whose prompt.
     pub call: CallId,
-    /// In which thread.
     pub thread: ThreadId,
-    /// How often that thread had been compacted.
+    /// How often the thread had been compacted.
     pub compactions: u32,
-    /// What the thread held then.
     pub carried: CarriedHistory,
-    /// Its opening fragments.
     pub opening: Arc<[(FragmentName, TextRef)]>,
-    /// Its own fragments.
     pub ask: Arc<[(FragmentName, TextRef)]>,
-    /// Whether they are part of the thread by now.
     pub ask_status: AskStatus,
-    /// The tools it was offered; vendors put them before all messages.
+    /// The offered tools. Vendors put them before all messages.
     pub tools: Option<BodyId>,
 }
 
-/// Whether what a call asked has become part of its thread.
+/// Whether the ask of a call has become part of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskStatus {
-    /// Not yet, or never: only an answer makes it so.
+    /// The call was not answered, so its ask is not in the thread.
     #[default]
     Unanswered,
-    /// It was answered.
+    /// The call was answered.
     Answered,
 }
 
-/// The name under which a compaction shows up as the cause of a broken prefix.
+/// The cause of a broken prefix if the thread was compacted.
 pub const COMPACTION_FRAGMENT: &str = "compaction";
-/// The name under which other tools show up as the cause of a broken prefix.
+/// The cause of a broken prefix if other tools are offered.
 pub const TOOLS_CHANGED_CAUSE: &str = "tools";
-/// The name under which a left-behind thread shows up as the cause of a broken prefix, where nothing took its place.
+/// The cause of a broken prefix if the earlier thread was replaced and the new prompt has no fragments.
 pub const THREAD_REPLACED_CAUSE: &str = "thread";
 
-/// Compares the prompt that `next` describes with the one before it. It extends that one if the messages of that one are
-/// the first of its own, and the tools are the same.
+/// Compares a prompt with the previous one. The prompt extends it if it has the same tools and begins with all of its
+/// messages.
 #[must_use]
 pub fn compare_prefix(before: Option<&PromptOutline>, next: &PromptOutline) -> PrefixMatch {
     let Some(before) = before else { return PrefixMatch::First };
@@ -391,7 +372,7 @@ pub fn compare_prefix(before: Option<&PromptOutline>, next: &PromptOutline) -> P
     let difference =
         if before.thread == next.thread { diff_within_thread(before, next) } else { diff_across_threads(before, next) };
     match difference {
-        Some((kept, by)) => PrefixMatch::Broken { from, kept_tokens: kept, cause: by },
+        Some((kept_tokens, cause)) => PrefixMatch::Broken { from, kept_tokens, cause },
         None => PrefixMatch::Extends(from),
     }
 }
@@ -419,12 +400,12 @@ fn diff_across_threads(before: &PromptOutline, next: &PromptOutline) -> Option<(
     })
 }
 
-fn sum_fragment_tokens(pieces: &[(FragmentName, TextRef)]) -> u32 {
-    pieces.iter().map(|(_, text)| text.tokens).sum()
+fn sum_fragment_tokens(fragments: &[(FragmentName, TextRef)]) -> u32 {
+    fragments.iter().map(|(_, text)| text.tokens).sum()
 }
 
-/// The first fragment in which a message differs from the one in its place before, and the tokens up to it. There is no
-/// difference where no message stood before.
+/// Returns the first fragment that differs from the earlier message and the number of unchanged tokens before it.
+/// Returns `None` if there was no earlier message.
 fn first_difference(
     old: &[(FragmentName, TextRef)],
     new: &[(FragmentName, TextRef)],
@@ -433,16 +414,16 @@ fn first_difference(
     if old.is_empty() {
         return None;
     }
-    for (place, (name, text)) in new.iter().enumerate() {
-        match old.get(place) {
-            Some((_, stood)) if stood.body == text.body => kept += text.tokens,
+    for (index, (name, text)) in new.iter().enumerate() {
+        match old.get(index) {
+            Some((_, earlier)) if earlier.body == text.body => kept += text.tokens,
             _ => return Some((kept, name.clone())),
         }
     }
     old.get(new.len()).map(|(name, _)| (kept, name.clone()))
 }
 
-/// Fits a rendered text to its fragment's budget. The answer's text is what is sent; the number is what it was cut from.
+/// Fits a rendered text to the budget of its fragment.
 #[must_use]
 pub fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn TokenCounter) -> FitResult {
     let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FitResult::Whole };
@@ -453,14 +434,14 @@ pub fn fit_to_budget(spec: &FragmentSpec, text: &str, tokens: u32, counter: &dyn
     }
 }
 
-/// What [`fit`] did.
+/// The result of [`fit_to_budget`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FitResult {
-    /// It fits.
+    /// The text fits.
     Whole,
-    /// It was cut to this.
+    /// The text was cut to this.
     Cut(String),
-    /// It is left out.
+    /// The fragment is left out.
     Omitted,
 }
 
@@ -470,25 +451,25 @@ enum KeptSide {
     End,
 }
 
-/// What stands where something was cut off.
+/// The mark in place of text that was cut off.
 pub const CUT_MARK: &str = "[…]";
 
 fn cut_to_tokens(text: &str, tokens_max: u32, counter: &dyn TokenCounter, keep: KeptSide) -> String {
     let boundaries: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-    let piece = |chars: usize| match keep {
+    let cut = |chars: usize| match keep {
         KeptSide::Start => format!("{}{CUT_MARK}", &text[..boundaries[chars]]),
         KeptSide::End => format!("{CUT_MARK}{}", &text[boundaries[boundaries.len() - 1 - chars]..]),
     };
     let (mut fits, mut too_long) = (0, boundaries.len());
     while too_long - fits > 1 {
         let middle = usize::midpoint(fits, too_long);
-        if counter.count_tokens(&piece(middle)) <= tokens_max {
+        if counter.count_tokens(&cut(middle)) <= tokens_max {
             fits = middle;
         } else {
             too_long = middle;
         }
     }
-    piece(fits)
+    cut(fits)
 }
 
 #[cfg(test)]
@@ -506,7 +487,7 @@ mod tests {
         TextRef { body: BodyId::hash_text(content), tokens: Words.count_tokens(content) }
     }
 
-    fn mark(call: u32, thread: u32, pieces: &[(&str, &str)]) -> PromptOutline {
+    fn outline(call: u32, thread: u32, pieces: &[(&str, &str)]) -> PromptOutline {
         PromptOutline {
             call: CallId(call),
             thread: ThreadId(thread),
@@ -521,14 +502,14 @@ mod tests {
 
     #[test]
     fn a_broken_prefix_names_the_fragment_that_broke_it() {
-        let first = mark(1, 1, &[("role", "you map"), ("date", "monday"), ("task", "go")]);
-        let second = mark(2, 2, &[("role", "you map"), ("date", "tuesday"), ("task", "go")]);
+        let first = outline(1, 1, &[("role", "you map"), ("date", "monday"), ("task", "go")]);
+        let second = outline(2, 2, &[("role", "you map"), ("date", "tuesday"), ("task", "go")]);
         assert_eq!(compare_prefix(None, &first), PrefixMatch::First);
         assert_eq!(
             compare_prefix(Some(&first), &second),
             PrefixMatch::Broken { from: CallId(1), kept_tokens: 2, cause: "date".into() }
         );
-        let longer = mark(3, 3, &[("role", "you map"), ("date", "monday"), ("task", "go"), ("more", "on")]);
+        let longer = outline(3, 3, &[("role", "you map"), ("date", "monday"), ("task", "go"), ("more", "on")]);
         assert!(
             matches!(compare_prefix(Some(&first), &longer), PrefixMatch::Broken { cause, kept_tokens: 4, .. } if cause == "more")
         );
@@ -536,7 +517,7 @@ mod tests {
 
     #[test]
     fn a_thread_extends_itself_until_it_is_compacted() {
-        let first = mark(1, 1, &[("role", "you map")]);
+        let first = outline(1, 1, &[("role", "you map")]);
         let mut next = PromptOutline { call: CallId(2), ask: [("task".into(), text("go on"))].into(), ..first.clone() };
         assert_eq!(compare_prefix(Some(&first), &next), PrefixMatch::Extends(CallId(1)));
         let unanswered = PromptOutline { ask: [("task".into(), text("go"))].into(), ..first.clone() };
@@ -555,7 +536,7 @@ mod tests {
 
     #[test]
     fn other_tools_break_the_prefix_before_its_first_word() {
-        let first = mark(1, 1, &[("role", "you map")]);
+        let first = outline(1, 1, &[("role", "you map")]);
         let next = PromptOutline { call: CallId(2), tools: Some(BodyId::hash_text("[]")), ..first.clone() };
         assert_eq!(
             compare_prefix(Some(&first), &next),
@@ -577,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stable_fragment_behind_a_changing_one_is_a_fault() {
+    fn stable_fragment_after_a_changing_one_is_an_error() {
         let recipe = PromptRecipe {
             opening: vec![
                 FragmentSpec::changing("date", ContextLayer::Task),

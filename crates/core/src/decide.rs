@@ -1,5 +1,5 @@
-//! From a state and an input to the events that follow, all of them, in one piece: the input's own, the flow's
-//! reactions, and what the rules make of those. Pure: nothing is changed, and the same arguments give the same decision.
+//! Decides which events follow from an input: the events of the input itself, the flow's reactions, and what the rules
+//! add. A decision is pure: nothing is changed, and the same arguments give the same decision.
 
 mod calls;
 mod cancellation;
@@ -26,357 +26,259 @@ use draft::DecisionDraft;
 
 pub use recompute::{PreparedRecomputation, RecomputeOptions, prepare_recomputation};
 
-/// What arrives.
+/// An input to a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionInput {
-    /// A session begins.
+    /// Opens a session.
     Open(SessionOpened),
-    /// A copy of a session's journal begins a life of its own.
+    /// Turns a copy of a session's journal into a session of its own.
     Forked {
-        /// Its name.
+        /// The id of the copy.
         session: SessionId,
-        /// The one it was copied from.
+        /// The session that was copied.
         from: SessionId,
-        /// Up to where.
+        /// The last event that was copied.
         at: Seq,
     },
-    /// A user's message.
+    /// A message from the user.
     Message {
-        /// What it says.
         text: String,
-        /// What the client calls it: the same key again is the same message.
+        /// A key from the client. A message with a known key is not recorded again.
         idempotency_key: Option<IdempotencyKey>,
-        /// What happens to it while a turn runs; the session's own policy if not given.
+        /// What happens to the message during a turn; `None` for the session's policy.
         mid_turn_policy: Option<MidTurnPolicy>,
-        /// What the user shows with it.
         images: Vec<PromptImage>,
     },
     /// A model's answer.
     Answer {
-        /// To which call.
         call: CallId,
-        /// To which try.
         attempt: u32,
-        /// What it says.
         reply: ModelReply,
-        /// What it cost, in millionths of a dollar, where that is known.
+        /// The cost in millionths of a US dollar, if known.
         cost_microusd: Option<u64>,
-        /// How long it took.
         duration_ms: u64,
     },
-    /// A call brought no answer.
-    CallFailure {
-        /// Which.
-        call: CallId,
-        /// Which try.
-        attempt: u32,
-        /// Why.
-        failure: CallFailure,
-    },
+    /// A failed attempt of a call.
+    CallFailure { call: CallId, attempt: u32, failure: CallFailure },
     /// A tool's result.
     ToolResult {
-        /// Which run.
         run: ToolRunId,
-        /// What it returned, or why it did not.
+        /// The result, or the reason why there is none.
         result: Result<String, String>,
     },
-    /// Time has passed: timers fire and phases run out.
+    /// The passing of time: timers fire and phase limits expire.
     Tick,
-    /// The process that ran the session died: what was in flight has an unknown end.
+    /// A restart after a crash: the outcome of everything in flight is unknown.
     Recovered,
-    /// What a person at the controls wants.
+    /// A command from an operator.
     Operator(OperatorCommand),
-    /// A past call is to be made once more, beside the timeline.
+    /// Repeats an earlier call outside the timeline.
     Recompute(Box<PreparedRecomputation>),
 }
 
-/// What a person at the controls can want.
+/// A command from the person who operates a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorCommand {
-    /// Stop the turn that runs.
+    /// Cancels the current turn.
     Cancel,
-    /// Try the last turn again, which failed. What was answered in it is not asked again where the flow can go on from it.
+    /// Retries the last turn if it failed. Answers of the failed turn are reused where the flow supports it.
     Retry,
-    /// Decide about a call whose end is not known.
-    Resolve {
-        /// Which.
-        call: CallId,
-        /// What to do.
-        resolution: UnknownCallResolution,
-    },
-    /// Allow a skip.
+    /// Decides about a call whose outcome is unknown.
+    Resolve { call: CallId, resolution: UnknownCallResolution },
+    /// Grants permission to skip a requirement.
     Grant {
-        /// Of which graph.
         phase: PhaseGraphKey,
-        /// To which phase.
+        /// The phase that may be entered.
         to: PhaseName,
     },
-    /// Propose a phase.
-    Propose {
-        /// Of which graph.
-        phase: PhaseGraphKey,
-        /// Which.
-        to: PhaseName,
-        /// Why.
-        reason: Option<String>,
-    },
-    /// Go back to an earlier visit; nothing is deleted.
-    RollBack {
-        /// Of which graph.
-        phase: PhaseGraphKey,
-        /// Which visit.
-        visit: u32,
-    },
-    /// Have a role forget, from its next call on.
+    /// Proposes a phase transition.
+    Propose { phase: PhaseGraphKey, to: PhaseName, reason: Option<String> },
+    /// Returns to an earlier visit. Nothing is deleted.
+    RollBack { phase: PhaseGraphKey, visit: u32 },
+    /// Resets a role's threads, so that its next calls open new ones.
     Forget {
-        /// Whose memory.
         role: RoleName,
-        /// Of which individual.
+        /// Only threads of this agent.
         agent: Option<AgentName>,
-        /// Of the talk with whom.
+        /// Only threads with this peer.
         peer: Option<AgentName>,
     },
-    /// Give the session a title.
-    Rename {
-        /// The title.
-        title: String,
-    },
-    /// Do what the flow itself offers.
+    /// Sets the session's title.
+    Rename { title: String },
+    /// Runs a command that the flow defines.
     Flow {
-        /// What, by the name the flow gives it.
         command: String,
-        /// How.
         #[serde(default)]
         arguments: serde_json::Value,
     },
-    /// Close the session.
+    /// Closes the session.
     Close,
 }
 
-/// What to do about a call whose end is not known.
+/// What to do about a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownCallResolution {
-    /// Make it again, though it may be billed twice.
+    /// Attempt the call again, which may be billed twice.
     Retry,
-    /// Take it as failed.
+    /// Treat the call as failed.
     Fail,
 }
 
-/// What a decision may know beyond the state: all of it handed in.
+/// Everything that a decision depends on besides the state and the input.
 #[derive(Clone, Copy)]
 pub struct DecisionEnv<'a> {
-    /// The time.
     pub now: UnixMillis,
-    /// Any number; spreads retries.
+    /// Any number; spreads retries in time.
     pub random: u64,
-    /// Counts tokens.
     pub token_counter: &'a dyn TokenCounter,
-    /// Texts at hand.
+    /// The texts that are loaded.
     pub texts: &'a dyn BodyTextLookup,
-    /// Which model serves whom.
     pub model_selector: &'a dyn ModelSelector,
-    /// Who does what is owed afterwards.
     pub dispatch: Dispatch,
 }
 
-/// Who does what a decision leaves owed.
+/// Who performs the effects of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dispatch {
-    /// Whoever decides, at once.
+    /// This process, immediately.
     #[default]
     Immediate,
-    /// Somebody else, later. So nothing is begun: messages wait for their turn, and calls to be opened.
+    /// Another process, later. Nothing is started: messages are queued, and calls are deferred.
     Deferred,
 }
 
 impl std::fmt::Debug for DecisionEnv<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Env").field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("DecisionEnv").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
-/// Which model serves whom, as configured.
+/// Selects models as configured.
 pub trait ModelSelector {
-    /// The model for a role in a phase.
+    /// Returns the model for a role in a phase.
     fn model_for_role(&self, flow: &FlowName, role: &RoleName, phase: Option<&PhaseName>) -> ModelName;
-    /// A model's window.
+    /// Returns the size of a model's context window.
     fn context_window_tokens(&self, model: &ModelName) -> u32;
-    /// The model that steps in for a role where its own cannot answer, if there is one.
+    /// Returns the model to use for a role if its own model cannot answer.
     fn fallback_model(&self, flow: &FlowName, role: &RoleName) -> Option<ModelName> {
         let _ = (flow, role);
         None
     }
 }
 
-/// What follows from an input.
+/// The events that follow from an input.
 #[derive(Debug)]
 pub struct Decision {
-    /// To be appended in one commit. None: nothing happened that is worth recording.
+    /// To be appended in one commit. Empty if there is nothing to record.
     pub events: Vec<RecordedEvent>,
-    /// The texts they name that are new.
+    /// The new texts that the events refer to.
     pub bodies: Vec<TextBody>,
-    /// The state once they are recorded.
+    /// The state after the events.
     pub state: SessionState,
-    /// The message this input was, if it was one; an old one if its key was known.
+    /// The id of the message that was received; of the earlier message if its key was known.
     pub message: Option<MessageId>,
 }
 
 /// Why there is no decision.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DecideError {
-    /// The input is not accepted.
+    /// The input was refused.
     Refused(InputRefusal),
-    /// These texts must be at hand first; then ask again.
+    /// These texts must be loaded before the decision is repeated.
     MissingTexts(Vec<BodyId>),
 }
 
-/// Why an input is not accepted.
+/// Why an input was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputRefusal {
-    /// The session exists already.
-    #[error("the session was opened already")]
+    #[error("the session is already open")]
     AlreadyOpen,
-    /// The session does not exist yet.
     #[error("the session was never opened")]
     NotOpen,
-    /// The session is closed.
-    #[error("the session is closed ({reason}); fork it to go on from here")]
-    Closed {
-        /// Why it was closed.
-        reason: String,
-    },
-    /// A turn runs, and the policy is to refuse.
-    #[error("a turn is running and this session takes one message at a time; try again when it has ended")]
+    #[error("the session is closed ({reason}); fork it to continue from here")]
+    Closed { reason: String },
+    /// A turn is running, and the policy is to reject messages.
+    #[error("a turn is running and this session accepts one message at a time; try again after it has ended")]
     Busy,
-    /// Too many messages wait.
-    #[error("{waiting} messages are waiting already, the most a session takes; try again when some are answered")]
-    QueueFull {
-        /// How many.
-        waiting: usize,
-    },
-    /// The message is empty.
-    #[error("the message is empty; write something")]
+    #[error("{waiting} messages are already waiting, which is the maximum; try again after some are answered")]
+    QueueFull { waiting: usize },
+    #[error("the message is empty")]
     EmptyMessage,
-    /// The message is too long.
-    #[error("the message has {bytes} bytes; at most {most} are taken, so send it in parts or as a file's summary")]
-    MessageTooLong {
-        /// Its bytes.
-        bytes: usize,
-        /// The most we take.
-        most: usize,
-    },
-    /// The message holds a control character.
+    #[error("the message has {bytes} bytes, but at most {most} are allowed; shorten it or send it in parts")]
+    MessageTooLong { bytes: usize, most: usize },
     #[error(
-        "the message holds the control character U+{code:04X} at character {position}; only tab and line breaks are taken"
+        "the message contains the control character U+{code:04X} at character {position}; only tabs and line breaks are allowed"
     )]
     ControlCharacter {
-        /// Which.
         code: u32,
-        /// Where, counted in characters from 1.
+        /// The position in characters, from 1.
         position: usize,
     },
-    /// There are too many images.
-    #[error("the message shows {count} images; at most {most} are taken")]
-    TooManyImages {
-        /// How many.
-        count: usize,
-        /// The most we take.
-        most: usize,
-    },
-    /// An image is too big.
-    #[error("image {number} has {bytes} bytes; at most {most} are taken, so make it smaller")]
+    #[error("the message has {count} images, but at most {most} are allowed")]
+    TooManyImages { count: usize, most: usize },
+    #[error("image {number} has {bytes} bytes, but at most {most} are allowed; make it smaller")]
     ImageTooBig {
-        /// Which, counted from 1.
+        /// The number of the image, from 1.
         number: usize,
-        /// Its bytes.
         bytes: usize,
-        /// The most we take.
         most: usize,
     },
-    /// What should be an image is none.
-    #[error("image {number} is no base64; send the bytes of the file, encoded")]
+    /// The data of an image is not base64.
+    #[error("image {number} is not base64; send the bytes of the file, base64-encoded")]
     InvalidImage {
-        /// Which, counted from 1.
+        /// The number of the image, from 1.
         number: usize,
     },
-    /// The idempotency key is too long.
-    #[error("the idempotency key has {bytes} bytes; at most {most} are taken")]
-    IdempotencyKeyTooLong {
-        /// Its bytes.
-        bytes: usize,
-        /// The most we take.
-        most: usize,
-    },
-    /// The call is not owed.
-    #[error("{call} (try {attempt}) is not waiting for an answer; it was answered, given up or never made")]
-    CallNotPending {
-        /// Which.
-        call: CallId,
-        /// Which try.
-        attempt: u32,
-    },
-    /// The tool run is not owed.
+    #[error("the idempotency key has {bytes} bytes, but at most {most} are allowed")]
+    IdempotencyKeyTooLong { bytes: usize, most: usize },
+    /// The call is not pending.
+    #[error("{call} (attempt {attempt}) is not waiting for an answer; it was answered, abandoned or never made")]
+    CallNotPending { call: CallId, attempt: u32 },
+    /// The tool run is not pending.
     #[error("{run} is not waiting for a result")]
-    ToolRunNotPending {
-        /// Which.
-        run: ToolRunId,
-    },
-    /// The call does not wait for a person.
-    #[error("{call} does not wait for a decision")]
-    NoResolutionNeeded {
-        /// Which.
-        call: CallId,
-    },
+    ToolRunNotPending { run: ToolRunId },
+    /// The call is not waiting for an operator.
+    #[error("{call} is not waiting for a decision")]
+    NoResolutionNeeded { call: CallId },
     /// No further call may be opened.
-    #[error("{why}; try again when some have ended")]
+    #[error("{why}; try again after some have ended")]
     TooManyCalls {
-        /// Which limit stands in the way.
+        /// The limit that was reached.
         why: String,
     },
-    /// No turn runs.
     #[error("no turn is running, so there is nothing to cancel")]
     NoTurnRunning,
-    /// The last turn did not fail.
-    #[error("the last turn did not fail, so there is nothing to try again")]
+    #[error("the last turn did not fail, so there is nothing to retry")]
     LastTurnNotFailed,
-    /// A command about phases was refused.
+    /// A phase command was refused.
     #[error("{0}")]
     PhaseCommandRefused(String),
-    /// There is no such role.
     #[error("the flow has no role `{role}`; it has {known}")]
     NoSuchRole {
-        /// What was named.
         role: RoleName,
-        /// What could have been.
+        /// The roles of the flow, as text.
         known: String,
     },
-    /// There is no such command.
-    #[error("the flow has no command `{command}`; it has {known}")]
+    #[error("the flow has no command `{command}`; {known}")]
     NoSuchCommand {
-        /// What was named.
         command: String,
-        /// What could have been.
+        /// The commands of the flow, as text.
         known: String,
     },
-    /// A command of the flow's own was refused.
+    /// The flow refused its command.
     #[error("{0}")]
     FlowCommandRefused(String),
-    /// The flow went on and on.
-    #[error(
-        "the flow took more than {most} steps for one input; this is a fault of the flow, and nothing was recorded"
-    )]
-    TooManySteps {
-        /// The most we take.
-        most: usize,
-    },
+    /// The flow did not stop taking steps.
+    #[error("the flow took more than {most} steps for one input; this is a bug in the flow, and nothing was recorded")]
+    TooManySteps { most: usize },
 }
 
-/// Decides. See the module's words.
+/// Decides which events follow from `input`.
 ///
 /// # Errors
-/// The input is refused, or texts are needed first.
+/// Fails if the input is refused or texts must be loaded first.
 pub fn decide(
     flow: &dyn DynFlow,
     state: &SessionState,
@@ -385,15 +287,15 @@ pub fn decide(
 ) -> Result<Decision, DecideError> {
     let mut draft = DecisionDraft::new(flow, state, env);
     let decided = draft.handle_input(input).and_then(|()| draft.run_to_completion());
-    // Without the texts a flow may have been misled: only a decision taken with all of them counts.
+    // A flow may have been misled by missing texts, so only a decision with all texts counts.
     draft.finish(decided)
 }
 
-/// Records an input without asking the flow, and ends the turn that runs: what is left to do where the flow goes on and on,
-/// or breaks down, over something that was paid for.
+/// Records an input without asking the flow, and fails the current turn. Used if the flow loops or panics on something
+/// that was already paid for.
 ///
 /// # Errors
-/// The input is refused.
+/// Fails if the input is refused or texts must be loaded first.
 pub fn decide_without_flow(
     flow: &dyn DynFlow,
     state: &SessionState,
@@ -402,9 +304,9 @@ pub fn decide_without_flow(
     reason: &str,
 ) -> Result<Decision, DecideError> {
     let mut draft = DecisionDraft::new(flow, state, env);
-    let taken = draft.handle_input(input);
-    if taken.is_ok() {
+    let handled = draft.handle_input(input);
+    if handled.is_ok() {
         draft.fail_turn_and_rounds(reason);
     }
-    draft.finish(taken)
+    draft.finish(handled)
 }

@@ -1,19 +1,19 @@
-//! What differs between two texts, line by line: the longest common subsequence, bounded in size.
+//! Compares two texts line by line by their longest common subsequence. The size of the search is bounded.
 
 use crate::limits::DIFF_CELLS_MAX;
 
-/// A line of a comparison.
+/// One line of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextDiffLine<'t> {
-    /// In both.
+    /// The line is in both texts.
     Unchanged(&'t str),
-    /// In the first only.
+    /// The line is only in the first text.
     Removed(&'t str),
-    /// In the second only.
+    /// The line is only in the second text.
     Added(&'t str),
 }
 
-/// Compares two texts.
+/// Compares two texts line by line.
 #[must_use]
 pub fn diff_lines<'t>(before: &'t str, after: &'t str) -> Vec<TextDiffLine<'t>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
@@ -63,7 +63,7 @@ fn diff_lines_by_lcs<'t>(old: &[&'t str], new: &[&'t str], lines: &mut Vec<TextD
 mod tests {
     use super::*;
 
-    fn shown(before: &str, after: &str) -> String {
+    fn format_diff(before: &str, after: &str) -> String {
         let lines = diff_lines(before, after).into_iter().map(|line| match line {
             TextDiffLine::Unchanged(text) => format!(" {text}"),
             TextDiffLine::Removed(text) => format!("-{text}"),
@@ -73,15 +73,15 @@ mod tests {
     }
 
     #[test]
-    fn what_stayed_what_went_and_what_came() {
-        assert_eq!(shown("a\nb\nc\nd", "a\nc\nx\nd"), " a\n-b\n c\n+x\n d");
-        assert_eq!(shown("", "a"), "+a");
-        assert_eq!(shown("a\na", "a"), " a\n-a");
+    fn unchanged_removed_and_added_lines_are_marked() {
+        assert_eq!(format_diff("a\nb\nc\nd", "a\nc\nx\nd"), " a\n-b\n c\n+x\n d");
+        assert_eq!(format_diff("", "a"), "+a");
+        assert_eq!(format_diff("a\na", "a"), " a\n-a");
     }
 
-    /// Both texts can be had back from a comparison, whatever they are.
+    /// Both texts can be rebuilt from a comparison.
     #[test]
-    fn nothing_is_lost_in_a_comparison() {
+    fn both_texts_can_be_rebuilt_from_a_comparison() {
         let texts = ["", "a", "a\nb\na\nc", "c\nb\na", "b\nb\nb\na\nc\nc", "x\ny"];
         for before in texts {
             for after in texts {

@@ -1,6 +1,6 @@
-//! The journal's vocabulary: recorded facts, and nothing but facts. State is a fold of these.
+//! The events of a session's journal. A session's state results from applying them in order.
 //!
-//! This is format 1. The format is a promise: what is written here can be read for ever (`codec` brings old ones up to date).
+//! The current format is 1. Everything written in it stays readable: `codec` converts events of older formats.
 
 mod call;
 mod referenced_bodies;
@@ -30,7 +30,7 @@ pub use call::{
 };
 
 impl Event {
-    /// Whether nothing is owed for a call any more after this.
+    /// Returns true if the call `call_id` is no longer pending after this event.
     #[must_use]
     pub fn ends_call(&self, call_id: CallId) -> bool {
         match self {
@@ -44,311 +44,234 @@ impl Event {
     }
 }
 
-/// An event with its place and time.
+/// An event with its sequence number and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedEvent {
-    /// Its place in the journal.
     pub seq: Seq,
-    /// When it was recorded.
+    /// The time at which the event was recorded.
     pub at: UnixMillis,
-    /// What happened.
     pub event: Event,
 }
 
-/// A fact about a session.
+/// A recorded fact about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// The session began.
+    /// The session was created.
     SessionOpened(SessionOpened),
-    /// The session goes on from a copy of another's journal up to a point.
+    /// The session was created as a copy of another session's journal up to an event.
     SessionForked {
-        /// Its own name.
+        /// The id of the new session.
         session: SessionId,
-        /// The one it was copied from.
+        /// The session that was copied.
         from: SessionId,
-        /// Up to where.
+        /// The last event that was copied.
         at_seq: Seq,
     },
-    /// The session has another title.
-    SessionRenamed {
-        /// The title.
-        title: String,
-    },
-    /// The session is over; it takes no more messages.
-    SessionClosed {
-        /// Why.
-        reason: String,
-    },
-    /// A user's message was accepted.
+    /// The session's title was changed.
+    SessionRenamed { title: String },
+    /// The session was closed and accepts no more messages.
+    SessionClosed { reason: String },
+    /// A message from the user was accepted.
     UserMessageReceived(UserMessageReceived),
-    /// An agent left a message for another.
+    /// An agent sent a message to another agent.
     AgentMessageSent(AgentMessageSent),
-    /// An agent took a message from its inbox.
-    AgentMessageReceived {
-        /// Which.
-        message: MessageId,
-    },
-    /// A turn began with these messages.
+    /// An agent received a message from its inbox.
+    AgentMessageReceived { message: MessageId },
+    /// A turn started with these messages.
     TurnStarted {
-        /// Its number.
         turn: TurnId,
-        /// What it answers.
+        /// The user messages that the turn answers.
         messages: Vec<MessageId>,
-        /// The turn that failed and is tried again.
+        /// The failed turn that this one retries.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_of: Option<TurnId>,
     },
-    /// Something was said to the user.
+    /// A reply was sent to the user.
     ReplySent(ReplySent),
     /// A turn ended.
-    TurnEnded {
-        /// Which.
-        turn: TurnId,
-        /// How.
-        outcome: TurnResult,
-    },
-    /// A model call is owed from now on.
+    TurnEnded { turn: TurnId, outcome: TurnResult },
+    /// A model call was opened; it is pending from now on.
     CallOpened(Arc<CallOpened>),
-    /// A call must wait for another to finish first.
+    /// A call was deferred until another call ends.
     CallDeferred(Box<CallDeferred>),
-    /// A call that waited goes on: the rule before every call is applied to it now.
-    DeferredCallResumed {
-        /// Which.
-        deferred_id: u32,
-    },
-    /// A call that waited is no longer wanted.
-    DeferredCallDropped {
-        /// Which.
-        deferred_id: u32,
-        /// Why.
-        reason: String,
-    },
-    /// A call was answered.
+    /// A deferred call was resumed. Its thread is chosen now.
+    DeferredCallResumed { deferred_id: u32 },
+    /// A deferred call was dropped because it is no longer needed.
+    DeferredCallDropped { deferred_id: u32, reason: String },
+    /// A model answered a call.
     CallAnswered(Box<CallAnswered>),
-    /// A call failed, and what follows. If it had been given up before, nothing does, and it is recorded for what it took.
+    /// An attempt of a call failed. If the call was abandoned before, the event only records the cost.
     CallFailed {
-        /// Which.
         call: CallId,
-        /// Which try.
         attempt: u32,
-        /// Why.
         failure: CallFailure,
-        /// What follows.
+        /// What happens to the call next.
         next: RetryDecision,
     },
-    /// A call goes on on another model, since its own cannot answer.
+    /// A call was moved to another model because its own cannot answer.
     CallFailedOver {
-        /// Which.
         call: CallId,
-        /// The model it was opened for.
+        /// The model that was called before.
         from: ModelName,
-        /// The one that steps in.
+        /// The fallback model.
         to: ModelName,
     },
-    /// A call was in flight when the process died: it may have been billed.
+    /// An attempt was in flight when the process died. It may have been billed.
     CallOutcomeUnknown {
-        /// Which.
         call: CallId,
-        /// Which try.
         attempt: u32,
-        /// What follows.
+        /// What happens to the call next.
         next: RetryDecision,
     },
-    /// A call that this session was copied with, and nobody made here, is made from now on.
-    InheritedCallStarted {
-        /// Which.
-        call: CallId,
-    },
-    /// A person decided about a call whose end is not known.
+    /// A call that was pending when this session was forked was started here.
+    InheritedCallStarted { call: CallId },
+    /// An operator decided about a call whose outcome is unknown.
     CallResolved {
-        /// Which.
         call: CallId,
-        /// What follows.
+        /// What happens to the call next.
         next: RetryDecision,
     },
-    /// A call is no longer wanted.
+    /// A call was cancelled.
     CallCancelled {
-        /// Which.
         call: CallId,
-        /// Why.
         reason: String,
-        /// Whether a try of it was under way: it may have been billed.
+        /// True if an attempt was in flight, which may have been billed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         in_flight: bool,
     },
-    /// An answer came after its call had been given up or cancelled. It is kept and paid for, and changes nothing else.
+    /// An answer arrived after its call was abandoned or cancelled. Its cost is counted, but it has no other effect.
     CallAnsweredLate {
-        /// Which.
         call: CallId,
-        /// What it said.
         text: TextRef,
-        /// Tokens.
         usage: TokenUsage,
-        /// Whose figures those are.
         usage_source: UsageSource,
-        /// What it cost in millionths of a dollar, where the price is known.
+        /// The cost in millionths of a US dollar, if the price is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_microusd: Option<u64>,
     },
-    /// What a role remembered here is left behind at its next call.
-    ThreadReset {
-        /// Where.
-        slot: ThreadSlot,
-        /// Who wanted it.
-        by: Proposer,
-        /// Why.
-        reason: String,
-    },
-    /// The older part of a thread was folded into a summary.
+    /// A thread was reset. The next call in its slot opens a new thread.
+    ThreadReset { slot: ThreadSlot, by: Proposer, reason: String },
+    /// The oldest messages of a thread were replaced by a summary.
     ThreadCompacted(Box<ThreadCompacted>),
-    /// A graph entered a phase.
+    /// A phase graph entered a phase.
     PhaseEntered(PhaseEntered),
-    /// A proposal was refused.
+    /// A proposed phase transition was refused.
     PhaseTransitionRefused(PhaseTransitionRefused),
-    /// The user allows a skip.
+    /// The user granted permission to skip a requirement.
     SkipGranted {
-        /// Of which graph.
         graph_key: PhaseGraphKey,
-        /// To where, by whom, and what may be left out.
+        /// The target phase, the proposer, and the requirements that may be skipped.
         grant: SkipGrant,
     },
-    /// A handover was made.
+    /// A handover was created.
     HandoverCreated(Handover),
-    /// A handover is asked for again.
-    HandoverRepairRequested {
-        /// Of which kind.
-        kind: crate::ids::HandoverKind,
-    },
-    /// A tool run is owed from now on.
+    /// The model was asked to repair a missing or broken handover.
+    HandoverRepairRequested { kind: crate::ids::HandoverKind },
+    /// A tool run was opened; it is pending from now on.
     ToolRunOpened(ToolRunOpened),
     /// A tool run ended.
     ToolRunEnded {
-        /// Which.
         run: ToolRunId,
-        /// Whether it did what was asked.
         outcome: ToolOutcome,
-        /// What it returned, or why it did not.
+        /// The tool's result, or the reason why there is none.
         text: TextRef,
-        /// Whether models are told that it did not do what was asked, beside the text. Once they were sent the text alone, and what
-        /// they were sent then stays as it was.
+        /// True if models are also told that the run failed. Events of older versions lack the field, and their prompts
+        /// must not change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
     },
-    /// The tools of an answer have answered, and nobody goes on with it.
+    /// The tools requested by a reply have finished, but no call continues with their results.
     ToolRoundDropped {
-        /// The call that asked for them.
+        /// The call that requested the tools.
         call: CallId,
-        /// Why.
         reason: String,
     },
-    /// A timer runs.
+    /// A timer was set.
     TimerSet {
-        /// Its number.
         timer: TimerId,
-        /// The flow's name for it.
+        /// The name given by the flow.
         name: String,
-        /// When it fires.
         fires_at: UnixMillis,
-        /// The turn it was set in.
+        /// The turn in which it was set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<TurnId>,
     },
     /// A timer fired.
     TimerFired {
-        /// Which.
         timer: TimerId,
-        /// The flow's name for it.
+        /// The name given by the flow.
         name: String,
     },
     /// A timer was stopped.
-    TimerStopped {
-        /// Which.
-        timer: TimerId,
-    },
-    /// An agent works on something from now on, or on nothing.
-    WorkItemAssigned {
-        /// Who.
-        agent: AgentName,
-        /// On what.
-        work_item: Option<WorkItemName>,
-    },
-    /// A person at the controls wants something of the flow's own.
+    TimerStopped { timer: TimerId },
+    /// An agent was assigned a work item, or has none any more.
+    WorkItemAssigned { agent: AgentName, work_item: Option<WorkItemName> },
+    /// An operator issued a command that the flow defines.
     CommandIssued {
-        /// What, by the name the flow gives it.
         command: String,
-        /// How.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         arguments: Value,
     },
-    /// The flow did something the rules do not allow; it was not done.
+    /// The flow requested a step that the rules forbid. The step was not taken.
     StepRefused {
-        /// What it tried.
+        /// A description of the step.
         step: String,
-        /// Why not.
         reason: String,
     },
-    /// A fact of the flow's own.
+    /// The flow recorded a fact of its own.
     FlowFactRecorded {
-        /// Its kind.
+        /// The kind of fact, as named by the flow.
         kind: String,
-        /// What it says.
         value: Value,
     },
 }
 
-/// How a session began.
+/// The first event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpened {
-    /// The format its journal is written in.
+    /// The format of the journal.
     pub format: u32,
-    /// Its name.
     pub session: SessionId,
-    /// Which kind of conversation.
     pub flow: FlowName,
-    /// Its title, if it was given one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What happens to a message that arrives while a turn runs.
+    /// What happens by default to a message that arrives during a turn.
     #[serde(default)]
     pub mid_turn_policy: MidTurnPolicy,
     /// The flow's settings for this session.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub settings: Value,
-    /// Models that play roles in this session, whatever is configured.
+    /// Models that this session uses for roles instead of the configured ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub model_overrides: BTreeMap<RoleName, ModelName>,
 }
 
-/// What happens to a message that arrives while a turn runs.
+/// What happens to a message that arrives during a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MidTurnPolicy {
-    /// It waits; each gets a turn of its own.
+    /// The message waits and gets its own turn.
     #[default]
     Queue,
-    /// It waits; all that wait share the next turn.
+    /// The message waits; all waiting messages share the next turn.
     Coalesce,
-    /// It is not accepted.
+    /// The message is rejected.
     Reject,
-    /// The running turn is stopped for it.
+    /// The current turn is interrupted.
     Interrupt,
 }
 
-/// A user's message.
+/// A message from the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UserMessageReceived {
-    /// Its number.
     pub message: MessageId,
-    /// What it says.
     pub text: TextRef,
-    /// What the client calls it.
+    /// The key sent by the client to recognise a repeated request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// What was to happen to it if a turn ran.
     #[serde(default, skip_serializing_if = "is_queued")]
     pub mid_turn_policy: MidTurnPolicy,
-    /// What the user shows with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
 }
@@ -357,112 +280,93 @@ fn is_queued(policy: &MidTurnPolicy) -> bool {
     *policy == MidTurnPolicy::Queue
 }
 
-/// A message between agents.
+/// A message from one agent to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentMessageSent {
-    /// Its number.
     pub message: MessageId,
-    /// From whom.
     pub from: AgentName,
-    /// To whom.
     pub to: AgentName,
-    /// Urgent ones are taken first.
     #[serde(default)]
     pub priority: MessagePriority,
-    /// What kind of message, in the flow's words.
+    /// The kind of message, as named by the flow.
     pub topic: String,
-    /// What it says.
     pub text: TextRef,
-    /// The message it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<MessageId>,
 }
 
-/// How soon a message is taken.
+/// The order in which an agent receives messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessagePriority {
-    /// Before all others.
+    /// Received before all normal messages.
     Urgent,
-    /// In its order.
+    /// Received in order of sending.
     #[default]
     Normal,
 }
 
-/// Something said to the user.
+/// A reply to the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplySent {
-    /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// What.
     pub text: TextRef,
-    /// By whom.
+    /// The role that replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<RoleName>,
-    /// The call it came from.
+    /// The call that produced the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
 
-/// How a turn ended.
+/// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnResult {
-    /// It is done.
     Done,
-    /// It could not be done.
     Failed {
-        /// Why.
         reason: String,
     },
-    /// It was stopped.
+    /// The turn was cancelled.
     Cancelled,
-    /// Another message took its place.
+    /// The turn was interrupted by a new message.
     Interrupted,
 }
 
-/// A thread that was shortened.
+/// The result of compacting a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCompacted {
-    /// Which.
     pub thread: ThreadId,
-    /// Messages folded.
+    /// The number of messages that were folded into the summary.
     pub folded_entries: u32,
-    /// Places, before folding, of those that stay.
+    /// The indices, before compaction, of the messages that were kept.
     pub kept_indices: Vec<u32>,
-    /// What stands in their place, in parts: the summary, then the user's own words.
+    /// The texts that replace the folded messages: the summary, then the user's own words.
     pub summary: Vec<TextRef>,
-    /// Those of the parts that are the user's own words.
+    /// The texts in `summary` that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub user_texts: Vec<TextRef>,
-    /// Tokens before.
     pub tokens_before: u32,
-    /// Tokens after.
     pub tokens_after: u32,
-    /// The call that wrote the summary; nothing if it was trimmed without one.
+    /// The call that wrote the summary; `None` if the messages were trimmed without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary_call: Option<CallId>,
 }
 
-/// Whose phase graph.
+/// Identifies one instance of a phase graph.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PhaseGraphKey {
-    /// Which graph.
     pub graph: PhaseGraphName,
-    /// Attached to whom.
     pub owner: PhaseGraphOwner,
 }
 
-/// Who has a phase graph.
+/// The owner of a phase graph's state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseGraphOwner {
-    /// The session.
     Session,
-    /// A role.
     Role(RoleName),
-    /// An agent.
     Agent(AgentName),
 }
 
@@ -476,59 +380,51 @@ impl fmt::Display for PhaseGraphKey {
     }
 }
 
-/// A transition, with its time in the envelope.
+/// A transition into a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseEntered {
-    /// Whose graph.
     pub graph_key: PhaseGraphKey,
-    /// From where to where, by whom, by what right, and what was said about it.
     pub transition: PhaseTransition,
 }
 
-/// A refused proposal.
+/// A refused phase transition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTransitionRefused {
-    /// Whose graph.
     pub graph_key: PhaseGraphKey,
-    /// What was refused and why.
     pub refusal: PhaseRefusal,
 }
 
-/// A tool run that is owed.
+/// A pending tool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolRunOpened {
-    /// Its number.
     pub run: ToolRunId,
-    /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// Which tool.
     pub tool: ToolName,
-    /// With what.
     pub arguments: Value,
-    /// The call that asked for it, and the model's own id for the wish.
+    /// The call that requested the tool, and the model's own id of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<(CallId, String)>,
-    /// On whose behalf.
+    /// The agent for which the tool runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// The phase it runs in.
+    /// The phase in which the tool runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseName>,
 }
 
-/// How a tool run ended.
+/// The result of a tool run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
-    /// It did what was asked.
+    /// The tool succeeded.
     Done,
-    /// It could not.
+    /// The tool failed.
     Failed,
-    /// It was not allowed.
+    /// The tool was not allowed.
     Refused,
-    /// The process died while it ran, and it may have had its effect.
+    /// The process died during the run. The tool may have had its effect.
     Unknown,
-    /// It is no longer wanted.
+    /// The run was cancelled.
     Cancelled,
 }

@@ -1,5 +1,5 @@
-//! What a flow is: roles, phases, recipes, and pure functions over them. A flow does no I/O, reads no clock, draws no
-//! random number, and has no means to pick a thread.
+//! Defines what a flow is: its roles, phases and recipes, and pure functions over them. A flow performs no I/O, reads
+//! no clock, uses no randomness, and cannot choose a thread.
 
 pub mod artifact;
 pub mod settings;
@@ -33,24 +33,25 @@ pub use text_lookup::{BodyTextLookup, TextResolver};
 
 /// The rules of one kind of conversation.
 pub trait Flow: Send + Sync + 'static {
-    /// What the flow remembers beyond the session's own state: a fold of events like everything else.
+    /// State of the flow beyond the session's own. It also results from applying events.
     type State: Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Roles, graphs, handovers and tools, as data.
+    /// Returns the flow's roles, phase graphs, handovers, tools, settings and commands.
     fn spec(&self) -> &FlowSpec;
 
-    /// What is wrong with a session's settings beyond what each of them takes. A session with such settings is not opened.
+    /// Returns what is wrong with a session's settings beyond the type of each setting. A session with such settings
+    /// cannot be opened.
     fn validate_settings(&self, _settings: &Value) -> Vec<String> {
         Vec::new()
     }
 
-    /// Folds an event into the flow's state.
+    /// Applies an event to the flow's state.
     fn apply(&self, _state: &mut Self::State, _event: &RecordedEvent) {}
 
-    /// What is to be done now that `event` is recorded.
+    /// Returns the steps that follow from a recorded event.
     fn react(&self, view: &FlowContext<'_, Self::State>, event: &RecordedEvent) -> Vec<FlowStep>;
 
-    /// The text of a fragment, asked for only when it will be shown.
+    /// Renders a fragment. Called only for fragments that the prompt will contain.
     fn render_fragment(
         &self,
         view: &FlowContext<'_, Self::State>,
@@ -58,23 +59,23 @@ pub trait Flow: Send + Sync + 'static {
         name: &FragmentName,
     ) -> RenderedFragment;
 
-    /// Judges a named condition of a guard.
+    /// Evaluates a condition that a guard names.
     fn evaluate_condition(
         &self,
         _view: &FlowContext<'_, Self::State>,
         _phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict {
-        ConditionVerdict::Fails(format!("no condition is called `{condition}`"))
+        ConditionVerdict::Fails(format!("there is no condition `{condition}`"))
     }
 
-    /// A fact of the flow's own in words, for people who look on; `state` is the flow's after it.
+    /// Describes one of the flow's own facts for people. `state` is the flow's state after the fact.
     fn describe_fact(&self, _state: &Self::State, _kind: &str, _value: &Value) -> FactDisplay {
         FactDisplay::Raw
     }
 
-    /// What an answer comes to, in words for people, where it is not meant to be read as it stands; `view` is from before its
-    /// call was opened. Texts may not be at hand.
+    /// Summarizes an answer for people, if its text is not meant to be read as it is. `view` is from before the call
+    /// was opened, and texts may be missing from it.
     fn summarize_answer(
         &self,
         _view: &FlowContext<'_, Self::State>,
@@ -84,13 +85,13 @@ pub trait Flow: Send + Sync + 'static {
         None
     }
 
-    /// What the flow puts on show of its state, for whoever looks at a session.
+    /// Returns the artifacts to show beside the conversation.
     fn artifacts(&self, _view: &FlowContext<'_, Self::State>) -> Vec<Artifact> {
         Vec::new()
     }
 
-    /// What a stand-in for a model should answer to a call, so that the flow can be tried without one; nothing leaves it to
-    /// the stand-in. No model is ever told it. Texts beyond those of `prompt` may not be at hand.
+    /// Returns the rehearsal model's answer to a call, or `None` to leave it to that model. Real models never see it.
+    /// Texts other than those of `prompt` may be missing.
     fn rehearsal_reply(
         &self,
         _view: &FlowContext<'_, Self::State>,
@@ -100,90 +101,83 @@ pub trait Flow: Send + Sync + 'static {
         None
     }
 
-    /// Whether one of the flow's own commands can be followed now. If so it is recorded, and the flow reacts to that.
+    /// Checks whether one of the flow's own commands can be run now. If so, the command is recorded and the flow reacts
+    /// to that event.
     ///
     /// # Errors
-    /// It cannot, and why.
+    /// Fails with the reason if the command cannot be run.
     fn check_command(
         &self,
         _view: &FlowContext<'_, Self::State>,
         command: &str,
         _arguments: &Value,
     ) -> Result<(), String> {
-        Err(format!("`{command}` cannot be followed"))
+        Err(format!("`{command}` cannot be run now"))
     }
 }
 
-/// How a fact of a flow's own is told to people. What models are told is the fragments' business.
+/// How one of a flow's own facts is shown to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FactDisplay {
-    /// As it was recorded.
+    /// As recorded.
     Raw,
-    /// Not at all: something else tells it.
+    /// Not shown.
     Hidden,
-    /// In these words, to those who look closely.
+    /// As this text, in detailed views only.
     Detail(String),
-    /// In these words, beside the conversation.
+    /// As this text, in the conversation view.
     Notice(String),
 }
 
-/// What a flow may look at.
+/// The parts of a session that a flow may read.
 #[derive(Debug)]
 pub struct FlowContext<'a, S> {
-    /// The session's state.
     pub session: &'a Session,
-    /// The flow's own state.
     pub state: &'a S,
-    /// Texts by id.
     pub texts: &'a TextResolver<'a>,
-    /// The call or tool run that the event is about, also when the event has just closed it.
+    /// The call or tool run of the event, even if the event has just closed it.
     pub subject: &'a EventSubject,
 }
 
-/// What an event is about.
+/// The call, tool run and turn that an event belongs to.
 #[derive(Debug, Clone, Default)]
 pub struct EventSubject {
-    /// The call.
     pub call: Option<Arc<CallOpened>>,
-    /// The tool run.
     pub tool: Option<ToolRunOpened>,
-    /// The turn it belongs to; nothing for what goes on beside turns.
+    /// The turn; `None` for events outside turns.
     pub turn: Option<TurnId>,
 }
 
 impl<S> FlowContext<'_, S> {
-    /// The words of a text.
+    /// Returns the content of a stored text.
     #[must_use]
     pub fn read_text(&self, text: TextRef) -> Arc<str> {
         self.texts.resolve(text.body)
     }
 }
 
-/// A call that a fragment is asked for.
+/// The call for which a fragment is rendered.
 #[derive(Debug)]
 pub struct FragmentRequest<'a> {
-    /// What was wished.
     pub call_request: &'a CallRequest,
-    /// The call's number.
     pub call: CallId,
-    /// The turn that runs.
+    /// The current turn.
     pub turn: Option<TurnId>,
-    /// Whether the call opens its thread, and is shown the opening of its recipe.
+    /// True if the call opens its thread, so that its prompt contains the opening of the recipe.
     pub opens_thread: bool,
-    /// What is being folded, when a thread is shortened.
+    /// The messages that are being folded, if the fragment is part of a compaction.
     pub compacted: Option<&'a CompactedMessages>,
 }
 
-/// The part of a thread that is folded.
+/// The messages of a thread that a compaction folds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CompactedMessages {
-    /// What was said, in order.
     pub messages: Vec<(ChatRole, String)>,
-    /// The summary a model wrote of it, once it has.
+    /// The summary that a model wrote, if there is one yet.
     pub summary: Option<String>,
 }
 
-/// A flow's state with its type hidden. Cloning shares it.
+/// A flow's state with its type erased. Clones share it.
 #[derive(Clone)]
 pub struct FlowState {
     inner: Arc<dyn Any + Send + Sync>,
@@ -200,14 +194,14 @@ impl FlowState {
         Self { inner: Arc::new(state) }
     }
 
-    /// The state, if it is of this type.
+    /// Returns the state if it has type `S`.
     #[must_use]
     pub fn downcast_ref<S: 'static>(&self) -> Option<&S> {
         self.inner.downcast_ref()
     }
 
     fn update<S: Clone + Send + Sync + 'static>(&mut self, change: impl FnOnce(&mut S)) {
-        // Taken out, so that a state nobody else holds is changed in place.
+        // The value is taken out, so that a state without other owners is changed in place.
         let inner = std::mem::replace(&mut self.inner, Arc::new(()));
         let mut state = inner.downcast::<S>().expect("a flow's state is only ever made by that flow");
         change(Arc::make_mut(&mut state));
@@ -215,48 +209,48 @@ impl FlowState {
     }
 }
 
-/// A flow with its state's type hidden: what the engine holds.
+/// A flow with the type of its state erased. The engine uses this trait. Every [`Flow`] implements it.
 pub trait DynFlow: Send + Sync {
-    /// The flow's data.
+    /// See [`Flow::spec`].
     fn spec(&self) -> &FlowSpec;
-    /// What is wrong with settings beyond what each takes.
+    /// See [`Flow::validate_settings`].
     fn validate_settings(&self, settings: &Value) -> Vec<String>;
-    /// The state before any event.
+    /// Returns the state before any event.
     fn initial_state(&self) -> FlowState;
-    /// Folds an event.
+    /// See [`Flow::apply`].
     fn apply(&self, state: &mut FlowState, event: &RecordedEvent);
-    /// What is to be done.
+    /// See [`Flow::react`].
     fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep>;
-    /// The text of a fragment.
+    /// See [`Flow::render_fragment`].
     fn render_fragment(
         &self,
         context: DynFlowContext<'_>,
         request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
-    /// Judges a named condition.
+    /// See [`Flow::evaluate_condition`].
     fn evaluate_condition(
         &self,
         context: DynFlowContext<'_>,
         phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict;
-    /// A fact of the flow's own in words.
+    /// See [`Flow::describe_fact`].
     fn describe_fact(&self, state: &FlowState, kind: &str, value: &Value) -> FactDisplay;
-    /// What an answer comes to, in words for people.
+    /// See [`Flow::summarize_answer`].
     fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String>;
-    /// What is on show.
+    /// See [`Flow::artifacts`].
     fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact>;
-    /// What a stand-in for a model should answer.
+    /// See [`Flow::rehearsal_reply`].
     fn rehearsal_reply(&self, context: DynFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<String>;
-    /// Whether one of the flow's own commands can be followed now.
+    /// See [`Flow::check_command`].
     ///
     /// # Errors
-    /// It cannot, and why.
+    /// Fails with the reason if the command cannot be run.
     fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String>;
-    /// The state as JSON, for a snapshot.
+    /// Returns the state as JSON for a snapshot.
     fn serialize_state(&self, state: &FlowState) -> Option<Value>;
-    /// The state from a snapshot's JSON.
+    /// Restores the state from a snapshot's JSON.
     fn deserialize_state(&self, value: Value) -> Option<FlowState>;
 }
 
@@ -328,16 +322,12 @@ impl<F: Flow> DynFlow for F {
     }
 }
 
-/// What a flow may look at, before its state's type is known.
+/// The parts of a session that a flow may read, with the type of its state erased.
 #[derive(Debug, Clone, Copy)]
 pub struct DynFlowContext<'a> {
-    /// The session's state.
     pub session: &'a Session,
-    /// The flow's own state.
     pub state: &'a FlowState,
-    /// Texts by id.
     pub texts: &'a TextResolver<'a>,
-    /// What the event is about.
     pub subject: &'a EventSubject,
 }
 

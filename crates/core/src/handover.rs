@@ -1,7 +1,7 @@
-//! The typed document that crosses a scope boundary. Nothing else crosses.
+//! Handovers: typed documents that carry information across a scope boundary. Nothing else crosses.
 //!
-//! A handover has a schema, knows which calls it came from and how it came about. This module checks documents against
-//! their schema and says when to ask for a repair and when to build one; it writes no words of its own.
+//! This module checks documents against their schema and decides whether to accept one, ask the model for a repair, or
+//! let the flow build one. It contains no texts for models.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,25 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{CallId, HandoverId, HandoverKind, UnixMillis};
 use crate::limits::HANDOVER_REPAIRS_MAX;
 
-/// What a kind of handover must hold.
+/// The schema of a kind of handover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverSpec {
-    /// Its kind.
     pub kind: HandoverKind,
-    /// Its fields, in the order they are shown.
+    /// The fields, in the order in which they are shown.
     pub fields: Vec<HandoverFieldSpec>,
-    /// How often a broken or missing one is asked for again, privately; at most [`REPAIRS_MAX`].
+    /// How often the model is privately asked to repair a broken or missing document; at most [`HANDOVER_REPAIRS_MAX`].
     pub repairs_max: u32,
 }
 
-/// One field of a handover.
+/// A field of a handover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverFieldSpec {
-    /// Its key.
     pub name: String,
-    /// One text or several.
     pub field_type: HandoverFieldType,
-    /// Whether a document without it is broken.
     pub presence: HandoverFieldPresence,
 }
 
-/// The form of a field.
+/// The type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandoverFieldType {
@@ -46,9 +42,9 @@ pub enum HandoverFieldType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandoverFieldPresence {
-    /// A document without it is broken.
+    /// A document without the field is broken.
     Required,
-    /// It may be absent.
+    /// The field may be absent.
     Optional,
 }
 
@@ -63,7 +59,7 @@ pub enum HandoverFieldValue {
 }
 
 impl HandoverFieldValue {
-    /// Whether there is nothing in it.
+    /// Returns true if the value has only whitespace.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {
@@ -73,32 +69,27 @@ impl HandoverFieldValue {
     }
 }
 
-/// The fields of a handover.
+/// The fields of a handover, by name.
 pub type HandoverDocument = BTreeMap<String, HandoverFieldValue>;
 
-/// A handover as it stands in the journal.
+/// A recorded handover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handover {
-    /// Its number.
     pub id: HandoverId,
-    /// Its kind.
     pub kind: HandoverKind,
-    /// What it says.
     pub document: HandoverDocument,
-    /// The calls it came from.
+    /// The calls that produced it.
     pub source_calls: Vec<CallId>,
-    /// How it came about.
     pub provenance: HandoverProvenance,
-    /// What was wrong with it and let pass.
+    /// Problems that were corrected or accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
-    /// When it was made.
     #[serde(default)]
     pub created_at: UnixMillis,
 }
 
 impl Handover {
-    /// The text of a field, or nothing.
+    /// Returns the text of a field, or the first item of a list.
     #[must_use]
     pub fn text_field(&self, name: &str) -> Option<&str> {
         match self.document.get(name)? {
@@ -108,7 +99,7 @@ impl Handover {
         }
     }
 
-    /// The items of a field; none if it is absent.
+    /// Returns the items of a field; empty if it is absent.
     #[must_use]
     pub fn list_field(&self, name: &str) -> &[String] {
         match self.document.get(name) {
@@ -119,20 +110,20 @@ impl Handover {
     }
 }
 
-/// How a handover came about.
+/// How a handover was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandoverProvenance {
-    /// The model wrote it unasked.
+    /// The model wrote it without being asked again.
     Emitted,
-    /// The model wrote it when asked again.
+    /// The model wrote it after a repair request.
     Repaired,
-    /// Code built it from the exchange, since the model did not.
+    /// The flow built it, because the model did not provide one.
     Built,
 }
 
-/// Checks a document against its schema: unknown fields go, forms are fitted, each with a complaint.
-/// The second list names required fields that are missing.
+/// Checks a document against its schema. Removes unknown fields and converts values to the expected type, each with a
+/// complaint, and lists the required fields that are missing.
 #[must_use]
 pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> CheckedHandover {
     let mut checked = CheckedHandover::default();
@@ -153,7 +144,7 @@ pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> Chec
             (HandoverFieldType::List, Some(HandoverFieldValue::Text(text))) => {
                 checked
                     .complaints
-                    .push(format!("`{}` is one text where a list was expected; taken as its one item", spec.name));
+                    .push(format!("`{}` is one text where a list was expected; used as its only item", spec.name));
                 HandoverFieldValue::List(vec![text])
             }
             (_, Some(field)) => field,
@@ -166,43 +157,43 @@ pub fn check_handover(schema: &HandoverSpec, document: HandoverDocument) -> Chec
     checked
 }
 
-/// What [`check`] found.
+/// The result of [`check_handover`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckedHandover {
-    /// The document, fitted to its schema.
+    /// The document, adapted to its schema.
     pub document: HandoverDocument,
-    /// What was wrong and could be mended or let pass.
+    /// Problems that were corrected.
     pub complaints: Vec<String>,
-    /// Required fields that are not there.
     pub missing_fields: Vec<String>,
 }
 
-/// What to do about a handover that is due.
+/// What to do about an expected handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverDecision {
-    /// It is good: make it.
+    /// The document is complete and can be recorded.
     Accept(CheckedHandover, HandoverProvenance),
-    /// Ask for it again, privately; the `missing` ones are to be named.
+    /// The model should be asked for a repair.
     RequestRepair {
-        /// What was missing; empty if nothing came at all.
+        /// The missing fields; empty if there was no document.
         missing_fields: Vec<String>,
     },
-    /// Asked often enough: build it from the exchange, keeping what was understood.
+    /// The repair limit is reached; the flow builds the handover from the valid fields.
     Synthesize(CheckedHandover),
 }
 
-/// The bounded repair loop: `asked` is how often this one was asked for already.
+/// Decides about a handover after `repairs_requested` repair requests.
 #[must_use]
 pub fn decide_handover(
     schema: &HandoverSpec,
     found: Option<HandoverDocument>,
     repairs_requested: u32,
 ) -> HandoverDecision {
-    let came = found.is_some();
+    let was_found = found.is_some();
     let checked = check_handover(schema, found.unwrap_or_default());
-    if came && checked.missing_fields.is_empty() {
-        let how = if repairs_requested == 0 { HandoverProvenance::Emitted } else { HandoverProvenance::Repaired };
-        return HandoverDecision::Accept(checked, how);
+    if was_found && checked.missing_fields.is_empty() {
+        let provenance =
+            if repairs_requested == 0 { HandoverProvenance::Emitted } else { HandoverProvenance::Repaired };
+        return HandoverDecision::Accept(checked, provenance);
     }
     if repairs_requested < schema.repairs_max.min(HANDOVER_REPAIRS_MAX) {
         return HandoverDecision::RequestRepair { missing_fields: checked.missing_fields };
@@ -215,7 +206,7 @@ mod tests {
     use super::*;
 
     fn schema() -> HandoverSpec {
-        let field = |name: &str, form, need| HandoverFieldSpec { name: name.into(), field_type: form, presence: need };
+        let field = |name: &str, field_type, presence| HandoverFieldSpec { name: name.into(), field_type, presence };
         HandoverSpec {
             kind: "intent".into(),
             fields: vec![
@@ -231,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_document_is_made_at_once_and_a_broken_one_is_asked_for_then_built() {
+    fn complete_document_is_accepted_and_a_broken_one_is_repaired_then_built() {
         let good = document(&[("goal", HandoverFieldValue::Text("ship".into()))]);
         assert!(matches!(
             decide_handover(&schema(), Some(good.clone()), 0),
@@ -249,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_fitted_with_a_complaint() {
+    fn types_are_converted_with_a_complaint() {
         let odd = document(&[
             ("goal", HandoverFieldValue::List(vec!["a".into(), "b".into()])),
             ("constraints", HandoverFieldValue::Text("time".into())),

@@ -1,5 +1,5 @@
-//! Names and numbers. A name comes from a flow's data or from the user; a number is counted within one session, so
-//! it follows from the journal and needs no source of randomness.
+//! Names and numeric ids. A name comes from a flow's data or from the user. A numeric id is counted within one session,
+//! so it follows from the journal and needs no randomness.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the Unix epoch, as told by whoever hands in an input.
+/// Milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// The moment `ms` later, at most the end of time.
+    /// Returns the time `ms` milliseconds later, saturating.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to here; zero if the clock went backwards.
+    /// Returns the milliseconds since `earlier`; zero if the clock went backwards.
     #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -34,7 +34,6 @@ macro_rules! names {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -80,31 +79,31 @@ macro_rules! names {
 }
 
 names! {
-    /// One conversation. Chosen by the user or made by the engine.
+    /// The id of a session. The user chooses it, or the engine creates it.
     SessionId,
-    /// A kind of conversation.
+    /// The name of a flow.
     FlowName,
-    /// Who speaks.
+    /// The name of a role.
     RoleName,
-    /// One of the things a role can be asked; picks the fragments of that call.
+    /// The name of an ask of a recipe, which selects the fragments of a call.
     AskName,
-    /// An individual among those who share a role (`coder-1`), or the other side of a talk.
+    /// An agent that plays a role, such as `coder-1`, or the agent that it talks to.
     AgentName,
-    /// What an agent works on.
+    /// The name of an agent's work item.
     WorkItemName,
-    /// A model as the configuration names it.
+    /// The name of a model in the configuration.
     ModelName,
-    /// A piece of a prompt.
+    /// The name of a fragment.
     FragmentName,
-    /// A phase within its graph.
+    /// The name of a phase in its graph.
     PhaseName,
-    /// A phase graph within its flow.
+    /// The name of a phase graph in its flow.
     PhaseGraphName,
-    /// A tool a model may call.
+    /// The name of a tool.
     ToolName,
-    /// A type of handover document.
+    /// A kind of handover.
     HandoverKind,
-    /// What a client sends along so that a repeated request is recognised.
+    /// A key that a client sends so that a repeated request is recognised.
     IdempotencyKey,
 }
 
@@ -129,7 +128,7 @@ macro_rules! numbers {
                     .unwrap_or(text)
                     .parse()
                     .map(Self)
-                    .map_err(|_| format!(concat!("`{}` is no number of this kind; expected something like ", $prefix, "3"), text))
+                    .map_err(|_| format!(concat!("`{}` is not a valid id (like ", $prefix, "3)"), text))
             }
         }
     )*};
@@ -152,13 +151,13 @@ numbers! {
     HandoverId("h"),
 }
 
-/// Place of an event in its session's journal. The first event has 1; 0 means "nothing yet".
+/// The sequence number of an event in its journal. The first event has 1; 0 means that there is none yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The place after this one.
+    /// Returns the next sequence number.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -171,7 +170,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// Names one writer's reign over a session. An append with an older epoch than the store's is refused.
+/// The epoch of a lease. The store rejects a write with an older epoch than the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
 pub struct LeaseEpoch(pub u64);

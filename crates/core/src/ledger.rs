@@ -1,4 +1,4 @@
-//! Tokens and cost of every call, added up by role, model, phase, turn and session.
+//! Adds up the tokens and cost of calls by role, model, phase, turn and session.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +9,61 @@ use crate::event::CallAnswered;
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
 use crate::prompt::{AttemptCost, TokenUsage};
 
-/// What a session has spent.
+/// The usage of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    /// In all.
     pub total: UsageTotals,
-    /// In the turn that runs, or in the last one.
+    /// The usage of the current turn, or of the last one.
     pub current_turn: UsageTotals,
-    /// Which turn that is.
     pub current_turn_id: Option<TurnId>,
-    /// By role.
     pub by_role: BTreeMap<RoleName, UsageTotals>,
-    /// By model.
     pub by_model: BTreeMap<ModelName, UsageTotals>,
     /// By phase, as `graph/phase`.
     pub by_phase: BTreeMap<String, UsageTotals>,
-    /// How prompts relate to those before them: what a vendor could have cached.
+    /// How prompts relate to the previous ones, which decides what a vendor could cache.
     #[serde(default)]
     pub prompt_prefixes: PromptPrefixCounts,
 }
 
-/// How prompts relate to those before them in the same place.
+/// Counts how prompts relate to the previous ones in the same slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptPrefixCounts {
-    /// Those with nothing before them.
+    /// Prompts without a previous one.
     pub first: u32,
-    /// Those that begin with all of the one before.
+    /// Prompts that begin with all of the previous one.
     pub extended: u32,
-    /// Those that part from the one before, by the fragment at which they do.
+    /// Prompts that differ from the previous one, by the first fragment that differs.
     pub broken_by_fragment: BTreeMap<FragmentName, u32>,
 }
 
-/// A sum of calls.
+/// A sum over calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UsageTotals {
-    /// Calls that were answered.
     pub answered_calls: u32,
-    /// Tries that failed.
     pub failed_attempts: u32,
-    /// Tries of unknown end, maybe billed: they were in flight when the process died, or when nobody wanted them any more.
+    /// Attempts whose outcome is unknown and that may have been billed: they were in flight when the process died or
+    /// the call was abandoned.
     pub unknown_attempts: u32,
-    /// Answers that came too late to be used, and were paid for.
+    /// Answers that arrived too late to be used. They are included in the cost.
     pub late_answers: u32,
-    /// Tokens sent.
     pub input_tokens: u64,
-    /// Tokens received.
     pub output_tokens: u64,
-    /// Tokens sent that the vendor had cached.
+    /// Input tokens that the vendor had cached.
     pub cached_tokens: u64,
-    /// Cost of the calls whose price is known, in millionths of a dollar.
+    /// The cost of calls with a known price, in millionths of a US dollar.
     pub cost_microusd: u64,
-    /// Answers, late and lost ones among them, whose price is not known.
+    /// Answers without a known price, including late and lost ones.
     pub unpriced_answers: u32,
 }
 
 impl UsageTotals {
-    /// Tokens sent that the vendor had cached, in percent of all that were sent; nothing if none were sent.
+    /// Returns the cached input tokens in percent of all input tokens; `None` if there are none.
     #[must_use]
     pub fn cached_percent(&self) -> Option<u64> {
         (self.input_tokens > 0).then(|| self.cached_tokens.min(self.input_tokens) * 100 / self.input_tokens)
     }
 
-    /// The cost, if the price of every call is known.
+    /// Returns the cost, if the price of every call is known.
     #[must_use]
     pub fn exact_cost_microusd(&self) -> Option<u64> {
         (self.unpriced_answers == 0).then_some(self.cost_microusd)
@@ -81,7 +74,7 @@ impl UsageTotals {
         self.add_usage(answer.usage, answer.cost_microusd);
     }
 
-    /// Enters a try that failed, with what it took all the same.
+    /// Adds a failed attempt and its cost.
     pub fn record_failure(&mut self, cost: Option<AttemptCost>) {
         self.failed_attempts += 1;
         if let Some(AttemptCost { usage, cost_microusd }) = cost {
@@ -89,13 +82,13 @@ impl UsageTotals {
         }
     }
 
-    /// Enters an answer that came too late to be used.
+    /// Adds an answer that arrived too late to be used.
     pub fn record_late_answer(&mut self, usage: TokenUsage, cost_microusd: Option<u64>) {
         self.late_answers += 1;
         self.add_usage(usage, cost_microusd);
     }
 
-    /// A try that was entered as one of unknown end is heard of after all.
+    /// Removes an attempt of unknown outcome, because its outcome is now known.
     pub fn resolve_unknown_outcome(&mut self) {
         self.unknown_attempts = self.unknown_attempts.saturating_sub(1);
     }
@@ -111,57 +104,54 @@ impl UsageTotals {
     }
 }
 
-/// Whose account a call goes on.
+/// What a call is attributed to.
 #[derive(Debug, Clone, Copy)]
 pub struct LedgerAccount<'a> {
-    /// The role that spoke.
     pub role: &'a RoleName,
-    /// The model that answered.
     pub model: &'a ModelName,
     /// The phase, as `graph/phase`.
     pub phase: Option<&'a str>,
-    /// The turn.
     pub turn: Option<TurnId>,
 }
 
 impl Ledger {
-    /// Enters an answer.
+    /// Adds an answer.
     pub fn record_answer(&mut self, account: LedgerAccount<'_>, answer: &CallAnswered) {
-        self.update_totals(account, |tally| tally.record_answer(answer));
+        self.update_totals(account, |totals| totals.record_answer(answer));
     }
 
-    /// Enters a try that failed, with what it took all the same.
+    /// Adds a failed attempt and its cost.
     pub fn record_failure(&mut self, account: LedgerAccount<'_>, cost: Option<AttemptCost>) {
-        self.update_totals(account, |tally| tally.record_failure(cost));
+        self.update_totals(account, |totals| totals.record_failure(cost));
     }
 
-    /// Enters a try whose end is not known.
+    /// Adds an attempt of unknown outcome.
     pub fn record_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
-        self.update_totals(account, |tally| tally.unknown_attempts += 1);
+        self.update_totals(account, |totals| totals.unknown_attempts += 1);
     }
 
-    /// A try that was entered as one of unknown end is heard of after all.
+    /// Removes an attempt of unknown outcome, because its outcome is now known.
     pub fn resolve_unknown_outcome(&mut self, account: LedgerAccount<'_>) {
         self.update_totals(account, UsageTotals::resolve_unknown_outcome);
     }
 
-    /// Enters an answer that came too late to be used.
+    /// Adds an answer that arrived too late to be used.
     pub fn record_late_answer(&mut self, account: LedgerAccount<'_>, usage: TokenUsage, cost_microusd: Option<u64>) {
-        self.update_totals(account, |tally| tally.record_late_answer(usage, cost_microusd));
+        self.update_totals(account, |totals| totals.record_late_answer(usage, cost_microusd));
     }
 
-    /// Enters how a prompt relates to the one before it.
+    /// Counts how a prompt relates to the previous one.
     pub fn record_prompt_prefix(&mut self, prefix: &PrefixMatch) {
         match prefix {
             PrefixMatch::First => self.prompt_prefixes.first += 1,
             PrefixMatch::Extends(_) => self.prompt_prefixes.extended += 1,
-            PrefixMatch::Broken { cause: by, .. } => {
-                *self.prompt_prefixes.broken_by_fragment.entry(by.clone()).or_default() += 1
+            PrefixMatch::Broken { cause, .. } => {
+                *self.prompt_prefixes.broken_by_fragment.entry(cause.clone()).or_default() += 1
             }
         }
     }
 
-    /// Starts the account of a new turn.
+    /// Starts counting for a new turn.
     pub fn start_turn(&mut self, turn: TurnId) {
         self.current_turn = UsageTotals::default();
         self.current_turn_id = Some(turn);

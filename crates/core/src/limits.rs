@@ -1,132 +1,133 @@
-//! Every limit of core, in one place. Nothing that grows, loops or repeats is without one.
+//! All limits of this crate. Everything that grows, loops or repeats has one.
 
-/// Longest message a user or an agent may send, in bytes.
+/// The maximum length of a message from a user or an agent, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Most images a message may show.
+/// The maximum number of images in a message.
 pub const IMAGES_PER_MESSAGE_MAX: usize = 8;
-/// Largest image a message may show, in bytes.
+/// The maximum size of an image, in bytes.
 pub const IMAGE_BYTES_MAX: usize = 5 << 20;
-/// Longest seal of an answer we keep, in bytes; a longer one is dropped.
+/// The maximum length of the vendor state of an answer, in bytes. Longer state is dropped.
 pub const VENDOR_STATE_BYTES_MAX: usize = 1 << 20;
-/// Longest wait a vendor may ask for before another model steps in, where there is one.
+/// If a vendor asks for a longer wait than this before a retry, a fallback model is used instead.
 pub const FALLBACK_RETRY_AFTER_MS_MIN: u64 = 5_000;
-/// Longest answer of a model we keep, in bytes.
+/// The maximum length of a model's answer, in bytes.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
-/// Longest result of a tool we keep, in bytes; what is longer is cut and marked.
+/// The maximum length of a tool's result, in bytes. A longer result is cut and marked.
 pub const TOOL_RESULT_BYTES_MAX: usize = 1 << 20;
-/// Most messages that wait for their turn in one session.
+/// The maximum number of queued messages in a session.
 pub const QUEUED_MESSAGES_MAX: usize = 64;
-/// Most messages that wait in one agent's inbox.
+/// The maximum number of messages in an agent's inbox.
 pub const INBOX_MESSAGES_MAX: usize = 256;
-/// Most steps a flow may take in answer to one input.
+/// The maximum number of steps that a flow may take for one input.
 pub const STEPS_PER_INPUT_MAX: usize = 2_000;
-/// Most calls one turn may open; a flow that loops ends here.
+/// The maximum number of calls in one turn. It stops a flow that loops.
 pub const CALLS_PER_TURN_MAX: u32 = 200;
-/// Most calls open at once in one session.
+/// The maximum number of open calls in a session.
 pub const OPEN_CALLS_MAX: usize = 64;
-/// Most calls that wait for a thread or for a compaction.
+/// The maximum number of calls that wait for a thread or a compaction.
 pub const DEFERRED_CALLS_MAX: usize = 64;
-/// Most rounds of tool use that follow one call.
+/// The maximum number of tool rounds after one call.
 pub const TOOL_ROUNDS_MAX: u32 = 16;
-/// Longest arguments of a tool call we take, in bytes of JSON.
+/// The maximum length of the arguments of a tool call, in bytes of JSON.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 256 << 10;
-/// Most tool runs one answer may ask for.
+/// The maximum number of tool calls in one answer.
 pub const TOOL_CALLS_PER_REPLY_MAX: usize = 32;
-/// Most threads kept in memory for one session; the least recently used is closed.
+/// The maximum number of threads in a session. The least recently used one is closed.
 pub const THREADS_MAX: usize = 512;
-/// Most compactions tried before one call, after which the thread is trimmed without a summary.
+/// The maximum number of compactions for one call. After that the thread is trimmed without a summary.
 pub const COMPACTIONS_PER_CALL_MAX: u32 = 3;
-/// Least room there must be for a summary that a model is asked for, in percent of the longest it may be.
+/// The minimum space for a summary by a model, in percent of its maximum length.
 pub const SUMMARY_SPACE_PERCENT_MIN: u32 = 25;
-/// Most that a summariser is shown beside a message it can only be shown a part of, in percent of what it can be shown.
+/// The maximum size of other messages in a summarizing call that contains a message in part, in percent of its input.
 pub const SUMMARIZER_CONTEXT_PERCENT_MAX: u32 = 50;
-/// Share of the window, in percent, that a compaction leaves filled.
+/// The share of the window that is filled after a compaction, in percent.
 pub const COMPACTED_FILL_PERCENT: u32 = 50;
-/// Tokens kept free beside prompt and answer, since our count is an estimate.
+/// Tokens that are left free in the window, because token counts are estimates.
 pub const WINDOW_RESERVE_TOKENS: u32 = 256;
-/// Least that one of our tokens is taken to weigh with a model, in thousandths.
+/// The minimum ratio of vendor tokens to our tokens, in thousandths.
 pub const TOKEN_RATIO_PERMILLE_MIN: u32 = 500;
-/// Most that one of our tokens is taken to weigh with a model, in thousandths.
+/// The maximum ratio of vendor tokens to our tokens, in thousandths.
 pub const TOKEN_RATIO_PERMILLE_MAX: u32 = 3_000;
-/// Tokens of even weight that a model's reports are weighed against, so that the first of them is not believed outright.
+/// The weight of the initial ratio of 1, in tokens, so that the first report of a vendor does not decide alone.
 pub const TOKEN_RATIO_PRIOR_TOKENS: u64 = 1_000;
-/// Shortest prompt whose report is learnt from: with a shorter one, what vendors put around it is most of it.
+/// The minimum size of a prompt for its report to count. In shorter prompts the vendor's overhead dominates.
 pub const TOKEN_RATIO_PROMPT_TOKENS_MIN: u32 = 256;
-/// Tokens of prompts that are remembered for a model's weight; beyond that the older count half, and half again.
+/// The number of prompt tokens that are remembered for a ratio. Beyond it, older ones count half.
 pub const TOKEN_RATIO_HISTORY_TOKENS_MAX: u64 = 100_000;
-/// Most tokens of the user's own words that a compaction keeps verbatim, in percent of the window.
+/// The maximum share of the user's own words that a compaction keeps, in percent of the target size.
 pub const KEPT_USER_TEXT_PERCENT_MAX: u32 = 15;
-/// Idempotency keys remembered in a session.
+/// The number of idempotency keys that a session remembers.
 pub const IDEMPOTENCY_KEYS_MAX: usize = 256;
-/// Longest idempotency key, in bytes.
+/// The maximum length of an idempotency key, in bytes.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
-/// Longest title, in characters.
+/// The maximum length of a title, in characters.
 pub const TITLE_CHARS_MAX: usize = 80;
-/// Longest text that a setting takes, in characters.
+/// The maximum length of a text setting, in characters.
 pub const SETTING_TEXT_CHARS_MAX: usize = 200;
-/// Most things in settings that are complained of at once.
+/// The maximum number of invalid settings that are reported at once.
 pub const INVALID_SETTINGS_MAX: usize = 16;
-/// Longest name of a session, in bytes.
+/// The maximum length of a session id, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 64;
-/// Largest fact, note on a call or handover of a flow, in bytes of JSON.
+/// The maximum size of a flow's fact, call metadata or handover, in bytes of JSON.
 pub const FLOW_VALUE_BYTES_MAX: usize = 1 << 20;
-/// Handovers remembered in state; all of them are in the journal.
+/// The number of handovers in the state. All of them are in the journal.
 pub const HANDOVERS_KEPT_MAX: usize = 64;
-/// Most private requests to repair one handover.
+/// The maximum number of repair requests for one handover.
 pub const HANDOVER_REPAIRS_MAX: u32 = 3;
-/// Timers running at once in one session.
+/// The maximum number of timers in a session.
 pub const TIMERS_MAX: usize = 128;
-/// Longest account of a failure we keep, in bytes; vendors are known to answer with whole pages.
+/// The maximum length of a failure message, in bytes. Some vendors answer with whole pages.
 pub const FAILURE_MESSAGE_BYTES_MAX: usize = 4_096;
-/// Most tries of one call, whatever ended the earlier ones; a call that kills the process each time ends here.
+/// The maximum number of attempts of one call, whatever the failures. It stops a call that crashes the process each
+/// time.
 pub const ATTEMPTS_PER_CALL_MAX: u32 = 12;
-/// Longest wait that a vendor may ask for before another try; asked to wait longer, we give up and say so.
+/// The maximum wait that a vendor may ask for before a retry. If it is longer, the call fails.
 pub const RETRY_AFTER_MS_MAX: u64 = 10 * 60 * 1_000;
-/// Smallest window we will plan for; a model card that says less is taken to mean this.
+/// The minimum context window. A smaller one in a model card is raised to this.
 pub const WINDOW_TOKENS_MIN: u32 = 1_024;
-/// Past stands of a phase graph kept for rollback; older ones are in the journal.
+/// The number of past phase states that are kept for rollback. Older ones are in the journal.
 pub const PAST_PHASE_STATES_MAX: usize = 64;
-/// Calls given up whose late answer is still recognised, and so waited for.
+/// The number of abandoned calls whose late answers are still recognised.
 pub const ABANDONED_CALLS_MAX: usize = 64;
-/// Prompts remembered to compare the next one with.
+/// The number of prompts that are remembered for comparison with the next one.
 pub const LAST_PROMPTS_MAX: usize = 512;
-/// The most phases a graph may have.
+/// The maximum number of phases in a graph.
 pub const PHASES_PER_GRAPH_MAX: usize = 64;
-/// The most gates a graph may have. The search for dead ends looks at every set of open gates that can be met.
+/// The maximum number of gates in a graph. The search for dead ends visits every reachable set of open gates.
 pub const GATES_PER_GRAPH_MAX: usize = 8;
-/// The longest content a block may have. A longer one is not read.
+/// The maximum length of a block's content, in bytes. A longer block is not parsed.
 pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
-/// How many blocks of one text are read. Further ones are hidden all the same.
+/// The maximum number of blocks that are parsed in one text. Further blocks are still hidden.
 pub const BLOCKS_PER_TEXT_MAX: usize = 64;
-/// The longest name a block may have.
+/// The maximum length of a block's name, in bytes.
 pub const BLOCK_NAME_BYTES_MAX: usize = 40;
-/// How many blanks may stand between a marker's brackets and its name, on either side.
+/// The maximum number of spaces between a marker's brackets and its name, on each side.
 pub const MARKER_SPACES_MAX: usize = 3;
-/// Markers in the user's words that a model's blocks are compared with.
+/// The maximum number of markers in the user's words that a model's blocks are compared with.
 pub const QUOTED_MARKERS_MAX: usize = 64;
-/// How much white space is held back until it is known whether a block follows.
+/// The maximum amount of whitespace that is held back until it is clear whether a block follows.
 pub const HELD_WHITESPACE_BYTES_MAX: usize = 256;
-/// The longest key of a field.
+/// The maximum length of a field's key, in characters.
 pub const FIELD_KEY_CHARS_MAX: usize = 40;
-/// How many items of one list are read.
+/// The maximum number of items that are parsed in one list.
 pub const LIST_ITEMS_MAX: usize = 256;
-/// How many complaints one reading makes.
+/// The maximum number of complaints of one parse.
 pub const COMPLAINTS_PER_PARSE_MAX: usize = 32;
-/// How much of a text a complaint cites.
+/// The maximum length of an excerpt in a complaint, in characters.
 pub const EXCERPT_CHARS_MAX: usize = 60;
-/// How deep JSON may nest.
+/// The maximum nesting depth of JSON.
 pub const JSON_DEPTH_MAX: usize = 100;
-/// How often, on average, a byte of a longer text may be looked at in a vain search for JSON.
+/// The maximum number of times that a byte of a long text is scanned on average in the search for JSON.
 pub const JSON_SCANS_PER_BYTE_MAX: usize = 4;
-/// How far a fence or a quote may be indented beyond its container.
+/// The maximum extra indentation of a fence or a quote in its container.
 pub const MARKDOWN_INDENT_MAX: usize = 3;
-/// The fewest backticks or tildes that make a code fence.
+/// The minimum number of backticks or tildes in a code fence.
 pub const FENCE_LENGTH_MIN: usize = 3;
-/// Digits in the number of a numbered list item.
+/// The maximum number of digits of a numbered list item.
 pub const LIST_NUMBER_DIGITS_MAX: u8 = 9;
-/// The longest key without quotes that broken JSON may have.
+/// The maximum length of an unquoted key in broken JSON, in bytes.
 pub const UNQUOTED_KEY_BYTES_MAX: usize = 64;
-/// Pairs of lines a diff compares; what is left beyond is shown as replaced.
+/// The maximum number of line pairs that a diff compares. Beyond it the rest is shown as replaced.
 pub const DIFF_CELLS_MAX: usize = 4_000_000;
-/// Of the messages of a thread, every copy holds as many of the newest on its own; the others are shared.
+/// The number of newest messages that each copy of a thread holds by itself. The others are shared.
 pub const UNSHARED_ENTRIES_MAX: usize = 8;

@@ -1,8 +1,8 @@
-//! Phase graphs as data: which phases there are, which edges lead from one to the next and under which guard, which gates
-//! oblige, which limits run out. The machine over a graph is in the modules below; all of it is pure.
+//! Phase graphs as data: phases, edges with guards, gates and limits. The submodules implement the state machine over a
+//! graph. Everything is pure.
 //!
-//! This module decides whether a move is legal. It knows no session, call or event: whoever asks records what was ruled,
-//! says what time it is, and says which named conditions hold.
+//! This module decides whether a transition is allowed. It knows no session, call or event: the caller records rulings,
+//! passes the time, and evaluates the named conditions.
 
 mod dead_end;
 pub mod diagram;
@@ -22,80 +22,73 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
 use guard::Guard;
 
-/// The phases of one kind of conversation, and how they follow one another.
+/// The phases of a conversation and the allowed transitions between them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseGraph {
-    /// Its name within the flow.
+    /// The name within the flow.
     pub name: PhaseGraphName,
-    /// What has a phase of its own in this graph.
     pub owner_kind: PhaseOwnerKind,
-    /// Where every state begins.
     pub start: PhaseName,
-    /// In the order people should read them.
+    /// The phases, in the order in which they are shown.
     pub phases: Vec<PhaseSpec>,
-    /// The ways from phase to phase. An edge from a phase to itself means that it can be entered anew.
+    /// The allowed transitions. An edge from a phase to itself allows the phase to be entered again.
     pub edges: Vec<PhaseEdge>,
-    /// What may not be left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<PhaseGate>,
 }
 
-/// What a graph is attached to: each of these keeps a state of its own.
+/// What has its own state in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseOwnerKind {
     /// The whole session.
     Session,
-    /// One role.
+    /// Each role.
     Role,
-    /// Every agent of a role.
+    /// Each agent of a role.
     Agent,
 }
 
-/// One phase: what it is for and what holds while it lasts.
+/// A phase and the rules that apply in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseSpec {
-    /// Its name within the graph.
+    /// The name within the graph.
     pub name: PhaseName,
-    /// What it is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub purpose: String,
-    /// When to enter it, in words; told, not enforced.
+    /// When to enter the phase. For models; not enforced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entry: Vec<String>,
-    /// What is done in it.
+    /// What is done in the phase.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub activities: Vec<String>,
-    /// When it is finished, in words; told, not enforced. What is enforced stands on the edges.
+    /// When the phase is finished. For models; not enforced. Enforced conditions are guards of edges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub criteria: Vec<String>,
-    /// What must not be done in it.
+    /// What must not be done in the phase.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<String>,
-    /// Who works in it; empty means no one in particular.
+    /// The agents that work in the phase; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentName>,
-    /// Which tools are at hand.
     #[serde(default, skip_serializing_if = "AllowedTools::is_all")]
     pub tools: AllowedTools,
-    /// The model of this phase, for every role not listed in `models`.
+    /// The model for all roles that are not in `models`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// The models of single roles in this phase.
+    /// The models of single roles.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<RoleName, ModelName>,
-    /// How long it may last, and where it leads when that is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<PhaseLimit>,
-    /// Whether work goes on in it or it is an end.
     #[serde(default, skip_serializing_if = "PhaseKind::is_work")]
     pub kind: PhaseKind,
 }
 
 impl PhaseSpec {
-    /// A phase of which nothing is known but its name.
+    /// Creates a work phase with only a name.
     #[must_use]
     pub fn new(name: impl Into<PhaseName>) -> Self {
         Self {
@@ -114,29 +107,29 @@ impl PhaseSpec {
         }
     }
 
-    /// Whether nothing follows it.
+    /// Returns true if no phase can follow.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.kind != PhaseKind::Work
     }
 
-    /// The model this phase prescribes for `role`, if it prescribes one.
+    /// Returns the model that the phase prescribes for `role`.
     #[must_use]
     pub fn model_for_role(&self, role: &RoleName) -> Option<&ModelName> {
         self.models.get(role).or(self.model.as_ref())
     }
 }
 
-/// Whether a phase is an end, and of which sort.
+/// Whether a phase is terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseKind {
-    /// Work goes on.
+    /// An ordinary phase.
     #[default]
     Work,
-    /// The end of what was to be done: every open gate bars it, listed or not.
+    /// The end after success. Every open gate blocks it.
     End,
-    /// The end of what could not be done: a gate bars it only if it lists it.
+    /// The end after failure. Only gates that list it block it.
     Failure,
 }
 
@@ -146,19 +139,18 @@ impl PhaseKind {
     }
 }
 
-/// Which tools may be used in a phase.
+/// The tools that may be used in a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowedTools {
-    /// All that the role has.
+    /// All tools of the role.
     #[default]
     All,
-    /// Of those the role has, only these.
+    /// Only these tools of the role.
     Only(BTreeSet<ToolName>),
 }
 
 impl AllowedTools {
-    /// Whether `tool` may be used.
     #[must_use]
     pub fn allows(&self, tool: &ToolName) -> bool {
         match self {
@@ -172,51 +164,48 @@ impl AllowedTools {
     }
 }
 
-/// How long one visit may last, and the way out when that is over. The way out is declared here and needs no edge.
+/// The maximum length of a visit and the phase that follows. The exit needs no edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseLimit {
-    /// After this many finished turns.
+    /// The maximum number of finished turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns_max: Option<u32>,
-    /// After this many milliseconds.
+    /// The maximum number of milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ms_max: Option<u64>,
-    /// The phase entered then.
+    /// The phase to enter when the limit is reached.
     pub exit: PhaseName,
 }
 
-/// A way from one phase to another.
+/// An allowed transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseEdge {
-    /// Where it begins.
     pub from: PhaseName,
-    /// Where it leads.
     pub to: PhaseName,
-    /// What must hold to go along it.
     #[serde(default, skip_serializing_if = "Guard::is_always")]
     pub guard: Guard,
 }
 
-/// An obligatory successor: once `opened_by` was entered, nothing that the gate bars may be entered before
-/// `satisfied_by` was, by whatever detour, unless the user grants a skip.
+/// An obligation: after `opened_by` was entered, the blocked phases cannot be entered before `satisfied_by`, by any
+/// detour, unless the user grants a skip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseGate {
-    /// Its name within the graph.
+    /// The name within the graph.
     pub name: String,
-    /// Entering this phase opens the obligation.
+    /// Entering this phase opens the gate.
     pub opened_by: PhaseName,
-    /// Entering this phase meets it.
+    /// Entering this phase closes the gate.
     pub satisfied_by: PhaseName,
-    /// What it bars, besides every phase of kind [`PhaseKind::End`].
+    /// The blocked phases, in addition to every phase of kind [`PhaseKind::End`].
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub blocks: BTreeSet<PhaseName>,
 }
 
 impl PhaseGate {
-    /// Whether this gate, while open, keeps `to` from being entered. It never bars what satisfies it.
+    /// Returns true if the gate blocks `to` while it is open. It never blocks the phase that satisfies it.
     #[must_use]
     pub fn blocks_phase(&self, to: &PhaseSpec) -> bool {
         to.name != self.satisfied_by && (to.kind == PhaseKind::End || self.blocks.contains(&to.name))
@@ -224,18 +213,18 @@ impl PhaseGate {
 }
 
 impl PhaseGraph {
-    /// The phase of that name.
+    /// Returns the phase with this name.
     #[must_use]
     pub fn find_phase(&self, name: &PhaseName) -> Option<&PhaseSpec> {
         self.phases.iter().find(|phase| phase.name == *name)
     }
 
-    /// The edges that begin at `from`, in the graph's order.
+    /// Returns the edges from a phase, in the graph's order.
     pub fn edges_from<'g>(&'g self, from: &PhaseName) -> impl Iterator<Item = &'g PhaseEdge> {
         self.edges.iter().filter(move |edge| edge.from == *from)
     }
 
-    /// The names of the conditions that guards on the edges from `from` ask about: what a flow has to judge there.
+    /// Returns the names of the conditions in the guards of the edges from a phase, which the flow must evaluate.
     #[must_use]
     pub fn condition_names_from(&self, from: &PhaseName) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
@@ -245,14 +234,14 @@ impl PhaseGraph {
         names
     }
 
-    /// Those of the `open` gates that bar `to`.
+    /// Returns the open gates that block `to`.
     #[must_use]
     pub fn gates_blocking(&self, to: &PhaseSpec, open: &BTreeSet<String>) -> Vec<&PhaseGate> {
         self.gates.iter().filter(|gate| open.contains(&gate.name) && gate.blocks_phase(to)).collect()
     }
 }
 
-/// Names as an enumeration for people: `` `a`, `b` ``.
+/// Formats names as `` `a`, `b` ``.
 fn format_quoted_names<T: Display>(names: impl IntoIterator<Item = T>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
-//! What goes to a model and what comes back, in no vendor's dialect. Prompts are values: the same prompt has the
-//! same bytes today and when it is rebuilt from the journal next year.
+//! Prompts and model replies, independent of any vendor. A prompt is a value: it has the same bytes when it is rebuilt
+//! from the journal later.
 
 use std::sync::Arc;
 
@@ -8,29 +8,27 @@ use serde_json::Value;
 
 use crate::ids::{ModelName, ToolName};
 
-/// Everything a model is sent for one call.
+/// Everything that is sent to a model in one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Which model.
     pub model: ModelName,
-    /// In order; system messages first. Shared, since the next prompt of the same thread begins with the same.
+    /// In order, system messages first. Shared with the next prompt of the same thread.
     pub messages: Arc<Vec<PromptMessage>>,
-    /// What the model may call, in the role's order.
+    /// The tools that the model may call, in the role's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// What shape the answer must have.
     pub output_format: OutputFormat,
-    /// The longest answer we will take.
+    /// The maximum length of the answer.
     pub reply_tokens_max: u32,
 }
 
 impl Prompt {
-    /// The messages, to be changed: whoever shares them sees nothing of it.
+    /// Returns the messages for modification. Other owners keep the old ones.
     pub fn messages_mut(&mut self) -> &mut Vec<PromptMessage> {
         Arc::make_mut(&mut self.messages)
     }
 
-    /// The prompt as one text: every message under the name of its speaker, then the tools, then the form of the answer.
+    /// Returns the prompt as one text: every message with its chat role, then the tools, then the output format.
     #[must_use]
     pub fn to_plain_text(&self) -> String {
         let mut out = String::new();
@@ -38,8 +36,8 @@ impl Prompt {
             let answers = message.tool_call_id.as_ref().map(|id| format!(" answers {id}")).unwrap_or_default();
             let failed = if message.failed { ", failed" } else { "" };
             out.push_str(&format!("── {}{answers}{failed} ──\n{}\n", message.chat_role, message.text()));
-            for wish in &message.tool_calls {
-                out.push_str(&format!("── calls {} {} ──\n{}\n", wish.name, wish.id, wish.arguments));
+            for tool_call in &message.tool_calls {
+                out.push_str(&format!("── calls {} {} ──\n{}\n", tool_call.name, tool_call.id, tool_call.arguments));
             }
         }
         for tool in &self.tools {
@@ -52,65 +50,60 @@ impl Prompt {
     }
 }
 
-/// One message of a prompt. Its text is its parts, joined by blank lines.
+/// A message of a prompt. Its text consists of its parts, separated by blank lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessage {
-    /// Whose words these are.
     pub chat_role: ChatRole,
     /// The parts, shared with the store's cache.
     pub parts: Vec<Arc<str>>,
-    /// What the user showed with these words.
+    /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<PromptImage>,
-    /// What the assistant asked to run in this message.
+    /// The tools that the assistant called in this message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// For a tool's message: which of the calls above it answers.
+    /// In a tool's message, the id of the tool call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// For a tool's message: whether the tool did not do what was asked.
+    /// In a tool's message, true if the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// For an assistant's message: what its vendor wants to see again with it, unread.
+    /// In an assistant's message, opaque vendor data that must be sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_state: Option<Arc<str>>,
 }
 
 impl PromptMessage {
-    /// A message without words.
+    /// Creates a message without text.
     #[must_use]
-    pub fn empty(speaker: ChatRole) -> Self {
+    pub fn empty(chat_role: ChatRole) -> Self {
         let (parts, images, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
-        Self { chat_role: speaker, parts, images, tool_calls, tool_call_id: None, failed: false, vendor_state: None }
+        Self { chat_role, parts, images, tool_calls, tool_call_id: None, failed: false, vendor_state: None }
     }
 
-    /// A message of plain text.
+    /// Creates a message with one part.
     #[must_use]
-    pub fn from_text(speaker: ChatRole, text: impl Into<Arc<str>>) -> Self {
-        Self { parts: vec![text.into()], ..Self::empty(speaker) }
+    pub fn from_text(chat_role: ChatRole, text: impl Into<Arc<str>>) -> Self {
+        Self { parts: vec![text.into()], ..Self::empty(chat_role) }
     }
 
-    /// The text as a vendor is sent it.
+    /// Returns the text as sent to a vendor.
     #[must_use]
     pub fn text(&self) -> String {
         self.parts.join(PART_SEPARATOR)
     }
 }
 
-/// What stands between the parts of one message.
+/// The separator between the parts of a message.
 pub const PART_SEPARATOR: &str = "\n\n";
 
-/// Whose words a message holds, as chat models know it.
+/// The author of a message, as defined by chat APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChatRole {
-    /// Standing instructions.
     System,
-    /// What is put to the model.
     User,
-    /// What the model said.
     Assistant,
-    /// What a tool returned.
     Tool,
 }
 
@@ -125,34 +118,28 @@ impl std::fmt::Display for ChatRole {
     }
 }
 
-/// An image, as vendors take it.
+/// An image in a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptImage {
-    /// In which form.
     pub media_type: ImageMediaType,
-    /// Its bytes, in base64.
+    /// The bytes in base64.
     pub data: Arc<str>,
 }
 
-/// The forms of image that every vendor can look at.
+/// The image formats that every vendor supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImageMediaType {
-    /// PNG.
     #[serde(rename = "image/png")]
     Png,
-    /// JPEG.
     #[serde(rename = "image/jpeg")]
     Jpeg,
-    /// GIF.
     #[serde(rename = "image/gif")]
     Gif,
-    /// WebP.
     #[serde(rename = "image/webp")]
     Webp,
 }
 
 impl ImageMediaType {
-    /// Its name on the internet.
     #[must_use]
     pub fn mime_type(self) -> &'static str {
         match self {
@@ -163,7 +150,7 @@ impl ImageMediaType {
         }
     }
 
-    /// The form of these bytes, by how they begin; what they are called does not count.
+    /// Detects the format from the first bytes.
     #[must_use]
     pub fn detect(bytes: &[u8]) -> Option<Self> {
         match bytes {
@@ -176,92 +163,85 @@ impl ImageMediaType {
     }
 }
 
-/// The form an answer must have.
+/// The required format of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
-    /// Prose, perhaps with blocks in it.
+    /// Text, which may contain blocks.
     Text,
-    /// JSON that satisfies this schema.
+    /// JSON that conforms to this schema.
     Json(Value),
 }
 
-/// A tool as a model is told of it.
+/// The description of a tool for models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// Its name.
     pub name: ToolName,
-    /// What it does, for the model.
     pub description: String,
-    /// JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub parameters: Value,
 }
 
-/// A model's wish to run a tool.
+/// A request by a model to run a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The model's own id for it.
+    /// The id given by the model.
     pub id: String,
-    /// Which tool.
     pub name: ToolName,
-    /// With what.
     pub arguments: Value,
 }
 
-/// A model's whole answer.
+/// A complete answer of a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelReply {
-    /// What it said.
     pub text: String,
-    /// What it thought aloud, where the vendor tells; never part of a thread.
+    /// The reasoning text, if the vendor returns it; never part of a thread.
     pub reasoning: String,
-    /// What it wants run.
     pub tool_calls: Vec<ToolCall>,
-    /// Why it stopped.
     pub stop_reason: StopReason,
-    /// The vendor's own figures, if it gave any.
+    /// The token counts reported by the vendor.
     pub usage: Option<TokenUsage>,
-    /// How much of that an answer took which was sent back before this one came: a request of its own, with a price of its own.
+    /// The part of `usage` that was spent on an answer that was rejected before this one.
     pub rejected_usage: Option<TokenUsage>,
-    /// What its vendor wants to see again when the conversation goes on, unread.
+    /// Opaque vendor data that must be sent back in later prompts.
     pub vendor_state: Option<String>,
 }
 
-/// Why an answer ended.
+/// The reason why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It was done.
+    /// The answer is complete.
     #[default]
     Done,
-    /// It reached the longest answer we take.
+    /// The maximum length was reached.
     Length,
-    /// It waits for tools.
+    /// The model called tools.
     ToolCalls,
-    /// The vendor's filter cut it.
+    /// The vendor's content filter stopped the answer.
     ContentFilter,
 }
 
-/// Tokens of one call.
+/// The token counts of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// Tokens of the prompt, cached ones included.
+    /// The prompt tokens, including cached ones.
     pub input_tokens: u32,
-    /// Tokens of the answer, reasoning included.
+    /// The answer tokens, including reasoning.
     pub output_tokens: u32,
-    /// Tokens of the prompt that the vendor had cached.
+    /// The prompt tokens that were read from the vendor's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached_tokens: u32,
-    /// Tokens of the prompt that the vendor put into its cache, where that has a price of its own.
+    /// The prompt tokens that were written to the vendor's cache, if that has its own price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u32,
-    /// Tokens of the answer that were reasoning.
+    /// The answer tokens that were reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u32,
 }
 
 impl TokenUsage {
-    /// What both took together.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -273,7 +253,7 @@ impl TokenUsage {
         }
     }
 
-    /// What is left of this without the other, which is a part of it.
+    /// Returns the difference; `part` must be a part of `self`.
     #[must_use]
     pub fn minus(self, part: Self) -> Self {
         Self {
@@ -290,44 +270,44 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Why a call brought no answer.
+/// The reason why an attempt produced no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct CallFailure {
-    /// What sort of failure; decides whether another try makes sense.
+    /// The kind of failure, which decides whether a retry makes sense.
     pub kind: FailureKind,
-    /// What was said about it, fit for the user's eyes.
+    /// A message for the user.
     pub message: String,
-    /// The earliest moment another try is welcome, in milliseconds from now, where the vendor said so.
+    /// The wait before a retry in milliseconds, if the vendor asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// What the try took all the same, if it took anything: a vendor bills for an answer that nobody can use, too.
+    /// The cost of the attempt. Vendors also bill for unusable answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<AttemptCost>,
 }
 
-/// What a try without an answer took.
+/// The cost of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttemptCost {
-    /// By the vendor's own figures; nothing if it gave none before the answer was lost.
+    /// The token counts reported by the vendor; `None` if the answer was lost before it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
-    /// Its cost in millionths of a dollar, if that is known.
+    /// The cost in millionths of a US dollar, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
 }
 
 impl CallFailure {
-    /// A failure without a vendor's wish for when to come back, that took nothing.
+    /// Creates a failure without a cost or a requested wait.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after_ms: None, cost: None }
     }
 
-    /// The same after an answer had begun to come: it took something, beside what it is known to have taken.
+    /// Returns the failure with the usage of an answer that had already started, added to any known usage.
     #[must_use]
     pub fn with_usage(mut self, usage: Option<TokenUsage>) -> Self {
-        let known = self.cost.and_then(|spent| spent.usage);
+        let known = self.cost.and_then(|cost| cost.usage);
         let usage = match (known, usage) {
             (Some(known), Some(more)) => Some(known.plus(more)),
             (known, more) => known.or(more),
@@ -337,31 +317,29 @@ impl CallFailure {
     }
 }
 
-/// The sorts of failure a call can meet.
+/// The kinds of call failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The vendor does not take our key.
+    /// The vendor rejected the API key.
     InvalidApiKey,
-    /// There is no such model.
     ModelNotFound,
     /// The prompt is longer than the model's window.
     ContextTooLong,
-    /// Too many requests.
+    /// Too many requests were sent.
     RateLimit,
     /// The vendor is overloaded or broken.
     Overload,
-    /// The network failed.
     Network,
-    /// No answer in time.
+    /// No answer arrived in time.
     Timeout,
-    /// The answer could not be read.
+    /// The answer could not be parsed.
     MalformedReply,
-    /// The answer came, and is of no use: the same model would hardly do better.
+    /// The answer is complete but unusable, and a retry would probably not help.
     UnusableReply,
-    /// The vendor refuses to answer this.
+    /// The vendor refused to answer.
     Refused,
-    /// The request itself is wrong.
+    /// The request is invalid.
     BadRequest,
 }
 

@@ -1,8 +1,8 @@
-//! What a role's memory is keyed by, and the one rule that picks a thread before every call.
+//! Scopes: how long a role's threads stay valid, and the rule that chooses a thread before every call.
 //!
-//! A scope says two things. `per`: beside which others a thread lives (one for each model, one for each peer). `until`: what ends
-//! it (the turn, the phase visit, a change of model, a change of work). The wanted slot and tag are computed from the session's
-//! state alone; no flow can pass a thread, and no event has to arrive for an old one to be left behind.
+//! A scope has two parts. Its partitions separate threads that exist side by side (one for each model or peer). Its
+//! boundaries end a thread (a new turn, phase visit, model or work item). The slot and the scope tag are computed from
+//! the session's state alone. A flow cannot pass a thread, and no event is needed to end one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,34 +13,34 @@ use crate::ids::{
     AgentName, CallId, ModelName, PhaseGraphName, PhaseName, RoleName, ThreadId, TurnId, UnixMillis, WorkItemName,
 };
 
-/// How far a role's memory reaches.
+/// How long a role's threads stay valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// No memory: every call begins anew.
+    /// Every call starts a new thread.
     Fresh,
-    /// A memory that lasts.
+    /// Calls continue a thread while it is valid.
     Persistent(PersistentScope),
 }
 
-/// A memory that lasts, and how long.
+/// The partitions and boundaries of a role's threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PersistentScope {
-    /// One thread for each of these, side by side.
+    /// There is one thread for each value of these.
     pub partitions: BTreeSet<ThreadPartition>,
-    /// A change in any of these ends the thread.
+    /// A change of any of these ends the thread.
     pub boundaries: BTreeSet<ThreadBoundary>,
-    /// A thread older than this is left behind.
+    /// A thread that is older than this is replaced.
     pub age_ms_max: Option<u64>,
 }
 
-/// What threads of one role live beside each other for.
+/// What separates threads of one role that exist side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadPartition {
-    /// Each model, and each sample of it, has its own.
+    /// Each model has its own thread, and each sample of it.
     Model,
-    /// Each agent the role talks with has its own.
+    /// Each agent that the role talks to has its own thread.
     Peer,
 }
 
@@ -50,186 +50,176 @@ pub enum ThreadPartition {
 pub enum ThreadBoundary {
     /// The next turn.
     Turn,
-    /// The next visit of a phase of the role's graph.
+    /// The next phase visit in the role's graph.
     Phase,
-    /// Another model.
+    /// A change of the model.
     Model,
-    /// Another work item of the peer (or of the agent itself where there is no peer), as the lease says.
+    /// A change of the peer's work item, or of the agent's own if there is no peer.
     WorkItem,
 }
 
 impl Scope {
-    /// One thread for the whole session.
+    /// Creates a scope with one thread for the whole session.
     #[must_use]
     pub fn per_session() -> Self {
         Self::Persistent(PersistentScope::default())
     }
 
-    /// One thread a turn.
+    /// Creates a scope with one thread per turn.
     #[must_use]
     pub fn per_turn() -> Self {
         Self::per_session().ended_by(ThreadBoundary::Turn)
     }
 
-    /// One thread a phase visit.
+    /// Creates a scope with one thread per phase visit.
     #[must_use]
     pub fn per_phase() -> Self {
         Self::per_session().ended_by(ThreadBoundary::Phase)
     }
 
-    /// One lasting thread for each model.
+    /// Creates a scope with one thread per model.
     #[must_use]
     pub fn per_model() -> Self {
         Self::per_session().partitioned_by(ThreadPartition::Model)
     }
 
-    /// One lasting thread for each peer.
+    /// Creates a scope with one thread per peer.
     #[must_use]
     pub fn per_peer() -> Self {
         Self::per_session().partitioned_by(ThreadPartition::Peer)
     }
 
-    /// One thread for each peer, as long as it works on one thing.
+    /// Creates a scope with one thread per peer and work item.
     #[must_use]
     pub fn per_peer_and_work_item() -> Self {
         Self::per_peer().ended_by(ThreadBoundary::WorkItem)
     }
 
-    /// The same scope with threads side by side for each `per`. A fresh scope stays fresh.
+    /// Returns the scope with a partition added. A fresh scope stays fresh.
     #[must_use]
-    pub fn partitioned_by(mut self, per: ThreadPartition) -> Self {
-        if let Self::Persistent(kept) = &mut self {
-            kept.partitions.insert(per);
+    pub fn partitioned_by(mut self, partition: ThreadPartition) -> Self {
+        if let Self::Persistent(persistent) = &mut self {
+            persistent.partitions.insert(partition);
         }
         self
     }
 
-    /// The same scope, ended also by `until`. A fresh scope stays fresh.
+    /// Returns the scope with a boundary added. A fresh scope stays fresh.
     #[must_use]
-    pub fn ended_by(mut self, until: ThreadBoundary) -> Self {
-        if let Self::Persistent(kept) = &mut self {
-            kept.boundaries.insert(until);
+    pub fn ended_by(mut self, boundary: ThreadBoundary) -> Self {
+        if let Self::Persistent(persistent) = &mut self {
+            persistent.boundaries.insert(boundary);
         }
         self
     }
 
-    /// Whether a change in `until` ends a thread of this scope. A fresh scope knows no ends.
+    /// Returns true if `boundary` ends threads of this scope; false for a fresh scope.
     #[must_use]
-    pub fn is_ended_by(&self, until: ThreadBoundary) -> bool {
+    pub fn is_ended_by(&self, boundary: ThreadBoundary) -> bool {
         match self {
             Self::Fresh => false,
-            Self::Persistent(kept) => kept.boundaries.contains(&until),
+            Self::Persistent(persistent) => persistent.boundaries.contains(&boundary),
         }
     }
 
-    /// How far it reaches, in words.
+    /// Describes the lifetime of a thread in words.
     #[must_use]
     pub fn describe(&self) -> String {
-        let kept = match self {
-            Self::Fresh => return "none: every call begins anew".to_owned(),
-            Self::Persistent(kept) => kept,
+        let persistent = match self {
+            Self::Fresh => return "none: every call starts a new thread".to_owned(),
+            Self::Persistent(persistent) => persistent,
         };
-        let per = kept.partitions.iter().map(|per| match per {
+        let partitions = persistent.partitions.iter().map(|partition| match partition {
             ThreadPartition::Model => "for each model",
-            ThreadPartition::Peer => "for each partner",
+            ThreadPartition::Peer => "for each peer",
         });
-        let until = kept.boundaries.iter().map(|until| match until {
+        let boundaries = persistent.boundaries.iter().map(|boundary| match boundary {
             ThreadBoundary::Turn => "the turn ends".to_owned(),
             ThreadBoundary::Phase => "the phase is left".to_owned(),
             ThreadBoundary::Model => "the model changes".to_owned(),
             ThreadBoundary::WorkItem => "the work item changes".to_owned(),
         });
-        let age = kept.age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
-        let until: Vec<String> = until.chain(age).collect();
-        let per: Vec<&str> = per.collect();
-        let whole = match until.as_slice() {
+        let age =
+            persistent.age_ms_max.map(|ms| format!("it is {} old", crate::phase::diagram::format_duration_ms(ms)));
+        let until: Vec<String> = boundaries.chain(age).collect();
+        let partitions: Vec<&str> = partitions.collect();
+        let lifetime = match until.as_slice() {
             [] => "the whole session".to_owned(),
             until => format!("until {}", until.join(" or ")),
         };
-        if per.is_empty() { whole } else { format!("{whole}, one {}", per.join(" and ")) }
+        if partitions.is_empty() { lifetime } else { format!("{lifetime}, one {}", partitions.join(" and ")) }
     }
 
-    /// The same scope, with threads left behind once they are older than `ms`. A fresh scope stays fresh.
+    /// Returns the scope with a maximum age of its threads. A fresh scope stays fresh.
     #[must_use]
     pub fn with_age_ms_max(mut self, ms: u64) -> Self {
-        if let Self::Persistent(kept) = &mut self {
-            kept.age_ms_max = Some(ms);
+        if let Self::Persistent(persistent) = &mut self {
+            persistent.age_ms_max = Some(ms);
         }
         self
     }
 }
 
-/// Who is about to call: everything a scope can be keyed by, taken from authoritative state.
+/// The state from which the slot and scope tag of a call are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeContext {
-    /// The role that speaks.
     pub role: RoleName,
-    /// The individual that speaks, where a role has several.
+    /// The agent that plays the role, if there are several.
     pub agent: Option<AgentName>,
-    /// The other side of the talk.
+    /// The agent that the role talks to.
     pub peer: Option<AgentName>,
-    /// The model that will answer.
     pub model: ModelName,
-    /// Which of several samples of the same model; 0 is the first.
+    /// The sample number of the same model, from 0.
     pub sample: u16,
-    /// The turn that runs.
+    /// The current turn.
     pub turn: Option<TurnId>,
-    /// The phase visit of the role's graph.
+    /// The phase visit in the role's graph.
     pub phase_visit: Option<PhaseVisit>,
-    /// The work item the lease names for the peer, or for the agent itself where there is no peer.
+    /// The work item of the peer, or of the agent itself if there is no peer.
     pub work_item: Option<WorkItemName>,
-    /// The call at the root: this one, or the one whose tool results it brings.
+    /// This call, or the call whose tool results it continues.
     pub root_call: CallId,
-    /// How often the slot was reset by hand.
+    /// How often the slot was reset.
     pub slot_resets: u32,
 }
 
 /// One stay in a phase.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PhaseVisit {
-    /// Of which graph.
     pub graph: PhaseGraphName,
-    /// Which phase.
     pub phase: PhaseName,
-    /// The how-manieth visit of that graph.
+    /// The number of the visit in that graph, from 1.
     pub number: u32,
 }
 
-/// Where a thread is kept: at most one thread stands in a slot.
+/// The key of a thread. A slot has at most one current thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadSlot {
-    /// Whose memory.
     pub role: RoleName,
-    /// Of which individual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// Talking with whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<AgentName>,
-    /// On which model, and which sample of it.
+    /// The model and the sample number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<(ModelName, u16)>,
 }
 
-/// What a thread is good for: a call whose wanted tag differs does not get it.
+/// The conditions under which a thread is valid. A call with a different tag does not continue the thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct ScopeTag {
-    /// The only call this thread serves, for a fresh role.
+    /// The only call of a thread with a fresh scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single_call: Option<CallId>,
-    /// The turn it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// The phase visit it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_visit: Option<PhaseVisit>,
-    /// The model it was held with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<(ModelName, u16)>,
-    /// The work item it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item: Option<WorkItemName>,
-    /// How often the slot had been reset when it was opened.
+    /// How often the slot had been reset when the thread was opened.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slot_resets: u32,
 }
@@ -238,7 +228,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The slot and tag that `scope` wants for `caller`.
+/// Returns the slot and scope tag of a call.
 #[must_use]
 pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlot, ScopeTag) {
     let mut slot = ThreadSlot { role: context.role.clone(), agent: context.agent.clone(), peer: None, model: None };
@@ -246,20 +236,20 @@ pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlo
     let model = || Some((context.model.clone(), context.sample));
     match scope {
         Scope::Fresh => {
-            // Beside each other, so that two fresh calls of one role can run at once.
+            // Separate slots, so that several fresh calls of one role can run at the same time.
             slot.peer.clone_from(&context.peer);
             slot.model = model();
             tag.single_call = Some(context.root_call);
         }
-        Scope::Persistent(kept) => {
-            for per in &kept.partitions {
-                match per {
+        Scope::Persistent(persistent) => {
+            for partition in &persistent.partitions {
+                match partition {
                     ThreadPartition::Model => slot.model = model(),
                     ThreadPartition::Peer => slot.peer.clone_from(&context.peer),
                 }
             }
-            for until in &kept.boundaries {
-                match until {
+            for boundary in &persistent.boundaries {
+                match boundary {
                     ThreadBoundary::Turn => tag.turn = context.turn,
                     ThreadBoundary::Phase => tag.phase_visit.clone_from(&context.phase_visit),
                     ThreadBoundary::Model => tag.model = model(),
@@ -271,72 +261,64 @@ pub fn resolve_slot_and_tag(scope: &Scope, context: &ScopeContext) -> (ThreadSlo
     (slot, tag)
 }
 
-/// The slot a role's memory for `caller` stands in; what an explicit reset names.
+/// Returns the slot of a call.
 #[must_use]
 pub fn resolve_slot(scope: &Scope, context: &ScopeContext) -> ThreadSlot {
     resolve_slot_and_tag(scope, context).0
 }
 
-/// What stands in a slot, as far as the rule cares.
+/// The current thread of a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentThread<'a> {
-    /// Which thread.
     pub thread: ThreadId,
-    /// Its tag.
     pub scope_tag: &'a ScopeTag,
-    /// When it was opened.
     pub opened_at: UnixMillis,
 }
 
-/// What the rule says.
+/// The thread to use for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ThreadChoice {
-    /// The wanted tag is the thread's tag: go on with it.
+    /// The tags are equal, so the thread is continued.
     Continue(ThreadId),
-    /// Open a new one, for this reason.
+    /// A new thread is opened.
     Open(ThreadOpenReason),
 }
 
-/// Why a thread was opened rather than continued.
+/// Why a new thread was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadOpenReason {
-    /// The role has no memory.
+    /// The role's scope is fresh.
     Fresh,
-    /// Nothing stood in the slot.
+    /// The slot was empty.
     FirstUse,
-    /// These parts of the tag differ.
+    /// These parts of the scope tag changed.
     Changed(Vec<ThreadChange>),
-    /// The thread was older than the role allows.
+    /// The thread was older than the scope allows.
     TooOld,
 }
 
-/// A part of a tag, as it is named to people.
+/// A part of the scope tag that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadChange {
-    /// Another turn.
     Turn,
-    /// Another phase visit.
     Phase,
-    /// Another model.
     Model,
-    /// Another work item.
     WorkItem,
-    /// Reset by hand.
     Reset,
 }
 
 impl fmt::Display for ThreadOpenReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fresh => f.write_str("fresh: this role keeps no memory"),
-            Self::FirstUse => f.write_str("new: nothing was remembered here yet"),
-            Self::TooOld => f.write_str("new: the earlier thread had grown too old"),
+            Self::Fresh => f.write_str("new: this role starts a new thread for every call"),
+            Self::FirstUse => f.write_str("new: first call in this scope"),
+            Self::TooOld => f.write_str("new: the earlier thread was too old"),
             Self::Changed(parts) => {
                 f.write_str("new: ")?;
-                for (place, part) in parts.iter().enumerate() {
-                    if place > 0 {
+                for (index, part) in parts.iter().enumerate() {
+                    if index > 0 {
                         f.write_str(" and ")?;
                     }
                     f.write_str(match part {
@@ -344,7 +326,7 @@ impl fmt::Display for ThreadOpenReason {
                         ThreadChange::Phase => "another phase visit",
                         ThreadChange::Model => "another model",
                         ThreadChange::WorkItem => "another work item",
-                        ThreadChange::Reset => "reset by hand",
+                        ThreadChange::Reset => "reset",
                     })?;
                 }
                 Ok(())
@@ -353,7 +335,7 @@ impl fmt::Display for ThreadOpenReason {
     }
 }
 
-/// The single rule before every call: equal tag, continue; different or none, open.
+/// Chooses the thread of a call: an existing thread with an equal tag is continued, otherwise a new one is opened.
 #[must_use]
 pub fn choose_thread(
     scope: &Scope,
@@ -361,41 +343,41 @@ pub fn choose_thread(
     required: &ScopeTag,
     now: UnixMillis,
 ) -> ThreadChoice {
-    let Some(standing) = current else {
+    let Some(current) = current else {
         return ThreadChoice::Open(if required.single_call.is_some() {
             ThreadOpenReason::Fresh
         } else {
             ThreadOpenReason::FirstUse
         });
     };
-    if standing.scope_tag != required {
+    if current.scope_tag != required {
         return ThreadChoice::Open(match required.single_call {
             Some(_) => ThreadOpenReason::Fresh,
-            None => ThreadOpenReason::Changed(list_thread_changes(standing.scope_tag, required)),
+            None => ThreadOpenReason::Changed(list_thread_changes(current.scope_tag, required)),
         });
     }
     let age_ms_max = match scope {
         Scope::Fresh => None,
-        Scope::Persistent(kept) => kept.age_ms_max,
+        Scope::Persistent(persistent) => persistent.age_ms_max,
     };
     match age_ms_max {
-        Some(max) if now.ms_since(standing.opened_at) > max => ThreadChoice::Open(ThreadOpenReason::TooOld),
-        _ => ThreadChoice::Continue(standing.thread),
+        Some(max) if now.ms_since(current.opened_at) > max => ThreadChoice::Open(ThreadOpenReason::TooOld),
+        _ => ThreadChoice::Continue(current.thread),
     }
 }
 
 fn list_thread_changes(current: &ScopeTag, required: &ScopeTag) -> Vec<ThreadChange> {
     let mut parts = Vec::new();
-    let mut note = |differs: bool, part: ThreadChange| {
+    let mut add_if = |differs: bool, part: ThreadChange| {
         if differs {
             parts.push(part);
         }
     };
-    note(current.turn != required.turn, ThreadChange::Turn);
-    note(current.phase_visit != required.phase_visit, ThreadChange::Phase);
-    note(current.model != required.model, ThreadChange::Model);
-    note(current.work_item != required.work_item, ThreadChange::WorkItem);
-    note(current.slot_resets != required.slot_resets, ThreadChange::Reset);
+    add_if(current.turn != required.turn, ThreadChange::Turn);
+    add_if(current.phase_visit != required.phase_visit, ThreadChange::Phase);
+    add_if(current.model != required.model, ThreadChange::Model);
+    add_if(current.work_item != required.work_item, ThreadChange::WorkItem);
+    add_if(current.slot_resets != required.slot_resets, ThreadChange::Reset);
     parts
 }
 
@@ -421,12 +403,12 @@ mod tests {
     fn rule(scope: &Scope, before: &ScopeContext, after: &ScopeContext, later_ms: u64) -> ThreadChoice {
         let (slot, tag) = resolve_slot_and_tag(scope, before);
         let (wanted_slot, wanted_tag) = resolve_slot_and_tag(scope, after);
-        let standing = (slot == wanted_slot).then_some(CurrentThread {
+        let existing = (slot == wanted_slot).then_some(CurrentThread {
             thread: ThreadId(7),
             scope_tag: &tag,
             opened_at: UnixMillis(0),
         });
-        choose_thread(scope, standing, &wanted_tag, UnixMillis(later_ms))
+        choose_thread(scope, existing, &wanted_tag, UnixMillis(later_ms))
     }
 
     #[test]
@@ -478,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_change_ends_a_thread_that_lasts_until_then_and_parts_those_kept_per_model() {
+    fn model_change_ends_a_thread_bounded_by_model_and_selects_another_per_model() {
         let other = ScopeContext { model: "n".into(), ..caller() };
         assert_eq!(
             rule(&Scope::per_phase().ended_by(ThreadBoundary::Model), &caller(), &other, 1),

@@ -1,5 +1,5 @@
-//! A session's state: what follows from its journal, and only what the next decision needs. What is over and decides
-//! nothing any more is in the journal alone, so this stays small however long the conversation grows.
+//! The state of a session, as far as the next decision needs it. Finished work is only in the journal, so the state
+//! stays small however long the conversation is.
 
 mod abandoned_calls;
 mod apply;
@@ -34,33 +34,32 @@ use crate::token_ratio::VendorTokenRatio;
 pub(crate) use apply::to_call_request;
 pub use prompt_plan::{PromptMessageRef, PromptPlan, ThreadPromptCache};
 
-/// The whole state of a session: its own, and its flow's.
+/// The state of a session and of its flow.
 #[derive(Debug, Clone)]
 pub struct SessionState {
-    /// What every session has.
     pub session: Session,
-    /// What its flow remembers.
     pub flow: FlowState,
 }
 
 impl SessionState {
-    /// The state before any event.
+    /// Returns the state before any event.
     #[must_use]
     pub fn new(flow: &dyn DynFlow) -> Self {
         Self { session: Session::default(), flow: flow.initial_state() }
     }
 
-    /// Folds one event.
+    /// Applies one event.
     pub fn apply(&mut self, flow: &dyn DynFlow, event: &RecordedEvent) {
-        // What is made once more beside the timeline is none of the flow's business, nor is what it gave up and failed since.
-        let is_aside = self.session.is_about_recomputation(&event.event) || self.session.is_late_failure(&event.event);
+        // The flow does not see repeated calls and late failures of calls that it abandoned.
+        let is_hidden_from_flow =
+            self.session.is_about_recomputation(&event.event) || self.session.is_late_failure(&event.event);
         self.session.apply(flow.spec(), event);
-        if !is_aside {
+        if !is_hidden_from_flow {
             flow.apply(&mut self.flow, event);
         }
     }
 
-    /// The fold of a journal.
+    /// Applies all events of a journal, beginning with an empty state.
     #[must_use]
     pub fn fold<'e>(flow: &dyn DynFlow, events: impl IntoIterator<Item = &'e RecordedEvent>) -> Self {
         let mut state = Self::new(flow);
@@ -71,154 +70,120 @@ impl SessionState {
     }
 }
 
-/// What every session has. A decision is taken on a copy of it, so what is large is shared.
+/// The part of a session's state that does not depend on its flow. Decisions work on a copy, so large parts are shared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Session {
-    /// Its name.
     pub id: Option<SessionId>,
-    /// Its flow.
     pub flow: Option<FlowName>,
-    /// Its title: given, or the beginning of its first message.
+    /// The given title, or the beginning of the first message.
     pub title: String,
-    /// What happens to a message while a turn runs.
+    /// What happens by default to a message that arrives during a turn.
     pub mid_turn_policy: MidTurnPolicy,
-    /// The flow's settings for it.
+    /// The flow's settings for this session.
     pub settings: Arc<Value>,
-    /// Models that play roles in it, whatever is configured.
+    /// Models that this session uses for roles instead of the configured ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub model_overrides: BTreeMap<RoleName, ModelName>,
-    /// When it was opened.
     pub opened_at: UnixMillis,
-    /// Why it was closed, if it was.
     pub closed_reason: Option<String>,
-    /// Place of the last event folded.
     pub last_seq: Seq,
-    /// Time of the last event folded.
     pub last_event_at: UnixMillis,
-    /// Messages that wait for a turn.
     pub queued_messages: VecDeque<QueuedMessage>,
-    /// The turn that runs.
     pub current_turn: Option<Turn>,
-    /// The last turn, if it failed: it can be tried again.
+    /// The last turn if it failed, so that it can be retried.
     pub failed_turn: Option<Turn>,
-    /// Messages agents left for each other.
+    /// Messages that agents have not received yet, by recipient.
     pub inboxes: BTreeMap<AgentName, Vec<AgentMessageSent>>,
-    /// Calls that are owed.
+    /// Calls that are pending.
     pub open_calls: BTreeMap<CallId, OpenCall>,
-    /// Calls that wait for another.
+    /// Calls that wait for another call.
     pub deferred_calls: BTreeMap<u32, CallDeferred>,
-    /// Calls given up whose answer may still come.
+    /// Calls whose answer may still arrive although it is no longer needed.
     pub abandoned_calls: VecDeque<AbandonedCall>,
-    /// Answers that wait for their tools.
+    /// Answers whose tool calls have not all finished.
     pub tool_rounds: BTreeMap<CallId, ToolRound>,
-    /// Tool runs that are owed.
     pub open_tool_runs: BTreeMap<ToolRunId, ToolRunOpened>,
-    /// Timers that run.
     pub timers: BTreeMap<TimerId, Timer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
-    /// Which thread stands where.
     #[serde(with = "pairs")]
     pub thread_by_slot: BTreeMap<Arc<ThreadSlot>, ThreadId>,
-    /// How often a slot was reset by hand.
     #[serde(with = "pairs")]
     pub slot_resets: BTreeMap<ThreadSlot, u32>,
-    /// The last prompt of each slot, to compare that of the next thread there with.
+    /// The last prompt of each slot, for comparison with the next one.
     #[serde(with = "pairs")]
     pub last_prompts: BTreeMap<Arc<ThreadSlot>, Arc<PromptOutline>>,
-    /// Where each phase graph stands.
     #[serde(with = "pairs")]
     pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStatus>>,
-    /// Handovers made, newest last.
+    /// The latest handovers, newest last.
     pub handovers: Arc<VecDeque<Arc<Handover>>>,
-    /// How often each kind of handover was asked for again since one was last made.
+    /// How often each kind of handover was requested again since the last one was created.
     pub handover_repairs: BTreeMap<HandoverKind, u32>,
-    /// Who works on what.
+    /// The work item of each agent.
     pub work_assignments: BTreeMap<AgentName, WorkItemName>,
-    /// What it cost.
     pub ledger: Ledger,
-    /// Models that refused a prompt as too long, with its tokens by our count: whatever their cards say, no more than that is tried.
+    /// The size of the shortest prompt that each model refused as too long, by our count. No longer prompt is sent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused_prompt_tokens: BTreeMap<ModelName, u32>,
-    /// What our tokens weigh with each model, by what it reported.
+    /// The ratio of vendor tokens to our tokens, by model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub token_ratios: BTreeMap<ModelName, VendorTokenRatio>,
-    /// Keys of messages accepted lately.
+    /// The keys of recent messages.
     pub recent_idempotency_keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
-    /// What was last said to the user.
     pub last_reply: Option<TextRef>,
-    /// The last number given out of each kind.
     pub last_ids: LastIds,
 }
 
-/// The last number given out of each kind; zero if none was.
+/// The last id of each kind; zero if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LastIds {
-    /// Messages.
     pub message: MessageId,
-    /// Turns.
     pub turn: TurnId,
-    /// Calls.
     pub call: CallId,
-    /// Threads.
     pub thread: ThreadId,
-    /// Tool runs.
     pub tool_run: ToolRunId,
-    /// Timers.
     pub timer: TimerId,
-    /// Handovers.
     pub handover: HandoverId,
-    /// Deferred calls.
     pub deferred_call: u32,
 }
 
 /// A message that waits for a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedMessage {
-    /// Which.
     pub message: MessageId,
-    /// What it says.
     pub text: TextRef,
-    /// What was to happen to it if a turn ran.
     #[serde(default)]
     pub mid_turn_policy: MidTurnPolicy,
-    /// What the user shows with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
 }
 
-/// The turn that runs.
+/// A turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its number.
     pub id: TurnId,
-    /// What it answers.
+    /// The messages that the turn answers.
     pub messages: Vec<QueuedMessage>,
-    /// When it began.
     pub started_at: UnixMillis,
-    /// Calls opened in it.
     pub calls_opened: u32,
 }
 
-/// A call that is owed.
+/// A pending call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
-    /// What is owed.
     pub opened: Arc<CallOpened>,
-    /// Which try is next, or under way.
+    /// The current or next attempt.
     pub attempt: u32,
-    /// The first try on the model that makes it now.
+    /// The first attempt with the current model.
     #[serde(default = "first_attempt")]
     pub model_first_attempt: u32,
-    /// How it stands.
     pub status: CallStatus,
-    /// When it was opened.
     pub opened_at: UnixMillis,
-    /// The call at the root of its tool rounds.
+    /// The first call in a chain of tool rounds.
     pub root_call: CallId,
-    /// The how-manieth round of tools it brings; 0 for the root.
+    /// The number of tool rounds before this call; 0 for the root.
     pub tool_round: u32,
-    /// The graph whose phase it was opened in, for the ledger: `graph/phase`.
+    /// The phase for the ledger, as `graph/phase`.
     pub ledger_phase: Option<String>,
 }
 
@@ -226,101 +191,89 @@ fn first_attempt() -> u32 {
     1
 }
 
-/// A call that was given up or cancelled, as far as its late answer needs it.
+/// A call that was abandoned or cancelled, and whose answer may still arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AbandonedCall {
-    /// Which.
     pub call: CallId,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// Who would have spoken.
     pub role: RoleName,
-    /// On which model.
     pub model: ModelName,
-    /// In which phase, for the ledger.
+    /// The phase for the ledger, as `graph/phase`.
     pub ledger_phase: Option<String>,
-    /// Tokens of its prompt.
     pub prompt_tokens: u32,
-    /// Whether its turn was stopped by the user, so that nobody waits for its answer. One that comes all the same is
-    /// recorded like any other.
+    /// True if its turn was cancelled or interrupted. Its answer is not awaited, but recorded if it arrives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub turn_stopped: bool,
-    /// Whether it was cancelled while a try of it was under way: the ledger has it as one of unknown end until it is heard of.
+    /// True if it was cancelled while an attempt was in flight. The ledger counts it as unknown until its outcome is
+    /// known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_flight: bool,
 }
 
-/// How an owed call stands.
+/// The status of a pending call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// To be made now, or under way.
+    /// The call can be made now or is in flight.
     Due,
-    /// To be tried again, not before this moment.
+    /// The call will be retried, not before this time.
     WaitingUntil(UnixMillis),
-    /// A person must decide.
+    /// An operator must decide.
     AwaitingOperator,
-    /// To be made once somebody takes it up, not before this moment. The session was copied with it, so whatever became of it
-    /// where it was opened, nobody has begun it here.
+    /// The call was pending when the session was forked. It has not started here and waits to be started, not before
+    /// this time.
     Inherited(UnixMillis),
 }
 
-/// An answer that asked for tools, until all of them have answered.
+/// An answer with tool calls, until all of them have finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolRound {
-    /// The call, as it would be wished again.
+    /// The request for the call that will continue it.
     pub request: CallRequest,
-    /// In which turn.
     pub turn: Option<TurnId>,
-    /// In which thread.
     pub thread: ThreadId,
-    /// The call at the root.
+    /// The first call in the chain of tool rounds.
     pub root_call: CallId,
-    /// The how-manieth round.
     pub round_number: u32,
-    /// The model's wishes, in its order, with the results so far.
+    /// The tool calls in the model's order, with their results so far.
     pub tool_results: Vec<ToolCallResult>,
 }
 
-/// A model's wish to run a tool, and what came of it so far.
+/// A tool call and its result, if it has finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallResult {
-    /// The model's own id for it.
     pub tool_call_id: String,
-    /// What the tool returned, or why it did not.
+    /// The tool's result, or the reason why there is none.
     pub text: Option<TextRef>,
-    /// Whether it did not do what was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The flow's name for it.
+    /// The name given by the flow.
     pub name: String,
-    /// When it fires.
     pub fires_at: UnixMillis,
-    /// The turn it was set in.
+    /// The turn in which it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
 }
 
-/// Where a phase graph stands, and where it stood before.
+/// The current state of a phase graph and its past states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseGraphStatus {
-    /// Now.
     pub state: PhaseState,
-    /// After each of the latest transitions, oldest first; what a rollback goes back to.
+    /// The states after the latest transitions, oldest first, for rollback.
     pub past_states: VecDeque<PhaseState>,
-    /// The kinds of handover made during this visit.
+    /// The kinds of handovers that were created during this visit.
     pub handover_kinds: BTreeSet<HandoverKind>,
-    /// The turn last counted for this visit.
+    /// The last turn that was counted for this visit.
     pub counted_turn: Option<TurnId>,
 }
 
 impl OpenCall {
-    /// Whether a try of it is under way, as far as the journal tells: what is due is made, and what waits, is held or was left is not.
+    /// Returns true if an attempt is in flight, as far as the journal shows: a call that is due is made immediately.
     #[must_use]
     pub fn is_due(&self, now: UnixMillis) -> bool {
         match self.status {
@@ -331,32 +284,19 @@ impl OpenCall {
     }
 }
 
-/// What is owed to the world.
+/// Work outside the session that is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Make a model call, not before this moment.
-    CallModel {
-        /// Which.
-        call: CallId,
-        /// Which try.
-        attempt: u32,
-        /// When.
-        not_before: UnixMillis,
-    },
-    /// Run a tool.
-    RunTool {
-        /// Which run.
-        run: ToolRunId,
-    },
-    /// Look again at this moment: a timer fires or a phase's time is over.
-    Wake {
-        /// When.
-        at: UnixMillis,
-    },
+    /// Calls a model.
+    CallModel { call: CallId, attempt: u32, not_before: UnixMillis },
+    /// Runs a tool.
+    RunTool { run: ToolRunId },
+    /// Sends a tick at this time, because a timer fires or a phase limit expires.
+    Wake { at: UnixMillis },
 }
 
 impl Session {
-    /// Everything owed: what was opened and is not closed.
+    /// Returns all pending effects.
     #[must_use]
     pub fn pending_effects(&self, spec: &FlowSpec) -> Vec<Effect> {
         let calls = self.open_calls.iter().filter_map(|(call, open)| {
@@ -371,68 +311,69 @@ impl Session {
         calls.chain(tools).chain(self.next_wake_at(spec).map(|at| Effect::Wake { at })).collect()
     }
 
-    /// When the session wants to be looked at next, if nothing else happens.
+    /// Returns when a timer or phase limit is due next.
     #[must_use]
     pub fn next_wake_at(&self, spec: &FlowSpec) -> Option<UnixMillis> {
         if self.closed_reason.is_some() {
             return None;
         }
         let timers = self.timers.values().map(|timer| timer.fires_at);
-        // A phase does not run out in the middle of a turn, nor where no way leads out: to look would change nothing.
-        let deadlines = self.phase_graphs.iter().filter(|_| self.current_turn.is_none()).filter_map(|(key, stand)| {
+        // A phase does not expire during a turn or if its exit cannot be entered, so a tick would change nothing.
+        let deadlines = self.phase_graphs.iter().filter(|_| self.current_turn.is_none()).filter_map(|(key, status)| {
             let graph = spec.graphs.get(&key.graph)?;
-            let at = crate::phase::limit::visit_deadline(graph, &stand.state)?;
-            crate::phase::limit::expiry_transition(graph, &stand.state, at).map(|_| at)
+            let at = crate::phase::limit::visit_deadline(graph, &status.state)?;
+            crate::phase::limit::expiry_transition(graph, &status.state, at).map(|_| at)
         });
         timers.chain(deadlines).min()
     }
 
-    /// Whether nothing is owed at once and no turn runs: such a session needs no task.
+    /// Returns true if no turn is running and nothing is pending or queued.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let nobody_waits = self.queued_messages.is_empty() || self.closed_reason.is_some();
+        let queue_is_done = self.queued_messages.is_empty() || self.closed_reason.is_some();
         let has_pending_work = !self.open_calls.is_empty()
             || !self.open_tool_runs.is_empty()
             || !self.deferred_calls.is_empty()
             // A finished round still has to be continued, even if the process that recorded it opens no calls.
             || !self.tool_rounds.is_empty();
-        self.current_turn.is_none() && !has_pending_work && nobody_waits
+        self.current_turn.is_none() && !has_pending_work && queue_is_done
     }
 
-    /// Whether the answer to a call that was given up is wanted when it comes: the flow went on without it, and nobody
-    /// stopped it. It is not owed, so no session is kept at work for it.
+    /// Returns true if the answer to an abandoned call should still be recorded: the flow continued without it, and its
+    /// turn was not cancelled. Such a call is not pending work.
     #[must_use]
     pub fn awaits_late_answer(&self, call: CallId) -> bool {
-        let given_up = self.abandoned_calls.iter().find(|given_up| given_up.call == call);
-        self.closed_reason.is_none() && given_up.is_some_and(|given_up| !given_up.turn_stopped)
+        let abandoned = self.abandoned_calls.iter().find(|abandoned| abandoned.call == call);
+        self.closed_reason.is_none() && abandoned.is_some_and(|abandoned| !abandoned.turn_stopped)
     }
 
-    /// Whether an event is about a past call that is made once more.
+    /// Returns true if an event is about a call that repeats an earlier one.
     fn is_about_recomputation(&self, event: &Event) -> bool {
-        let again = |call: &CallId| self.open_calls.get(call).is_some_and(|open| open.opened.recomputation.is_some());
+        let is_repeated =
+            |call: &CallId| self.open_calls.get(call).is_some_and(|open| open.opened.recomputation.is_some());
         match event {
             Event::CallOpened(opened) => opened.recomputation.is_some(),
-            Event::CallAnswered(answered) => again(&answered.call),
+            Event::CallAnswered(answered) => is_repeated(&answered.call),
             Event::CallFailed { call, .. }
             | Event::CallOutcomeUnknown { call, .. }
             | Event::InheritedCallStarted { call }
             | Event::CallResolved { call, .. }
-            | Event::CallCancelled { call, .. } => again(call),
+            | Event::CallCancelled { call, .. } => is_repeated(call),
             _ => false,
         }
     }
 
-    /// Whether an event says that a call failed after it had been given up.
+    /// Returns true if a call failed after it was abandoned.
     fn is_late_failure(&self, event: &Event) -> bool {
         matches!(event, Event::CallFailed { call, .. } if !self.open_calls.contains_key(call))
     }
 
-    /// Calls that wait for a person's decision.
+    /// Returns the calls that wait for an operator.
     pub fn calls_awaiting_operator(&self) -> impl Iterator<Item = (&CallId, &OpenCall)> {
         self.open_calls.iter().filter(|(_, open)| open.status == CallStatus::AwaitingOperator)
     }
 
-    /// The key of the graph that `role` lives by, when `agent` plays it.
+    /// Returns the key of the phase graph that `role` follows when `agent` plays it.
     #[must_use]
     pub fn phase_graph_key_for_role(
         spec: &FlowSpec,
@@ -450,7 +391,8 @@ impl Session {
         Some(PhaseGraphKey { graph: graph.name.clone(), owner })
     }
 
-    /// Every graph of the session that stands somewhere: those attached to it and to its roles, and those of agents seen.
+    /// Returns the keys of all phase graphs with a state: those of the session and its roles, and those of known
+    /// agents.
     #[must_use]
     pub fn phase_graph_keys(&self, spec: &FlowSpec) -> Vec<PhaseGraphKey> {
         use crate::phase::PhaseOwnerKind;
@@ -471,10 +413,10 @@ impl Session {
         keys
     }
 
-    /// Where a graph stands; one that was never moved stands at its start.
+    /// Returns the status of a graph, which is its start if it has not moved.
     #[must_use]
     pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStatus {
-        self.phase_graphs.get(key).map(|stand| PhaseGraphStatus::clone(stand)).unwrap_or_else(|| PhaseGraphStatus {
+        self.phase_graphs.get(key).map(|status| PhaseGraphStatus::clone(status)).unwrap_or_else(|| PhaseGraphStatus {
             state: PhaseState::new(graph, self.last_event_at),
             past_states: VecDeque::new(),
             handover_kinds: BTreeSet::new(),
@@ -482,47 +424,48 @@ impl Session {
         })
     }
 
-    /// The phase of a graph attached to the session or to its owner, if it ever moved or was counted.
+    /// Returns the state of a graph, if it has moved or counted a turn.
     #[must_use]
     pub fn phase_state(&self, graph: &str, owner: &PhaseGraphOwner) -> Option<&PhaseState> {
         let key = PhaseGraphKey { graph: PhaseGraphName::from(graph), owner: owner.clone() };
-        self.phase_graphs.get(&key).map(|stand| &stand.state)
+        self.phase_graphs.get(&key).map(|status| &status.state)
     }
 
-    /// The current phase visit of the role's graph.
+    /// Returns the current phase visit in the role's graph.
     #[must_use]
     pub fn current_visit(&self, spec: &FlowSpec, role: &RoleName, agent: Option<&AgentName>) -> Option<PhaseVisit> {
         let key = Self::phase_graph_key_for_role(spec, role, agent)?;
-        let stand = self.phase_graph_status(spec.graphs.get(&key.graph)?, &key);
-        Some(PhaseVisit { graph: key.graph, phase: stand.state.current, number: stand.state.visit })
+        let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, &key);
+        Some(PhaseVisit { graph: key.graph, phase: status.state.current, number: status.state.visit })
     }
 
-    /// The newest handover of a kind.
+    /// Returns the newest handover of a kind.
     #[must_use]
     pub fn latest_handover(&self, kind: &str) -> Option<&Handover> {
         self.handovers.iter().rev().find(|handover| handover.kind == *kind).map(|handover| &**handover)
     }
 
-    /// The handover of this number, if it is among those kept.
+    /// Returns the handover with this id, if it is still in the state.
     #[must_use]
     pub fn handover_by_id(&self, id: HandoverId) -> Option<&Handover> {
         self.handovers.iter().find(|handover| handover.id == id).map(|handover| &**handover)
     }
 
-    /// The message an agent would take next: urgent ones first, each lane in its order.
+    /// Returns the message that an agent receives next: urgent ones first, each priority in order.
     #[must_use]
     pub fn next_inbox_message(&self, agent: &AgentName) -> Option<&AgentMessageSent> {
         self.inboxes.get(agent)?.iter().min_by_key(|mail| (mail.priority, mail.message))
     }
 
-    /// The phases of the session in a few words, for lists.
+    /// Returns the current phases as a short text.
     #[must_use]
     pub fn phases_label(&self) -> String {
         let phases = self.phase_graphs.iter().filter(|(key, _)| !matches!(key.owner, PhaseGraphOwner::Agent(_)));
-        phases.map(|(_, stand)| stand.state.current.as_str()).collect::<Vec<_>>().join(", ")
+        phases.map(|(_, status)| status.state.current.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The window we plan for when a model's card gives `tokens`: less, if the model has refused less. In tokens as its vendor counts.
+    /// Returns the context window to assume, in vendor tokens: that of the model card, or less if the model refused a
+    /// shorter prompt.
     #[must_use]
     pub fn effective_window(&self, model: &ModelName, card_tokens: u32) -> u32 {
         let refused = self
@@ -532,14 +475,14 @@ impl Session {
         card_tokens.min(refused).max(WINDOW_TOKENS_MIN)
     }
 
-    /// What our tokens weigh with a model, as far as it has told.
+    /// Returns the ratio of a model's vendor tokens to ours.
     #[must_use]
     pub fn token_ratio(&self, model: &ModelName) -> VendorTokenRatio {
         self.token_ratios.get(model).copied().unwrap_or_default()
     }
 }
 
-/// Maps whose keys are no strings, as lists of pairs.
+/// Serializes maps whose keys are not strings as lists of pairs.
 mod pairs {
     use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The messages of one role in one scope, by reference: a thread holds ids and token counts, never texts.
+//! Threads: the messages of one role in one scope. A thread holds text ids and token counts, never texts.
 
 mod entries;
 
@@ -14,95 +14,86 @@ use crate::scope::{ScopeTag, ThreadSlot};
 
 pub use entries::ThreadEntries;
 
-/// A role's memory in one scope.
+/// The messages that a role's next call will see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its number.
     pub id: ThreadId,
-    /// Where it stands.
     pub slot: Arc<ThreadSlot>,
-    /// What it is good for.
     pub scope_tag: ScopeTag,
-    /// When it was opened.
     pub opened_at: UnixMillis,
-    /// The call that opened it.
     pub opened_by: CallId,
-    /// What it was opened with: the system message.
+    /// The fragments of the system message.
     pub opening: Arc<[(FragmentName, TextRef)]>,
-    /// What was said since, oldest first.
+    /// The messages after the opening, oldest first.
     pub entries: ThreadEntries,
-    /// Tokens of all of it.
+    /// The size of the whole thread.
     pub tokens: u32,
-    /// Fingerprint of all of it.
+    /// The digest of the whole thread.
     pub digest: BodyId,
-    /// The call that is using it now.
+    /// The call that is using the thread now.
     pub active_call: Option<CallId>,
-    /// When it was last used.
     pub last_used_at: UnixMillis,
     /// How often it was compacted.
     pub compactions: u32,
-    /// What its first entry is.
     pub first_entry_kind: FirstEntryKind,
-    /// Its last prompt, to compare the next one with.
+    /// The last prompt, for comparison with the next one.
     pub last_prompt: Option<Arc<PromptOutline>>,
 }
 
-/// What the first entry of a thread is.
+/// The kind of a thread's first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstEntryKind {
-    /// A message like any other.
+    /// An ordinary message.
     #[default]
     Message,
-    /// What stands in the place of messages that were folded.
+    /// The replacement of messages that were folded.
     Summary,
 }
 
-/// One message of a thread.
+/// A message of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadEntry {
-    /// The call it came with.
+    /// The call that added it.
     pub call: CallId,
-    /// Whose words.
     pub chat_role: ChatRole,
-    /// Its parts.
     pub parts: Vec<TextRef>,
-    /// What the assistant asked to run.
+    /// The tools that the assistant called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// For a tool's message: which of those it answers.
+    /// In a tool's message, the id of the tool call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// For a tool's message: whether the tool did not do what was asked.
+    /// In a tool's message, true if the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// Kept by compaction.
+    /// True if compaction must keep the message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
     /// The parts that are the user's own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub user_texts: Vec<TextRef>,
-    /// What the user showed with them.
+    /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
-    /// For an answer: what its vendor wants to see again with it.
+    /// In an answer, opaque vendor data that must be sent back with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_state: Option<BodyId>,
 }
 
 impl ThreadEntry {
-    /// What is put to a model in a call.
+    /// Creates the user message of a call.
     #[must_use]
     pub fn user_message(call: CallId, parts: Vec<TextRef>) -> Self {
         Self { parts, ..Self::empty(call, ChatRole::User) }
     }
 
-    /// A message without words.
+    /// Creates a message without text.
     #[must_use]
-    pub fn empty(call: CallId, speaker: ChatRole) -> Self {
+    pub fn empty(call: CallId, chat_role: ChatRole) -> Self {
         Self {
             call,
-            chat_role: speaker,
+            chat_role,
             parts: Vec::new(),
             tool_calls: Vec::new(),
             tool_call_id: None,
@@ -114,7 +105,7 @@ impl ThreadEntry {
         }
     }
 
-    /// Its tokens, and a few for the frame that vendors put around a message.
+    /// Returns the size of the message, including the vendor's overhead.
     #[must_use]
     pub fn tokens(&self) -> u32 {
         let arguments: usize = self.tool_calls.iter().map(|call| call.arguments.to_string().len() / 4 + 8).sum();
@@ -125,7 +116,7 @@ impl ThreadEntry {
             + u32::try_from(arguments).unwrap_or(u32::MAX / 2)
     }
 
-    /// Its fingerprint.
+    /// Returns the digest of the message.
     #[must_use]
     pub fn digest(&self) -> BodyId {
         let mut bytes = vec![self.chat_role as u8];
@@ -144,7 +135,7 @@ impl ThreadEntry {
         if let Some(answers) = &self.tool_call_id {
             bytes.extend(answers.as_bytes());
         }
-        // No id of an image or a seal is that short.
+        // Cannot be confused with the id of an image or vendor state, which is longer.
         if self.failed {
             bytes.extend([0, 1]);
         }
@@ -156,20 +147,20 @@ impl ThreadEntry {
     }
 }
 
-/// Tokens of some images. Vendors count pixels; this is what the largest they do not make smaller comes to.
+/// Estimates the tokens of images. Vendors count pixels; this assumes the largest size that they do not scale down.
 #[must_use]
 pub fn estimate_image_tokens(images: &[ImageRef]) -> u32 {
     u32::try_from(images.len()).unwrap_or(u32::MAX).saturating_mul(IMAGE_TOKENS)
 }
 
-/// Tokens of one image.
+/// The tokens of one image.
 const IMAGE_TOKENS: u32 = 1_600;
 
-/// Tokens a vendor spends on a message beside its text.
+/// The tokens that a vendor adds to each message.
 pub const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 
 impl Thread {
-    /// A thread that has just been opened.
+    /// Creates a thread that has only its opening.
     #[must_use]
     pub fn new(
         id: ThreadId,
@@ -199,7 +190,7 @@ impl Thread {
         }
     }
 
-    /// Adds what was said.
+    /// Appends a message.
     pub fn push(&mut self, entry: impl Into<Arc<ThreadEntry>>) {
         let entry = entry.into();
         self.tokens = self.tokens.saturating_add(entry.tokens());
@@ -207,29 +198,29 @@ impl Thread {
         self.entries.push(entry);
     }
 
-    /// Puts `summary` in the place of the entries that are not `kept`.
+    /// Replaces all entries by `summary` and the entries with the indices in `kept`.
     pub fn compact(&mut self, summary: Option<ThreadEntry>, kept: &[usize]) {
-        let stood = std::mem::take(&mut self.entries);
+        let old_entries = std::mem::take(&mut self.entries);
         self.tokens = count_opening_tokens(&self.opening);
         self.digest = Self::opening_digest(&self.opening);
         self.compactions += 1;
         self.first_entry_kind = if summary.is_some() { FirstEntryKind::Summary } else { FirstEntryKind::Message };
         summary.into_iter().for_each(|summary| self.push(summary));
-        for place in kept {
-            if let Some(entry) = stood.get(*place) {
+        for index in kept {
+            if let Some(entry) = old_entries.get(*index) {
                 self.push(without_vendor_state(entry));
             }
         }
     }
 
-    /// Fingerprint of a thread in which nothing was said yet.
+    /// Returns the digest of a thread that has only its opening.
     #[must_use]
     pub fn opening_digest(opening: &[(FragmentName, TextRef)]) -> BodyId {
         opening.iter().fold(BodyId::hash_text("opening"), |digest, (_, text)| digest.chain_hash(text.body))
     }
 }
 
-/// The entry without its seal: what a vendor sealed held for the words before it, and those have changed.
+/// Removes the vendor state of an entry. It is only valid after the original messages, which have changed.
 fn without_vendor_state(entry: &Arc<ThreadEntry>) -> Arc<ThreadEntry> {
     match entry.vendor_state {
         Some(_) => Arc::new(ThreadEntry { vendor_state: None, ..(**entry).clone() }),
@@ -238,6 +229,6 @@ fn without_vendor_state(entry: &Arc<ThreadEntry>) -> Arc<ThreadEntry> {
 }
 
 fn count_opening_tokens(opening: &[(FragmentName, TextRef)]) -> u32 {
-    let frame = if opening.is_empty() { 0 } else { MESSAGE_OVERHEAD_TOKENS };
-    opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + frame
+    let overhead = if opening.is_empty() { 0 } else { MESSAGE_OVERHEAD_TOKENS };
+    opening.iter().map(|(_, text)| text.tokens).sum::<u32>() + overhead
 }

@@ -1,4 +1,4 @@
-//! Events as they are written down: newer ones are refused by name, broken ones too, and what is not known is left be.
+//! Encoding and decoding of events: newer formats and broken events are rejected, and unknown fields are ignored.
 
 use segue_core::codec::{EVENT_FORMAT, Error, decode_event, encode_event};
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent};
@@ -12,14 +12,14 @@ fn read(text: &str) -> Result<Event, Error> {
 const RENAMED: &str = r#"{"type":"session_renamed","title":"mine"}"#;
 
 #[test]
-fn an_event_is_written_as_one_json_object_without_a_mark_in_the_first_format() {
+fn event_of_format_1_is_one_json_object_without_a_format_number() {
     assert_eq!(EVENT_FORMAT, 1);
     let event = read(RENAMED).expect("it is an event");
     assert_eq!(String::from_utf8(encode_event(&event)).as_deref(), Ok(RENAMED));
 }
 
 #[test]
-fn an_event_of_a_newer_format_is_refused_by_its_number() {
+fn event_of_a_newer_format_is_rejected_with_its_number() {
     for (text, found) in [
         (r#"{"v":99,"type":"session_renamed","title":"mine"}"#, 99),
         (r#"{"v":2,"something":"else"}"#, 2),
@@ -27,17 +27,19 @@ fn an_event_of_a_newer_format_is_refused_by_its_number() {
     ] {
         let error = read(text).expect_err("it is newer");
         assert_eq!(error, Error::NewerFormat { seq: Seq(7), found });
-        assert!(error.to_string().starts_with(&format!("event 7 is of format {found}, and this version reads up to")));
+        assert!(
+            error.to_string().starts_with(&format!("event 7 has format {found}, but this version reads formats up to"))
+        );
     }
 }
 
 #[test]
-fn a_marked_event_of_a_known_format_is_read() {
+fn event_with_a_known_format_number_is_decoded() {
     assert_eq!(read(r#"{"v":1,"type":"session_renamed","title":"mine"}"#), read(RENAMED));
 }
 
 #[test]
-fn what_is_no_event_is_unreadable_and_says_where() {
+fn invalid_event_is_rejected_with_its_sequence_number() {
     let garbage: [&[u8]; 10] = [
         b"",
         b"{",
@@ -51,14 +53,14 @@ fn what_is_no_event_is_unreadable_and_says_where() {
         b"{\"type\":\"session_renamed\",\"title\":\"mine\"} and more",
     ];
     for bytes in garbage {
-        let error = decode_event(Seq(7), UnixMillis(1), bytes).expect_err("it is no event");
+        let error = decode_event(Seq(7), UnixMillis(1), bytes).expect_err("it is not an event");
         assert!(matches!(error, Error::Unreadable { seq: Seq(7), .. }), "{error}");
         assert!(error.to_string().starts_with("event 7 cannot be read: "));
     }
 }
 
 #[test]
-fn fields_nobody_knows_are_left_be() {
+fn unknown_fields_are_ignored() {
     let text = r#"{"type":"session_renamed","title":"mine","colour":{"deep":["blue"]}}"#;
     assert_eq!(read(text), read(RENAMED));
     let text = r#"{"type":"turn_ended","turn":3,"outcome":{"failed":{"reason":"no","code":12}},"mood":"sad"}"#;
@@ -66,7 +68,7 @@ fn fields_nobody_knows_are_left_be() {
 }
 
 #[test]
-fn fields_that_came_later_may_be_missing() {
+fn fields_added_later_may_be_missing() {
     let body = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     let texts = format!(r#"{{"body":"{body}","tokens":1}}"#);
     let received =
@@ -76,14 +78,14 @@ fn fields_that_came_later_may_be_missing() {
     );
     for text in [
         r#"{"type":"session_opened","format":1,"session":"s","flow":"f"}"#.to_owned(),
-        r#"{"type":"timer_set","timer":1,"name":"t","at":5}"#.to_owned(),
+        r#"{"type":"timer_set","timer":1,"name":"t","fires_at":5}"#.to_owned(),
         format!(r#"{{"type":"reply_sent","text":{texts}}}"#),
         r#"{"type":"work_item_assigned","agent":"ann"}"#.to_owned(),
         r#"{"type":"tool_run_opened","run":1,"tool":"look","arguments":{}}"#.to_owned(),
-        r#"{"type":"call_deferred","deferred":1,"wish":{"role":"r","ask":"a"},"waits_for":1}"#.to_owned(),
+        r#"{"type":"call_deferred","deferred_id":1,"request":{"role":"r","ask":"a"},"waits_for_call":1}"#.to_owned(),
         format!(r#"{{"type":"agent_message_sent","message":1,"from":"a","to":"b","topic":"t","text":{texts}}}"#),
         format!(
-            r#"{{"type":"thread_compacted","thread":1,"folded":2,"kept":[],"summary":[{texts}],"tokens_before":9,"tokens_after":3}}"#
+            r#"{{"type":"thread_compacted","thread":1,"folded_entries":2,"kept_indices":[],"summary":[{texts}],"tokens_before":9,"tokens_after":3}}"#
         ),
     ] {
         let event = read(&text).unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -1,4 +1,4 @@
-//! Where blocks begin and end, and what the user sees.
+//! Where blocks begin and end, and which text the user sees.
 
 use expect_test::{Expect, expect};
 use segue_core::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX};
@@ -9,7 +9,8 @@ fn names() -> BlockSet {
     BlockSet::new().with_block("NOTE", BlockSchema::new()).with_block("Step_Done", BlockSchema::new())
 }
 
-/// Of each text: the text, what the user sees of it, its blocks, the complaints; line ends are shown as `⏎`.
+/// Checks each text: the visible text, the blocks and the complaints. Line breaks are shown as `
+/// `.
 fn check(texts: &[&str], expected: Expect) {
     let marked = |text: &str| text.replace("\r\n", "␍").replace('\n', "⏎");
     let mut shown = String::new();
@@ -27,7 +28,7 @@ fn check(texts: &[&str], expected: Expect) {
 }
 
 #[test]
-fn a_block_is_taken_out_of_the_text() {
+fn block_is_removed_from_the_text() {
     check(
         &["Fine.\n\n<<<NOTE>>>\na: 1\n<<<END>>>\n", "<<<NOTE>>>a<<<END>>>", "no block at all\n\n", ""],
         expect![[r#"
@@ -77,7 +78,7 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 }
 
 #[test]
-fn names_that_no_marker_can_have_are_left_out() {
+fn invalid_block_names_are_ignored() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
     let names = names.into_iter().fold(BlockSet::new(), |all, name| all.with_block(name, BlockSchema::new()));
     assert_eq!(names.names().collect::<Vec<_>>(), ["OK"]);
@@ -197,22 +198,22 @@ fn markers_in_a_fence_do_not_count() {
         expect![[r#"
             ```⏎<<<NOTE>>>x<<<END>>>⏎```⏎|
                 ```⏎<<<NOTE>>>x<<<END>>>⏎```⏎|
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             ~~~ text⏎<<<NOTE>>>x<<<END>>>⏎~~~~⏎<<<NOTE>>>y<<<END>>>|
                 ~~~ text⏎<<<NOTE>>>x<<<END>>>⏎~~~~|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             ~~~ <<<NOTE>>>⏎x⏎<<<END>>>|
                 ~~~ <<<NOTE>>>⏎x⏎<<<END>>>|
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             ````⏎```⏎<<<NOTE>>>x<<<END>>>⏎````⏎<<<NOTE>>>y<<<END>>>|
                 ````⏎```⏎<<<NOTE>>>x<<<END>>>⏎````|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             ```⏎~~~⏎``` no end⏎<<<NOTE>>>x<<<END>>>⏎   ```  ⏎<<<NOTE>>>y<<<END>>>|
                 ```⏎~~~⏎``` no end⏎<<<NOTE>>>x<<<END>>>⏎   ```|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
                 ```⏎<<<NOTE>>>y<<<END>>>|
                     ```|
                 NOTE "y"
@@ -222,7 +223,7 @@ fn markers_in_a_fence_do_not_count() {
             ```rust␍<<<NOTE>>>x<<<END>>>␍```␍<<<NOTE>>>y<<<END>>>|
                 ```rust␍<<<NOTE>>>x<<<END>>>␍```|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
         "#]],
     );
 }
@@ -240,15 +241,15 @@ fn a_fence_may_belong_to_a_list_item() {
             - ```⏎  <<<NOTE>>>x<<<END>>>⏎  ```⏎<<<NOTE>>>y<<<END>>>|
                 - ```⏎  <<<NOTE>>>x<<<END>>>⏎  ```|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             10. Do⏎⏎    ```⏎    <<<NOTE>>>x<<<END>>>⏎    ```⏎⏎<<<NOTE>>>y<<<END>>>|
                 10. Do⏎⏎    ```⏎    <<<NOTE>>>x<<<END>>>⏎    ```|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             - a⏎  - b⏎⏎       ```⏎       <<<NOTE>>>x<<<END>>>⏎       ```⏎<<<NOTE>>>y<<<END>>>|
                 - a⏎  - b⏎⏎       ```⏎       <<<NOTE>>>x<<<END>>>⏎       ```|
                 NOTE "y"
-                ! marker NOTE stands in a code fence and does not count
+                ! marker NOTE is in a code fence and was ignored
             - a⏎⏎Text⏎    ```⏎<<<NOTE>>>y<<<END>>>|
                 - a⏎⏎Text⏎    ```|
                 NOTE "y"
@@ -269,10 +270,10 @@ fn markers_in_a_quote_do_not_count() {
             > <<<NOTE>>>x<<<END>>>⏎<<<NOTE>>>y<<<END>>>|
                 > <<<NOTE>>>x<<<END>>>|
                 NOTE "y"
-                ! marker NOTE stands in a quote and does not count
+                ! marker NOTE is in a quote and was ignored
                > > <<<NOTE>>>⏎> x⏎> <<<END>>>|
                    > > <<<NOTE>>>⏎> x⏎> <<<END>>>|
-                ! marker NOTE stands in a quote and does not count
+                ! marker NOTE is in a quote and was ignored
             > ```⏎<<<NOTE>>>y<<<END>>>|
                 > ```|
                 NOTE "y"
@@ -298,30 +299,30 @@ fn markers_in_a_code_span_do_not_count() {
             Write `<<<NOTE>>>` first.⏎<<<NOTE>>>y<<<END>>>|
                 Write `<<<NOTE>>>` first.|
                 NOTE "y"
-                ! marker NOTE stands in a code span and does not count
+                ! marker NOTE is in a code span and was ignored
             a ``b ` <<<NOTE>>>`` c <<<NOTE>>>y<<<END>>>|
                 a ``b ` <<<NOTE>>>`` c|
                 NOTE "y"
-                ! marker NOTE stands in a code span and does not count
+                ! marker NOTE is in a code span and was ignored
             ```x``` <<<NOTE>>>y<<<END>>>|
                 ```x```|
                 NOTE "y"
             ```x <<<NOTE>>>y<<<END>>>|
                 ```x <<<NOTE>>>y<<<END>>>|
-                ! marker NOTE stands in a code span and does not count
+                ! marker NOTE is in a code span and was ignored
             a stray ` here⏎<<<NOTE>>>y<<<END>>>|
                 a stray ` here|
                 NOTE "y"
             `<<<NOTE>>>x<<<END>>>` <<<NOTE>>>y<<<END>>>|
                 `<<<NOTE>>>x<<<END>>>`|
                 NOTE "y"
-                ! marker NOTE stands in a code span and does not count
+                ! marker NOTE is in a code span and was ignored
         "#]],
     );
 }
 
 #[test]
-fn a_marker_may_stand_in_the_middle_of_a_line() {
+fn marker_may_be_in_the_middle_of_a_line() {
     check(
         &["Done. <<<NOTE>>>\nx\n<<<END>>> Bye.", "- item <<<NOTE>>>x<<<END>>>\n- next"],
         expect![[r#"
@@ -342,17 +343,17 @@ fn a_block_without_end_is_hidden_and_a_mention_is_text() {
         expect![[r#"
             A⏎<<<NOTE>>>⏎x⏎⏎|
                 A|
-                ! block NOTE has no end marker and was not read
+                ! block NOTE has no end marker and was not parsed
             <<<NOTE>>>|
                 |
-                ! block NOTE has no end marker and was not read
+                ! block NOTE has no end marker and was not parsed
             A <<<NOTE>>> x <<<EN|
                 A <<<NOTE>>> x <<<EN|
-                ! marker NOTE has no end marker and was taken as text
+                ! marker NOTE has no end marker and was treated as text
             A <<<NOTE>>>x<<<END>>> ⏎ <<<NOTE>>> y ⏎|
                 A ⏎ <<<NOTE>>> y ⏎|
                 NOTE "x"
-                ! marker NOTE has no end marker and was taken as text
+                ! marker NOTE has no end marker and was treated as text
         "#]],
     );
 }
@@ -377,7 +378,7 @@ fn a_start_inside_a_block_is_content() {
             The <<<NOTE>>> block:⏎<<<NOTE>>>⏎x⏎<<<END>>>⏎B|
                 The⏎B|
                 NOTE " block:\n<<<NOTE>>>\nx\n"
-                ! start marker NOTE inside block NOTE was taken as its content
+                ! start marker NOTE inside block NOTE was treated as its content
             <<<NOTE>>>⏎```⏎<<<STEP_DONE>>>⏎```⏎<<<END>>>|
                 |
                 NOTE "\n```\n<<<STEP_DONE>>>\n```\n"
@@ -401,13 +402,13 @@ fn an_end_that_begins_its_line_always_ends_the_block() {
             <<<NOTE>>>⏎```⏎in `<<<END>>>` and <<<END>>> stay⏎   <<<END>>>⏎B|
                 B|
                 NOTE "\n```\nin `<<<END>>>` and <<<END>>> stay\n   "
-                ! marker END stands in a code fence and does not count
-                ! marker END stands in a code fence and does not count
+                ! marker END is in a code fence and was ignored
+                ! marker END is in a code fence and was ignored
             <<<NOTE>>>⏎> <<<END>>>⏎`<<<END>>>`⏎x <<<END>>> B|
                 B|
                 NOTE "\n> <<<END>>>\n`<<<END>>>`\nx "
-                ! marker END stands in a quote and does not count
-                ! marker END stands in a code span and does not count
+                ! marker END is in a quote and was ignored
+                ! marker END is in a code span and was ignored
         "#]],
     );
 }
@@ -434,20 +435,20 @@ fn a_block_that_is_too_long_is_text() {
     let reading = parse_reply(&long, &names());
     assert_eq!(reading.visible_text, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
     assert_eq!(reading.blocks.len(), 1);
-    expect!["block NOTE is longer than 262144 bytes and was not read"].assert_eq(&reading.complaints[0].to_string());
+    expect!["block NOTE is longer than 262144 bytes and was not parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 
 #[test]
-fn there_is_a_limit_to_blocks_and_to_complaints() {
+fn blocks_and_complaints_are_limited() {
     let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_PER_TEXT_MAX * 2), &names());
     assert_eq!(reading.blocks.len(), BLOCKS_PER_TEXT_MAX);
     assert_eq!(reading.visible_text, "");
     assert_eq!(reading.complaints.len(), COMPLAINTS_PER_PARSE_MAX);
-    expect!["more than 64 blocks; a further NOTE was not read"].assert_eq(&reading.complaints[0].to_string());
+    expect!["more than 64 blocks; a further NOTE was not parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 
 #[test]
-fn fenced_words_cannot_leave_their_fence() {
+fn fenced_text_cannot_leave_its_fence() {
     expect![[r#"
         ```
         plain
@@ -468,7 +469,7 @@ fn fenced_words_cannot_leave_their_fence() {
 }
 
 #[test]
-fn every_quoted_line_stands_behind_a_mark() {
+fn every_quoted_line_begins_with_a_mark() {
     expect![[r#"
         > a
         > b

@@ -1,4 +1,4 @@
-//! What is read in a block.
+//! The fields of a block.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -241,7 +241,7 @@ fn a_list_without_closing_bracket_is_a_complaint() {
 }
 
 #[test]
-fn a_list_may_stand_behind_bullets() {
+fn list_may_have_bullets() {
     check(
         "\ngaps:\n- a, b\n  goes on\n* c\n • d\n1. e\n2) \"f\"\nshape: x\n",
         expect![[r#"
@@ -265,7 +265,7 @@ fn a_list_may_stand_behind_bullets() {
 }
 
 #[test]
-fn words_where_a_list_is_expected_are_one_item() {
+fn text_in_place_of_a_list_is_one_item() {
     check(
         "\ngaps: time, money\n",
         expect![[r#"
@@ -286,22 +286,22 @@ fn words_where_a_list_is_expected_are_one_item() {
 fn a_list_has_a_limit() {
     let reading = inside("NOTE", &format!("\ngaps: [{}]", "x,".repeat(LIST_ITEMS_MAX + 5)));
     assert_eq!(reading.blocks[0].fields.list("gaps").len(), LIST_ITEMS_MAX);
-    expect!["NOTE.gaps: only the first 256 items were read"].assert_eq(&reading.complaints[0].to_string());
+    expect!["NOTE.gaps: only the first 256 items were parsed"].assert_eq(&reading.complaints[0].to_string());
 }
 
 #[test]
-fn the_first_of_two_equal_keys_stands() {
+fn first_of_two_equal_keys_is_used() {
     check(
         "\nshape: a\nShape: b\n",
         expect![[r#"
-        shape = "a"
-        ! NOTE.shape: key given again; the first one stands
-    "#]],
+            shape = "a"
+            ! NOTE.shape: repeated key; the first value is used
+        "#]],
     );
 }
 
 #[test]
-fn a_section_holds_fields_of_its_own() {
+fn section_has_its_own_fields() {
     check_in(
         "BATCH",
         "\nTYPE: WORKFLOW\n\nHANDOVER:\n  goal: ship\n  problem_summary: It is\n    late.\n  constraints: [time, \"a, b\"]\n  priorities:\n    - first\n    - second\n\nPROMPT:\nYou are an expert.\nTYPE: not a key\n  goal: neither\n",
@@ -333,7 +333,7 @@ fn a_section_that_is_not_indented_is_understood() {
 }
 
 #[test]
-fn a_section_that_is_none_is_a_complaint() {
+fn text_in_place_of_a_section_is_a_complaint() {
     check_in(
         "BATCH",
         "\nHANDOVER: []\nTYPE: none\n",
@@ -407,7 +407,7 @@ fn a_raw_value_takes_everything_to_the_end() {
 }
 
 #[test]
-fn the_seed_block_is_understood() {
+fn block_of_the_original_specification_is_parsed() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
     let shape = BlockSchema::new()
         .with_text("shape")
@@ -467,7 +467,7 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..60).prop_map(|parts| parts.concat())
 }
 
-/// Bytes of all values, and whether any that should be absent is not.
+/// The bytes of all values, and whether any value that should be absent is not.
 fn weigh(fields: &BlockFields) -> (usize, bool) {
     fields.iter().fold((0, false), |(bytes, empty), (_, value)| match value {
         BlockFieldValue::Absent => (bytes, empty),
@@ -487,7 +487,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_content_is_survived_and_nothing_is_made_up(content in soup(), block in prop::sample::select(vec!["NOTE", "BATCH"])) {
+    fn any_content_is_parsed_and_nothing_is_invented(content in soup(), block in prop::sample::select(vec!["NOTE", "BATCH"])) {
         for block in inside(block, &content).blocks {
             let (bytes, has_empty) = weigh(&block.fields);
             prop_assert!(bytes <= block.raw.len());

@@ -1,4 +1,4 @@
-//! Streaming shows what reading shows, however the chunks fall.
+//! The stream filter shows the same text as the parser, however the chunks are split.
 
 use proptest::prelude::*;
 use segue_core::limits::BLOCK_BYTES_MAX;
@@ -24,7 +24,7 @@ fn streamed(chunks: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn prose_goes_out_at_once() {
+fn prose_is_emitted_at_once() {
     let out =
         streamed(&["Hello", ", wor", "ld.", " a < b", " << c", " `x", "` > d", "\n```", "\ncode", "\n```", "\nend"]);
     let expected =
@@ -33,20 +33,20 @@ fn prose_goes_out_at_once() {
 }
 
 #[test]
-fn only_white_space_and_what_may_become_a_marker_is_held_back() {
+fn only_whitespace_and_possible_markers_are_held_back() {
     let out =
         streamed(&["a ", "\n", "b <", "<", "<", "N", "O", "W", " <<<NOTE", ">>", "> x", " <<<END>>", "> c", " <<<"]);
     assert_eq!(out, ["a", "", " \nb", "", "", "", "", " <<<NOW", "", "", "", "", " c", "", " <<<"]);
 }
 
 #[test]
-fn what_turns_out_to_be_no_block_is_released() {
+fn text_that_is_not_a_block_is_released() {
     let out = streamed(&["a <<<NOTE>>> b", "\nc\n", "<<<EN"]);
     assert_eq!(out, ["a", "", "", " <<<NOTE>>> b\nc\n<<<EN"]);
 }
 
 #[test]
-fn what_was_meant_as_a_block_is_hidden_also_when_it_has_no_end() {
+fn intended_block_is_hidden_even_without_an_end() {
     for rest in [
         "<<<NOTE>>>\nx",
         "<<<NOTE>>>",
@@ -65,14 +65,14 @@ fn what_was_meant_as_a_block_is_hidden_also_when_it_has_no_end() {
 }
 
 #[test]
-fn a_block_that_grows_too_long_stays_hidden_if_it_was_meant_as_one() {
+fn oversized_block_stays_hidden_if_it_was_intended() {
     let half = "x".repeat(BLOCK_BYTES_MAX / 2);
     let out = streamed(&["a\n<<<NOTE>>>\n", &half, &half, "y", "z<<<END>>>b", " <<<N>>>key<<<END>>>"]);
     assert_eq!(out.concat(), "a\nb");
 }
 
 #[test]
-fn what_is_quoted_from_the_user_goes_out_as_it_is() {
+fn text_quoted_from_the_user_is_emitted_as_it_is() {
     let words = ["is this right: <<<NOTE>>> key:  Value <<<END>>>?", "<<<N>>> open"];
     let streamed = |chunks: &[&str]| {
         let mut filter = BlockStreamFilter::ignoring_quotes(names(), &words);
@@ -91,13 +91,13 @@ fn what_is_quoted_from_the_user_goes_out_as_it_is() {
 }
 
 #[test]
-fn a_block_that_grows_too_long_is_released_before_the_end() {
+fn oversized_mention_is_released_before_the_end() {
     let half = "x".repeat(BLOCK_BYTES_MAX / 2);
     let out = streamed(&["<<<NOTE>>>", &half, &half, "y", "z<<<END>>>"]);
     assert_eq!(out, ["", "", "", &format!("<<<NOTE>>>{half}{half}y"), "z<<<END>>>", ""]);
 }
 
-/// A text made of what the rules are about. Inside blocks words are marked with `✗`.
+/// A text made of the elements of the rules. Words inside blocks are marked with `✗`.
 fn adversarial() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         8 => prop::sample::select(vec![
@@ -127,7 +127,7 @@ fn cut(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
     at.windows(2).map(|pair| text[pair[0]..pair[1]].to_owned()).collect()
 }
 
-/// More white space than is held back.
+/// More whitespace than is held back.
 const WIDE: &str = concat!(
     "                                                                                                               \n",
     "                                                                                                               \n",
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn blocks_near_the_limit_are_no_exception(
+    fn blocks_near_the_size_limit_are_handled_the_same(
         before in adversarial(),
         inside in adversarial(),
         short in 0usize..60,
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_split_shows_what_reading_shows(
+    fn any_split_shows_the_same_text_as_the_parser(
         text in adversarial(),
         wide in any::<prop::sample::Index>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_agrees_with_a_plain_statement_of_the_rules(text in adversarial()) {
+    fn parser_agrees_with_a_plain_implementation_of_the_rules(text in adversarial()) {
         let reading = parse_reply(&text, &names());
         let (visible, blocks) = oracle::read(&text);
         prop_assert_eq!(reading.blocks.into_iter().map(|block| block.raw).collect::<Vec<_>>(), blocks);
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_blocks_is_seen_unchanged(text in adversarial()) {
+    fn text_without_blocks_is_unchanged(text in adversarial()) {
         let reading = parse_reply(&text, &names());
         let is_cut = reading.complaints.iter().any(|complaint| {
             matches!(complaint, BlockComplaint::UnclosedBlock { .. } | BlockComplaint::TruncatedMarker { .. })
@@ -204,7 +204,7 @@ proptest! {
         after in adversarial(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        // Whatever came before has to be out of the way: an end that begins its line, and no open fence.
+        // The text before must not interfere: an end marker at the beginning of a line, and no open fence.
         let before = format!("{}\n", wrap_in_code_fence(&before));
         let text = format!("{before}<<<NOTE>>>{}\n<<<END>>>{after}", inside.concat());
         for out in streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()) {
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_user_wrote_never_acts_and_streams_as_it_is_read(
+    fn text_of_the_user_is_never_a_signal_and_streams_like_it_is_parsed(
         words in adversarial(),
         before in "[a-z ]{0,8}",
         own in adversarial(),
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn words_that_are_not_ours_never_act_as_markers(text in adversarial(), more in any::<String>()) {
+    fn wrapped_foreign_text_never_acts_as_a_marker(text in adversarial(), more in any::<String>()) {
         let text = text + &more;
         for wrapped in [wrap_in_code_fence(&text), quote_lines(&text)] {
             let followed = format!("{wrapped}\n<<<NOTE>>>x<<<END>>>");
@@ -245,7 +245,8 @@ proptest! {
     }
 }
 
-/// The rules once more, without regard to time: whether a marker counts is worked out anew from all that precedes it.
+/// A plain implementation of the rules without regard to speed: whether a marker counts is computed from all text
+/// before it.
 mod oracle {
     use std::ops::Range;
 
@@ -253,7 +254,7 @@ mod oracle {
 
     pub fn read(text: &str) -> (String, Vec<String>) {
         let (mut stretches, mut blocks) = (Vec::new(), Vec::new());
-        // Where the present stretch of text or block begins, and whether that is in the middle of a line.
+        // The beginning of the current stretch of text or block, and whether that is in the middle of a line.
         let (mut start, mut mid_line) = (0, false);
         let mut open: Option<(usize, String, bool)> = None;
         let mut at = 0;
@@ -290,7 +291,7 @@ mod oracle {
             }
             return (joined(text, &stretches), blocks);
         };
-        // A last block that was never closed is hidden if it was meant as one; else nothing was parted there.
+        // A last block without an end is hidden if it was intended; otherwise nothing was removed there.
         let content = &text[start..];
         let alone = begun && content.split('\n').next().is_some_and(|line| line.trim().is_empty());
         let is_key = |line: &str| {
@@ -309,7 +310,7 @@ mod oracle {
         (joined(text, &stretches), blocks)
     }
 
-    /// Whether the text may go on as a marker, and says at least a letter of its name.
+    /// Returns true if the text may continue as a marker and contains at least one letter of its name.
     fn is_part(text: &str) -> bool {
         let Some(inner) = text.strip_prefix("<<<") else { return false };
         let name = inner.trim_start_matches([' ', '\t']);
@@ -418,7 +419,7 @@ mod oracle {
         in_code(last)
     }
 
-    /// The column and the text behind indentation and list marks; `list` is where the content of the list stands.
+    /// The column and the text after indentation and list markers; `list` is the column of the list's content.
     fn unlisted<'a>(line: &'a str, list: &mut usize, in_fence: bool) -> (usize, &'a str) {
         let (mut column, mut rest) = (0, line);
         loop {

@@ -1,4 +1,4 @@
-//! Which JSON is found in a reply.
+//! Finding JSON in a reply.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn plain_json_is_found() {
 }
 
 #[test]
-fn what_is_no_object_or_array_does_not_count() {
+fn values_other_than_objects_and_arrays_do_not_count() {
     for text in [
         "",
         "no json here",
@@ -45,25 +45,25 @@ fn what_is_no_object_or_array_does_not_count() {
 }
 
 #[test]
-fn a_fenced_value_goes_before_a_bare_one() {
+fn fenced_value_is_preferred_to_a_bare_one() {
     check("As in {\"b\": 22222222}:\n```json\n{\"a\": 1}\n```\n", expect![[r#"{"a":1}"#]]);
     check("~~~\n[{\"a\": 1}]\n~~~", expect![[r#"[{"a":1}]"#]]);
     check("```python\nx = {\"b\": 1}\n```\n```JSON\n{\"a\": 1}\n```", expect![[r#"{"a":1}"#]]);
     check("```json\n{\"a\": 1}\n```\n```json\n{\"b\": 2}\n```", expect![[r#"{"a":1}"#]]);
     check("```json\n{\"a\": 1,}\n```\n```json\n{\"b\": 2}\n```", expect![[r#"{"b":2}"#]]);
-    check("```json\n{\"a\": 1", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
+    check("```json\n{\"a\": 1", expect![[r#"{"a":1} ! the JSON was cut off and its end is missing"#]]);
     check("```json {\"a\": 1}```", expect![[r#"{"a":1}"#]]);
     check("```json\n{\"a\": \"x\\n```\\n\"}\n```", expect![[r#"{"a":"x\n```\n"}"#]]);
 }
 
 #[test]
-fn of_bare_values_the_longest_is_taken() {
+fn longest_bare_value_is_used() {
     check("See [1] and {x}: {\"a\": {\"b\": [1]}} or {\"c\": 1}.", expect![[r#"{"a":{"b":[1]}}"#]]);
     check("[{\"a\": 1}, {\"b\": 2}] is it", expect![[r#"[{"a":1},{"b":2}]"#]]);
 }
 
 #[test]
-fn thoughts_are_left_aside() {
+fn reasoning_is_ignored() {
     check("<think>{\"a\": 1, \"long\": true}</think>\n{\"b\": 2}", expect![[r#"{"b":2}"#]]);
     check("maybe {\"a\": 1}\n</THINK>{\"b\": 2}", expect![[r#"{"b":2}"#]]);
     check("<thinking>\n<think>\n</thinking>{\"b\": 2}", expect![[r#"{"b":2}"#]]);
@@ -73,7 +73,7 @@ fn thoughts_are_left_aside() {
 }
 
 #[test]
-fn the_caller_says_what_is_wanted() {
+fn caller_decides_which_value_is_accepted() {
     let wanted = |value: &Value| value.get("claims").is_some();
     let reading = find_json_where("{\"x\": [1, 2, 3, 4]} {\"claims\": []}", wanted);
     assert_eq!(reading.value, Some(json!({"claims": []})));
@@ -82,63 +82,63 @@ fn the_caller_says_what_is_wanted() {
 }
 
 #[test]
-fn what_models_get_wrong_is_mended() {
+fn common_mistakes_of_models_are_repaired() {
     check(
         "{'a': 'don\\'t, no', b: True, \"c\": None,}",
-        expect![[r#"{"a":"don't, no","b":true,"c":null} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":"don't, no","b":true,"c":null} ! the JSON was invalid and was repaired"#]],
     );
-    check("{\"a\": \"hello, world\",}", expect![[r#"{"a":"hello, world"} ! the JSON was not valid and was mended"#]]);
-    check("{\"a\": 1 \"b\": 2\n\"c\": 3}", expect![[r#"{"a":1,"b":2,"c":3} ! the JSON was not valid and was mended"#]]);
+    check("{\"a\": \"hello, world\",}", expect![[r#"{"a":"hello, world"} ! the JSON was invalid and was repaired"#]]);
+    check("{\"a\": 1 \"b\": 2\n\"c\": 3}", expect![[r#"{"a":1,"b":2,"c":3} ! the JSON was invalid and was repaired"#]]);
     check(
         "{\"a\": \"x\"\n \"b\": [1 2, \"y\"\n\"z\"]}",
-        expect![[r#"{"a":"x","b":[1,2,"y","z"]} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":"x","b":[1,2,"y","z"]} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\"a\": \"say \"hi\" to, you\", \"b\": 1}",
-        expect![[r#"{"a":"say \"hi\" to, you","b":1} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":"say \"hi\" to, you","b":1} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\"a\": [\"the \"big\" one\", \"two, \"three\" four\"]}",
-        expect![[r#"{"a":["the \"big\" one","two, \"three\" four"]} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":["the \"big\" one","two, \"three\" four"]} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\"a\": \"line\nbreak\ttab\", \"b\": \"C:\\dir \\u00e9\\ud83d\\ude00 \\ud83d \\u12\"}",
-        expect![[r#"{"a":"line\nbreak\ttab","b":"C:\\dir é😀 � \\u12"} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":"line\nbreak\ttab","b":"C:\\dir é😀 � \\u12"} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\n// one\n\"a\": 1, /* two */ \"b\": 2 # three\n}",
-        expect![[r#"{"a":1,"b":2} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":1,"b":2} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\"a\": [1, 2, ...], \"b\": +1, \"c\": .5, \"d\": 007, \"e\": 2024-01-05, \"f\": NaN}",
         expect![[
-            r#"{"a":[1,2],"b":1,"c":0.5,"d":7,"e":"2024-01-05","f":null} ! the JSON was not valid and was mended"#
+            r#"{"a":[1,2],"b":1,"c":0.5,"d":7,"e":"2024-01-05","f":null} ! the JSON was invalid and was repaired"#
         ]],
     );
     check(
         "{“a”: “b”, \"c\": bare words, \"d\": , \"e\" \"f\"}",
-        expect![[r#"{"a":"b","c":"bare words","d":null,"e":"f"} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":"b","c":"bare words","d":null,"e":"f"} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "{\"a\": {\"b\": [1, 2}, \"c\": 3}",
-        expect![[r#"{"a":{"b":[1,2]},"c":3} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"a":{"b":[1,2]},"c":3} ! the JSON was invalid and was repaired"#]],
     );
     check(
         "Result: {\"claims\": [{\"id\": 1}, {\"id\": 2},],} as asked",
-        expect![[r#"{"claims":[{"id":1},{"id":2}]} ! the JSON was not valid and was mended"#]],
+        expect![[r#"{"claims":[{"id":1},{"id":2}]} ! the JSON was invalid and was repaired"#]],
     );
 }
 
 #[test]
-fn a_value_that_was_cut_short_is_kept_as_far_as_it_goes() {
+fn truncated_value_is_kept_as_far_as_it_goes() {
     check(
         "{\"a\": [1, {\"b\": \"half a sen",
-        expect![[r#"{"a":[1,{"b":"half a sen"}]} ! the JSON was cut short and its end is missing"#]],
+        expect![[r#"{"a":[1,{"b":"half a sen"}]} ! the JSON was cut off and its end is missing"#]],
     );
-    check("{\"a\": 1, \"b", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
-    check("{\"a\": 1, \"b\":", expect![[r#"{"a":1} ! the JSON was cut short and its end is missing"#]]);
-    check("[{\"a\": 1}, {", expect![[r#"[{"a":1}] ! the JSON was cut short and its end is missing"#]]);
-    check("{\"a\": \"x\\", expect![[r#"{"a":"x"} ! the JSON was cut short and its end is missing"#]]);
+    check("{\"a\": 1, \"b", expect![[r#"{"a":1} ! the JSON was cut off and its end is missing"#]]);
+    check("{\"a\": 1, \"b\":", expect![[r#"{"a":1} ! the JSON was cut off and its end is missing"#]]);
+    check("[{\"a\": 1}, {", expect![[r#"[{"a":1}] ! the JSON was cut off and its end is missing"#]]);
+    check("{\"a\": \"x\\", expect![[r#"{"a":"x"} ! the JSON was cut off and its end is missing"#]]);
     check("{\"a\": tr", expect!["nothing ! no JSON object or array found"]);
 }
 
@@ -146,7 +146,7 @@ fn a_value_that_was_cut_short_is_kept_as_far_as_it_goes() {
 fn nesting_has_a_limit() {
     let nested = |depth: usize| format!("see {}{{\"a\":1}}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(find_json(&nested(90)).complaints.is_empty());
-    // Too deep for us as a whole; the innermost levels are still readable.
+    // Too deep as a whole; the innermost levels are still parsed.
     assert!(find_json(&nested(200)).value.is_some());
     assert_eq!(find_json(&"[".repeat(100_000)).value, None);
     assert_eq!(find_json(&"{\"a\":".repeat(100_000)).value, None);
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn any_cut_of_valid_json_is_read_without_inventing_keys(value in any_json(), cut in any::<prop::sample::Index>()) {
+    fn any_prefix_of_valid_json_is_parsed_without_inventing_keys(value in any_json(), cut in any::<prop::sample::Index>()) {
         let written = json!({ "value": value }).to_string();
         let ends: Vec<usize> = written.char_indices().map(|(at, _)| at).skip(1).collect();
         let reading = find_json(&written[..ends[cut.index(ends.len())]]);
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_with_a_character_lost_or_doubled_is_survived(value in any_json(), place in any::<prop::sample::Index>()) {
+    fn value_with_a_lost_or_doubled_character_does_not_panic(value in any_json(), place in any::<prop::sample::Index>()) {
         let written = json!({ "first": "a, b", "value": value }).to_string();
         let places: Vec<(usize, char)> = written.char_indices().collect();
         let (at, c) = places[place.index(places.len())];
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived(parts in prop::collection::vec(soup(), 0..60)) {
+    fn any_text_is_parsed_without_panic(parts in prop::collection::vec(soup(), 0..60)) {
         let reading = find_json(&parts.concat());
         prop_assert!(reading.value.is_none_or(|value| value.is_object() || value.is_array()));
     }

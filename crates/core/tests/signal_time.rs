@@ -1,5 +1,5 @@
-//! Time grows with the length of the input and with nothing else. These inputs are so long that what takes a time
-//! that grows with the square of the length does not come to an end here.
+//! Running time is linear in the length of the input. The inputs are so long that a quadratic algorithm would not
+//! finish.
 
 use segue_core::limits::BLOCK_BYTES_MAX;
 use segue_core::signal::fields::BlockSchema;
@@ -53,7 +53,7 @@ fn reading_blocks_takes_linear_time() {
     ];
     for part in parts {
         let text = long(part);
-        // The user may have written just the same.
+        // The user may have written the same.
         let words = [text.clone(), format!("<<<NOTE>>>x{}", "<<<NOTE>>>".repeat(100))];
         let reading = parse_reply_ignoring_quotes(&text, &names(), &words);
         let mut filter = BlockStreamFilter::ignoring_quotes(names(), &words);

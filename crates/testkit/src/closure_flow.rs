@@ -1,5 +1,4 @@
-//! A flow that does as a test tells it: roles from the test, reactions from a closure, and plain words for every
-//! fragment.
+//! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
@@ -9,7 +8,7 @@ use segue_core::scope::Scope;
 
 type ReactFn = Box<dyn Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync>;
 
-/// A flow that does as a test tells it.
+/// A flow whose reactions are a closure of the test.
 pub struct ClosureFlow {
     spec: FlowSpec,
     react: ReactFn,
@@ -17,12 +16,12 @@ pub struct ClosureFlow {
 
 impl std::fmt::Debug for ClosureFlow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Puppet").field("spec", &self.spec.name).finish_non_exhaustive()
+        f.debug_struct("ClosureFlow").field("spec", &self.spec.name).finish_non_exhaustive()
     }
 }
 
 impl ClosureFlow {
-    /// A flow of these parts with this reaction.
+    /// Creates a flow with this data and these reactions.
     #[must_use]
     pub fn new(
         spec: FlowSpec,
@@ -31,19 +30,20 @@ impl ClosureFlow {
         Self { spec, react: Box::new(react) }
     }
 
-    /// One role, `speaker`, answers each turn.
+    /// Creates a flow in which one role, `speaker`, answers each turn.
     #[must_use]
     pub fn single_speaker(speaker: RoleSpec) -> Self {
         Self::new(Self::spec_with_role(speaker), Self::react_as_chat)
     }
 
-    /// A flow's data with this role in it.
+    /// Returns flow data with one role.
     #[must_use]
     pub fn spec_with_role(role: RoleSpec) -> FlowSpec {
-        FlowSpec::new("puppet", "does as it is told").with_role(role)
+        FlowSpec::new("puppet", "reacts as a test specifies").with_role(role)
     }
 
-    /// A role of this name that is told who it is, and with `reply` what the user said, with `note` what its wish notes.
+    /// Returns a role with an instruction and three asks: `reply` contains the user's message, `note` and `pin` the
+    /// metadata of the request.
     #[must_use]
     pub fn test_role(name: &str, scope: Scope) -> RoleSpec {
         RoleSpec::new(name, scope)
@@ -53,13 +53,13 @@ impl ClosureFlow {
             .with_ask("pin", [FragmentSpec::changing("note", ContextLayer::Task).pin()])
     }
 
-    /// The role `speaker` with a memory as long as the session.
+    /// Returns the role `speaker` with one thread for the session.
     #[must_use]
     pub fn speaker_role() -> RoleSpec {
         Self::test_role("speaker", Scope::per_session())
     }
 
-    /// A role that writes summaries, and how to ask it.
+    /// Returns a role that writes summaries, and the summarizer that uses it.
     #[must_use]
     pub fn summarizer_role() -> (RoleSpec, Summarizer) {
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
@@ -67,7 +67,7 @@ impl ClosureFlow {
         (scribe, Summarizer { role: "scribe".into(), ask: "fold".into() })
     }
 
-    /// How a chat goes on: a turn asks the speaker, its answer is said and ends the turn, as does its failure.
+    /// Reacts like a chat: each turn calls the speaker; its answer is sent and ends the turn, and so does its failure.
     #[must_use]
     pub fn react_as_chat(view: &FlowContext<'_, ()>, event: &RecordedEvent) -> Vec<FlowStep> {
         let failed = |reason: String| vec![FlowStep::EndTurn(TurnResult::Failed { reason })];
@@ -80,7 +80,7 @@ impl ClosureFlow {
             }
             Event::CallFailed { next: RetryDecision::GiveUp, failure, .. } => failed(failure.to_string()),
             Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
-            | Event::CallResolved { next: RetryDecision::GiveUp, .. } => failed("its end is not known".to_owned()),
+            | Event::CallResolved { next: RetryDecision::GiveUp, .. } => failed("its outcome is unknown".to_owned()),
             _ => Vec::new(),
         }
     }
@@ -112,17 +112,17 @@ impl Flow for ClosureFlow {
             "instruction" => new(format!("be {}", request.call_request.role)),
             "message" => {
                 let Some(turn) = &view.session.current_turn else {
-                    return RenderedFragment::Omitted("no turn runs".into());
+                    return RenderedFragment::Omitted("no turn is running".into());
                 };
                 match turn.messages.as_slice() {
                     [one] => {
                         let source = FragmentSource::Message(one.message);
-                        RenderedFragment::Stored { text: one.text, source, why: "what the user said".into() }
+                        RenderedFragment::Stored { text: one.text, source, why: "the user's message".into() }
                     }
                     several => {
-                        let said: Vec<_> =
-                            several.iter().map(|waiting| view.read_text(waiting.text).to_string()).collect();
-                        new(said.join(" + "))
+                        let texts: Vec<_> =
+                            several.iter().map(|queued| view.read_text(queued.text).to_string()).collect();
+                        new(texts.join(" + "))
                     }
                 }
             }
@@ -131,15 +131,15 @@ impl Flow for ClosureFlow {
                 other => new(other.to_string()),
             },
             "folded" => {
-                let folded = request.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
+                let folded = request.compacted.map(|compacted| compacted.messages.as_slice()).unwrap_or_default();
                 new(folded.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" | "))
             }
             _ => match request.compacted {
-                Some(folding) => match &folding.summary {
+                Some(compacted) => match &compacted.summary {
                     Some(summary) => new(format!("so far: {summary}")),
-                    None => new(format!("{} messages were left out", folding.messages.len())),
+                    None => new(format!("{} messages were left out", compacted.messages.len())),
                 },
-                None => RenderedFragment::Omitted("nothing is folded".into()),
+                None => RenderedFragment::Omitted("nothing is compacted".into()),
             },
         }
     }

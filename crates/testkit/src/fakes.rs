@@ -1,4 +1,4 @@
-//! Stand-ins for what core is handed: a token counter that counts words, and texts in a map.
+//! Test doubles for core's inputs: a token counter that counts words, and texts in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use segue_core::body::{BodyId, TextBody};
 use segue_core::context::TokenCounter;
 use segue_core::flow::BodyTextLookup;
 
-/// Counts words: exact, and easy to reckon with in a test.
+/// Counts words as tokens, which makes token numbers easy to predict.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WordCounter;
 
@@ -17,7 +17,7 @@ impl TokenCounter for WordCounter {
     }
 }
 
-/// Texts by id.
+/// Texts in memory.
 #[derive(Debug, Clone, Default)]
 pub struct InMemoryTexts {
     texts: BTreeMap<BodyId, Arc<str>>,
@@ -27,7 +27,7 @@ impl InMemoryTexts {
     /// Adds texts.
     ///
     /// # Panics
-    /// A body's id is not the hash of its text.
+    /// Panics if the id of a body is not the hash of its text.
     pub fn insert_bodies(&mut self, bodies: &[TextBody]) {
         for body in bodies {
             assert_eq!(BodyId::hash_text(&body.text), body.id, "a body's id is the hash of its text");
@@ -37,13 +37,13 @@ impl InMemoryTexts {
 }
 
 impl InMemoryTexts {
-    /// Adds those of another's texts that are named.
+    /// Copies texts from another lookup.
     ///
     /// # Panics
-    /// The other has no such text.
+    /// Panics if a text is missing there.
     pub fn copy_texts(&mut self, ids: &[BodyId], from: &dyn BodyTextLookup) {
         for id in ids {
-            self.texts.insert(*id, from.find_text(*id).expect("what is asked for is stored"));
+            self.texts.insert(*id, from.find_text(*id).expect("the text is stored"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A session held in the hand: inputs go in one by one, and after each the promises of core are checked.
+//! A session without an engine: tests apply inputs one by one, and the invariants of core are checked after each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use segue_core::session::{Session, SessionState, ThreadPromptCache};
 use crate::fakes::{InMemoryTexts, WordCounter};
 use crate::invariants;
 
-/// The model that answers where a test names none.
+/// The model of roles without an assigned one.
 pub const TEST_MODEL: &str = "plain";
 
-/// Rounds of fetching texts before one decision.
+/// The maximum number of times that one decision may ask for texts.
 const FETCH_ROUNDS_MAX: u32 = 64;
 
-/// A session held in the hand.
+/// A session under test.
 pub struct SessionHarness {
     flow: Arc<dyn DynFlow>,
     state: SessionState,
@@ -46,7 +46,7 @@ enum CheckMode {
 
 impl std::fmt::Debug for SessionHarness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stage").field("events", &self.journal.len()).finish_non_exhaustive()
+        f.debug_struct("SessionHarness").field("events", &self.journal.len()).finish_non_exhaustive()
     }
 }
 
@@ -79,43 +79,43 @@ impl SessionHarness {
         Self::open_with_mid_turn_policy(flow, MidTurnPolicy::Queue)
     }
 
-    /// Opens a session of this flow with a policy for messages that arrive while a turn runs.
+    /// Opens a session with a policy for messages that arrive during a turn.
     #[must_use]
-    pub fn open_with_mid_turn_policy(flow: impl Flow, busy: MidTurnPolicy) -> Self {
-        Self::open_configured(flow, busy, serde_json::Value::Null)
+    pub fn open_with_mid_turn_policy(flow: impl Flow, policy: MidTurnPolicy) -> Self {
+        Self::open_configured(flow, policy, serde_json::Value::Null)
     }
 
-    /// Opens a session of this flow with these settings.
+    /// Opens a session with these settings.
     #[must_use]
     pub fn open_with_settings(flow: impl Flow, settings: serde_json::Value) -> Self {
         Self::open_configured(flow, MidTurnPolicy::Queue, settings)
     }
 
-    fn open_configured(flow: impl Flow, busy: MidTurnPolicy, settings: serde_json::Value) -> Self {
+    fn open_configured(flow: impl Flow, policy: MidTurnPolicy, settings: serde_json::Value) -> Self {
         let opened = SessionOpened {
             format: codec::EVENT_FORMAT,
             session: "test".into(),
             flow: Flow::spec(&flow).name.clone(),
             title: None,
-            mid_turn_policy: busy,
+            mid_turn_policy: policy,
             settings,
             model_overrides: std::collections::BTreeMap::new(),
         };
         Self::open_session(flow, opened)
     }
 
-    /// Opens this session of this flow.
+    /// Opens a session with this event.
     ///
     /// # Panics
-    /// The flow has faults.
+    /// Panics if the flow's data is invalid.
     #[must_use]
     pub fn open_session(flow: impl Flow, opened: SessionOpened) -> Self {
-        let faults = Flow::spec(&flow).validation_errors();
-        assert!(faults.is_empty(), "the flow has faults: {faults:#?}");
-        let rules: Arc<dyn DynFlow> = Arc::new(flow);
-        let mut stage = Self {
-            state: SessionState::new(&*rules),
-            flow: rules,
+        let errors = Flow::spec(&flow).validation_errors();
+        assert!(errors.is_empty(), "the flow is invalid: {errors:#?}");
+        let flow: Arc<dyn DynFlow> = Arc::new(flow);
+        let mut harness = Self {
+            state: SessionState::new(&*flow),
+            flow,
             journal: Vec::new(),
             texts: InMemoryTexts::default(),
             models: TestModelSelector {
@@ -130,42 +130,42 @@ impl SessionHarness {
             check_mode: CheckMode::AfterEachInput,
             dispatch: Dispatch::Immediate,
         };
-        stage.apply_input(SessionInput::Open(opened));
-        stage
+        harness.apply_input(SessionInput::Open(opened));
+        harness
     }
 
-    /// Has a role played by this model from now on.
+    /// Assigns a model to a role.
     pub fn assign_model(&mut self, role: &str, model: &str) {
         self.models.models.insert(role.into(), model.into());
     }
 
-    /// Has this model step in for a role from now on.
+    /// Sets the fallback model of a role.
     pub fn set_fallback_model(&mut self, role: &str, model: &str) {
         self.models.fallbacks.insert(role.into(), model.into());
     }
 
-    /// Gives one model this window.
+    /// Sets the context window of one model.
     pub fn set_model_window(&mut self, model: &str, tokens: u32) {
         self.models.windows.insert(model.into(), tokens);
     }
 
-    /// The number that spreads retries from now on.
-    pub fn set_random(&mut self, chance: u64) {
-        self.random = chance;
+    /// Sets the number that spreads retries.
+    pub fn set_random(&mut self, random: u64) {
+        self.random = random;
     }
 
-    /// The time of the last input.
+    /// Returns the time of the last input.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.now
     }
 
-    /// Gives every model this window.
+    /// Sets the context window of all models.
     pub fn set_window(&mut self, tokens: u32) {
         self.models.window = tokens;
     }
 
-    /// Hands in an input that must be accepted.
+    /// Applies an input that must be accepted.
     pub fn apply_input(&mut self, input: SessionInput) -> &mut Self {
         if let Err(refusal) = self.try_input(input) {
             panic!("refused: {refusal}");
@@ -173,10 +173,10 @@ impl SessionHarness {
         self
     }
 
-    /// Hands in an input.
+    /// Applies an input.
     ///
     /// # Errors
-    /// It was refused; then nothing has changed.
+    /// Fails if the input is refused; then nothing changes.
     pub fn try_input(&mut self, input: SessionInput) -> Result<Decision, InputRefusal> {
         self.now = self.now.plus_ms(1);
         if self.check_mode == CheckMode::AtEnd {
@@ -189,11 +189,11 @@ impl SessionHarness {
                 assert_eq!(thrifty.err(), Some(refusal.clone()), "the same arguments give the same refusal");
                 return Err(refusal);
             }
-            Err(DecideError::MissingTexts(ids)) => panic!("a stage has every text, yet {ids:?} were wanted"),
+            Err(DecideError::MissingTexts(ids)) => panic!("the harness has every text, but {ids:?} are missing"),
         };
         let thrifty = thrifty.expect("the same arguments give the same decision");
-        assert_eq!(thrifty.events, decision.events, "it does not matter when the texts were fetched");
-        assert_eq!(thrifty.bodies, decision.bodies, "nor for what is stored");
+        assert_eq!(thrifty.events, decision.events, "the events do not depend on when texts are loaded");
+        assert_eq!(thrifty.bodies, decision.bodies, "the stored texts do not depend on when texts are loaded");
         let before = self.state.clone();
         self.commit_decision(&decision);
         match self.dispatch {
@@ -204,7 +204,7 @@ impl SessionHarness {
                 decision.events.len(),
                 &self.state,
             ),
-            // Much waits then that would go on otherwise.
+            // Deferred work violates the invariants about waiting.
             Dispatch::Deferred => {
                 invariants::assert_state_equals_replay(&*self.flow, &self.journal, &self.state);
             }
@@ -215,7 +215,7 @@ impl SessionHarness {
     fn try_input_unchecked(&mut self, input: SessionInput) -> Result<Decision, InputRefusal> {
         let decision = self.decide(input, &self.texts).map_err(|undecided| match undecided {
             DecideError::Refused(refusal) => refusal,
-            DecideError::MissingTexts(ids) => panic!("a stage has every text, yet {ids:?} were wanted"),
+            DecideError::MissingTexts(ids) => panic!("the harness has every text, but {ids:?} are missing"),
         })?;
         self.commit_decision(&decision);
         Ok(decision)
@@ -227,7 +227,7 @@ impl SessionHarness {
         self.state = decision.state.clone();
     }
 
-    /// Plays a long part quickly: the promises are checked once, at its end.
+    /// Runs a long part of a test quickly: the invariants are checked once at its end.
     pub fn with_checks_at_end(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
         self.check_mode = CheckMode::AtEnd;
         play(self);
@@ -236,7 +236,7 @@ impl SessionHarness {
         self
     }
 
-    /// Plays a part that is only written down: what is owed then is for somebody else to do.
+    /// Runs a part of a test in which decisions are recorded but nothing is started.
     pub fn with_deferred_dispatch(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
         self.dispatch = Dispatch::Deferred;
         play(self);
@@ -244,40 +244,34 @@ impl SessionHarness {
         self
     }
 
-    /// What would be decided about an input with these texts at hand. Nothing changes.
+    /// Decides about an input with these texts loaded. Nothing changes.
     ///
     /// # Errors
-    /// It would be refused, or more texts are needed.
+    /// Fails if the input is refused or texts are missing.
     pub fn decide(&self, input: SessionInput, texts: &dyn BodyTextLookup) -> Result<Decision, DecideError> {
-        let (now, chance, doing) = (self.now, self.random, self.dispatch);
-        let env = DecisionEnv {
-            now,
-            random: chance,
-            token_counter: &WordCounter,
-            texts,
-            model_selector: &self.models,
-            dispatch: doing,
-        };
+        let (now, random, dispatch) = (self.now, self.random, self.dispatch);
+        let env =
+            DecisionEnv { now, random, token_counter: &WordCounter, texts, model_selector: &self.models, dispatch };
         decide(&*self.flow, &self.state, input, env)
     }
 
-    /// Decides with no text at hand but those that were asked for, as an engine does.
+    /// Decides with only the texts loaded that the decision asks for, like an engine.
     fn decide_fetching_texts(&self, input: SessionInput) -> Result<Decision, InputRefusal> {
-        let mut at_hand = InMemoryTexts::default();
+        let mut loaded = InMemoryTexts::default();
         for _ in 0..FETCH_ROUNDS_MAX {
-            match self.decide(input.clone(), &at_hand) {
+            match self.decide(input.clone(), &loaded) {
                 Ok(decision) => return Ok(decision),
                 Err(DecideError::Refused(refusal)) => return Err(refusal),
                 Err(DecideError::MissingTexts(ids)) => {
-                    assert!(!ids.is_empty(), "it says which");
-                    at_hand.copy_texts(&ids, &self.texts);
+                    assert!(!ids.is_empty(), "the missing texts are named");
+                    loaded.copy_texts(&ids, &self.texts);
                 }
             }
         }
-        panic!("a decision asks for texts again and again")
+        panic!("a decision does not stop asking for texts")
     }
 
-    /// The user says something.
+    /// Sends a message from the user.
     pub fn send_message(&mut self, text: &str) -> &mut Self {
         self.apply_input(SessionInput::Message {
             text: text.to_owned(),
@@ -287,25 +281,25 @@ impl SessionHarness {
         })
     }
 
-    /// The oldest open call of a role is answered.
+    /// Answers the oldest open call of a role.
     pub fn answer_call(&mut self, role: &str, text: &str) -> &mut Self {
         self.reply_to_call(role, ModelReply { text: text.to_owned(), ..ModelReply::default() })
     }
 
-    /// The oldest open call of a role is answered with a wish to run a tool.
+    /// Answers the oldest open call of a role with a tool call.
     pub fn answer_with_tool_call(&mut self, role: &str, tool: &str, arguments: serde_json::Value) -> &mut Self {
         let id = format!("w{}", self.journal.len());
         let tool_calls = vec![ToolCall { id, name: tool.into(), arguments }];
         self.reply_to_call(role, ModelReply { tool_calls, ..ModelReply::default() })
     }
 
-    /// The oldest open call of a role is answered in full.
+    /// Answers the oldest open call of a role with a complete reply.
     pub fn reply_to_call(&mut self, role: &str, reply: ModelReply) -> &mut Self {
         let (call, attempt) = self.oldest_open_call(role);
         self.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd: Some(10), duration_ms: 5 })
     }
 
-    /// The oldest open call of a role fails.
+    /// Fails the oldest open call of a role.
     pub fn fail_call(&mut self, role: &str, kind: FailureKind) -> &mut Self {
         let (call, attempt) = self.oldest_open_call(role);
         self.apply_input(SessionInput::CallFailure {
@@ -315,59 +309,59 @@ impl SessionHarness {
         })
     }
 
-    /// The oldest open run of a tool returns.
+    /// Ends the oldest open run of a tool.
     pub fn finish_tool(&mut self, tool: &str, result: Result<&str, &str>) -> &mut Self {
         let mut runs = self.state.session.open_tool_runs.values();
         let run: ToolRunId = runs.find(|run| run.tool == *tool).expect("the tool is running").run;
         self.apply_input(SessionInput::ToolResult { run, result: result.map(str::to_owned).map_err(str::to_owned) })
     }
 
-    /// Time passes.
+    /// Advances the clock and applies a tick.
     pub fn advance_and_tick(&mut self, ms: u64) -> &mut Self {
         self.now = self.now.plus_ms(ms);
         self.apply_input(SessionInput::Tick)
     }
 
-    /// Time passes and nobody looks.
+    /// Advances the clock without a tick.
     pub fn advance_clock(&mut self, ms: u64) -> &mut Self {
         self.now = self.now.plus_ms(ms);
         self
     }
 
-    /// A stored text, as it is.
+    /// Returns a stored text.
     ///
     /// # Panics
-    /// It was never stored.
+    /// Panics if the text is not stored.
     #[must_use]
     pub fn stored_text(&self, id: BodyId) -> Arc<str> {
-        self.texts.find_text(id).expect("what an event names is stored")
+        self.texts.find_text(id).expect("texts that events refer to are stored")
     }
 
-    /// All texts that were stored.
+    /// Returns all stored texts.
     #[must_use]
     pub fn texts(&self) -> &InMemoryTexts {
         &self.texts
     }
 
-    /// Someone at the controls.
+    /// Runs an operator command.
     pub fn run_command(&mut self, command: OperatorCommand) -> &mut Self {
         self.apply_input(SessionInput::Operator(command))
     }
 
-    /// Checks that the state follows from the journal and keeps all promises.
+    /// Checks all invariants.
     pub fn assert_invariants(&self) {
         invariants::assert_state_equals_replay(&*self.flow, &self.journal, &self.state);
         let fresh = SessionState::new(&*self.flow);
         invariants::assert_step_invariants(&*self.flow, &self.journal, &fresh, self.journal.len(), &self.state);
     }
 
-    /// The process dies and another takes over: all it has is the journal.
+    /// Simulates a crash: the state is rebuilt from the journal, and the session recovers.
     pub fn crash_and_recover(&mut self) -> &mut Self {
         self.state = SessionState::fold(&*self.flow, &self.journal);
         self.apply_input(SessionInput::Recovered)
     }
 
-    /// A copy of the first `events` of the journal, which goes on under another name.
+    /// Returns a fork of the session after the first `events` events.
     #[must_use]
     pub fn fork_at(&self, events: usize) -> Self {
         let mut copy = self.copy_prefix(events);
@@ -375,7 +369,7 @@ impl SessionHarness {
         copy
     }
 
-    /// The same, made by hand: it goes on only when somebody takes it up.
+    /// Returns a fork whose pending work waits to be started.
     #[must_use]
     pub fn fork_deferred_at(&self, events: usize) -> Self {
         let mut copy = self.copy_prefix(events);
@@ -392,7 +386,7 @@ impl SessionHarness {
         copy
     }
 
-    /// The same stage before any event.
+    /// Returns a harness with the same configuration and no events.
     #[must_use]
     pub fn copy_empty(&self) -> Self {
         Self {
@@ -409,7 +403,7 @@ impl SessionHarness {
         }
     }
 
-    /// The session is copied and goes on under another name; this is the copy.
+    /// Turns this session into a fork of itself.
     pub fn fork(&mut self) -> &mut Self {
         let from = self.state.session.id.clone().expect("it was opened");
         let at = self.state.session.last_seq;
@@ -417,27 +411,27 @@ impl SessionHarness {
         self.apply_input(SessionInput::Forked { session: "copy".into(), from, at })
     }
 
-    /// Has a past call made once more, beside the timeline; gives the number of the new call.
+    /// Repeats an earlier call outside the timeline and returns the id of the new call.
     ///
     /// # Panics
-    /// There was no such call.
+    /// Panics if there was no such call.
     pub fn recompute_call(&mut self, call: CallId, options: &RecomputeOptions) -> CallId {
-        let is_it = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
-        let place = self.journal.iter().position(|recorded| is_it(&recorded.event)).expect("it was opened");
-        let before = SessionState::fold(&*self.flow, &self.journal[..place]);
-        let again = prepare_recomputation(
+        let is_call = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
+        let index = self.journal.iter().position(|recorded| is_call(&recorded.event)).expect("it was opened");
+        let before = SessionState::fold(&*self.flow, &self.journal[..index]);
+        let recomputation = prepare_recomputation(
             &*self.flow,
             &before,
-            &self.journal[place],
-            &self.journal[place + 1..],
+            &self.journal[index],
+            &self.journal[index + 1..],
             options,
             &self.texts,
         );
-        self.apply_input(SessionInput::Recompute(Box::new(again.expect("every text is at hand"))));
+        self.apply_input(SessionInput::Recompute(Box::new(recomputation.expect("every text is loaded"))));
         self.state.session.last_ids.call
     }
 
-    /// The number and try of the oldest open call of a role.
+    /// Returns the id and attempt of the oldest open call of a role.
     #[must_use]
     pub fn oldest_open_call(&self, role: &str) -> (CallId, u32) {
         let mut calls = self.state.session.open_calls.iter();
@@ -447,34 +441,33 @@ impl SessionHarness {
         (*call, open.attempt)
     }
 
-    /// The roles of all open calls, in order.
+    /// Returns the roles of all open calls, in order.
     #[must_use]
     pub fn open_call_roles(&self) -> Vec<String> {
         self.state.session.open_calls.values().map(|open| open.opened.role.to_string()).collect()
     }
 
-    /// The state as it stands.
+    /// Returns the session's state.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.state.session
     }
 
-    /// The journal as it stands.
     #[must_use]
     pub fn journal(&self) -> &[RecordedEvent] {
         &self.journal
     }
 
-    /// What the oldest open call of a role is sent.
+    /// Returns the prompt of the oldest open call of a role.
     #[must_use]
     pub fn prompt_for_role(&self, role: &str) -> Prompt {
         self.prompt_for_call(self.oldest_open_call(role).0)
     }
 
-    /// What an open call is sent.
+    /// Returns the prompt of an open call.
     ///
     /// # Panics
-    /// The call is not open.
+    /// Panics if the call is not open.
     #[must_use]
     pub fn prompt_for_call(&self, call: CallId) -> Prompt {
         self.state
@@ -482,10 +475,10 @@ impl SessionHarness {
             .prompt_plan(call)
             .expect("the call is open")
             .resolve_prompt(&self.texts)
-            .expect("every text is at hand")
+            .expect("every text is loaded")
     }
 
-    /// The same as text: a line a message.
+    /// Returns the prompt as text, with one line per message.
     #[must_use]
     pub fn prompt_lines(&self, role: &str) -> String {
         let prompt = self.prompt_for_role(role);
@@ -493,50 +486,48 @@ impl SessionHarness {
         lines.map(|message| format!("{:?}: {}\n", message.chat_role, message.text().replace('\n', "⏎"))).collect()
     }
 
-    /// What a past call was sent, rebuilt from the journal alone.
+    /// Returns the prompt of any call, rebuilt from the journal.
     ///
     /// # Panics
-    /// It was never opened.
+    /// Panics if the call was never opened.
     #[must_use]
     pub fn rebuild_prompt(&self, call: CallId) -> Prompt {
         let mut all = self.rebuild_prompts_where(|opened| opened == call);
         all.remove(&call).unwrap_or_else(|| panic!("{call} was never opened"))
     }
 
-    /// What every call was sent, rebuilt from the journal alone.
+    /// Returns the prompts of all calls, rebuilt from the journal.
     #[must_use]
     pub fn rebuild_all_prompts(&self) -> BTreeMap<CallId, Prompt> {
         self.rebuild_prompts_where(|_| true)
     }
 
-    fn rebuild_prompts_where(&self, wanted: impl Fn(CallId) -> bool) -> BTreeMap<CallId, Prompt> {
+    fn rebuild_prompts_where(&self, is_selected: impl Fn(CallId) -> bool) -> BTreeMap<CallId, Prompt> {
         let mut state = SessionState::new(&*self.flow);
         let mut prompts = BTreeMap::new();
-        // Each on the one before it, so that whoever compares them with others sees that nothing is lost by that.
-        let mut filled: BTreeMap<ThreadId, ThreadPromptCache> = BTreeMap::new();
+        // Each prompt reuses the cache of the previous one, so that comparisons with others test the cache too.
+        let mut caches: BTreeMap<ThreadId, ThreadPromptCache> = BTreeMap::new();
         for event in &self.journal {
             state.apply(&*self.flow, event);
             if let Event::CallOpened(opened) = &event.event
-                && wanted(opened.call)
+                && is_selected(opened.call)
             {
                 let plan = state.session.prompt_plan(opened.call).expect("it is open now");
-                let filled = filled.entry(opened.receipt.thread.thread_id()).or_default();
-                prompts.insert(
-                    opened.call,
-                    plan.resolve_prompt_cached(filled, &self.texts).expect("every text is stored"),
-                );
+                let cache = caches.entry(opened.receipt.thread.thread_id()).or_default();
+                prompts
+                    .insert(opened.call, plan.resolve_prompt_cached(cache, &self.texts).expect("every text is stored"));
             }
         }
         prompts
     }
 
-    /// What was said to the user last.
+    /// Returns the last reply to the user.
     #[must_use]
     pub fn last_reply(&self) -> String {
         self.state.session.last_reply.map(|text| self.text_on_one_line(text)).unwrap_or_default()
     }
 
-    /// The events since this was last asked, a line each.
+    /// Returns the events since the last call, one per line.
     pub fn take_log(&mut self) -> String {
         let lines = self.journal[self.logged..].iter();
         let lines = lines
@@ -546,13 +537,13 @@ impl SessionHarness {
         lines
     }
 
-    /// The words of a text.
+    /// Returns a stored text on one line.
     #[must_use]
     pub fn text_on_one_line(&self, text: TextRef) -> String {
         self.texts.find_text(text.body).map(|text| text.replace('\n', "⏎")).unwrap_or_default()
     }
 
-    /// The journal as JSON lines.
+    /// Returns the journal as JSON lines.
     #[must_use]
     pub fn journal_json_lines(&self) -> String {
         self.journal.iter().map(|recorded| serde_json::to_string(recorded).expect("events are JSON") + "\n").collect()

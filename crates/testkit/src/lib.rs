@@ -1,4 +1,4 @@
-//! For development only: a stage on which a flow is played step by step, without an engine, a clock or a model.
+//! Test support: a harness that drives a flow step by step, without an engine, a clock or a model.
 
 mod closure_flow;
 mod fakes;
@@ -13,7 +13,7 @@ pub use harness::{SessionHarness, TEST_MODEL};
 pub use invariants::assert_invariants;
 pub use transcript::parse_transcript;
 
-/// The pages of the documentation whose examples run here.
+/// The pages of the documentation whose examples run as tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/flows.md")]

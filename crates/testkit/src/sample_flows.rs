@@ -1,4 +1,4 @@
-//! Four small flows, one in the form of each real one. Core and engine carry them without knowing them.
+//! Four small flows, each with the structure of a real one.
 
 mod concierge;
 mod nodes;
@@ -14,24 +14,23 @@ use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFr
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::RoleName;
 
-/// A fragment of plain words, as a template would give them.
+/// Renders a text as if from a template.
 pub fn template_text(text: impl Into<String>) -> RenderedFragment {
     RenderedFragment::New { text: text.into(), source: FragmentSource::Template("test".into()), why: "always".into() }
 }
 
-/// The user's newest message.
+/// Renders the newest message of the user.
 pub fn latest_user_message<S>(view: &FlowContext<'_, S>) -> RenderedFragment {
-    let Some(waiting) = view.session.current_turn.as_ref().and_then(|turn| turn.messages.last()) else {
-        return RenderedFragment::Omitted("no turn runs".into());
+    let Some(queued) = view.session.current_turn.as_ref().and_then(|turn| turn.messages.last()) else {
+        return RenderedFragment::Omitted("no turn is running".into());
     };
     RenderedFragment::Stored {
-        text: waiting.text,
-        source: FragmentSource::Message(waiting.message),
-        why: "what the user said".into(),
+        text: queued.text,
+        source: FragmentSource::Message(queued.message),
+        why: "the user's message".into(),
     }
 }
 
-/// A role's instruction and the user's words, as most roles are shown.
 fn instruction_fragment() -> FragmentSpec {
     FragmentSpec::stable("instruction", ContextLayer::Instruction)
 }

@@ -1,20 +1,20 @@
-//! Conversations as pages of the documentation write them down: `who: what`, with what follows on further lines indented.
+//! Parses conversations in the documentation: `speaker: text`, with continuation lines indented.
 
-/// Who says what, in order. A line without a speaker is a mistake of the page's.
+/// Returns the speakers and their texts in order.
 ///
 /// # Panics
-/// Nobody speaks in a line.
+/// Panics if a line has no speaker.
 #[must_use]
 pub fn parse_transcript(transcript: &str) -> Vec<(&str, String)> {
-    let mut spoken: Vec<(&str, String)> = Vec::new();
+    let mut messages: Vec<(&str, String)> = Vec::new();
     for line in transcript.lines() {
-        match (line.strip_prefix("    "), spoken.last_mut()) {
+        match (line.strip_prefix("    "), messages.last_mut()) {
             (Some(more), Some((_, text))) => *text = format!("{text}\n{more}"),
             _ => {
-                let (who, text) = line.split_once(": ").expect("somebody speaks");
-                spoken.push((who.trim(), text.to_owned()));
+                let (speaker, text) = line.split_once(": ").expect("the line has a speaker");
+                messages.push((speaker.trim(), text.to_owned()));
             }
         }
     }
-    spoken
+    messages
 }

@@ -1,8 +1,8 @@
-//! Shortens a thread that no longer fits: what is folded, what is kept.
+//! Plans how a thread that no longer fits is shortened: which messages are folded into a summary and which are kept.
 //!
-//! Kept: the opening (the system message), pinned messages, the newest messages, and the user's own words within a
-//! budget. A tool call and its results are kept or folded together. What is folded never exceeds what the summarising
-//! call itself can be shown, but for its last message, of which a part is shown.
+//! Kept are the opening (the system message), pinned messages, the newest messages, and the user's own words within a
+//! budget. A tool call and its results are kept or folded together. The folded messages never exceed the input of the
+//! summarizing call, except that the last one may be shown to it in part.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,79 +11,81 @@ use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_USER_TEXT_PERCENT_MAX, SUMMARIZ
 use crate::prompt::ChatRole;
 use crate::thread::{FirstEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
 
-/// What a compaction will do to a thread.
+/// What a compaction does to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionPlan {
-    /// Places of the entries that are folded into a summary, in order.
+    /// The indices of the messages to fold into a summary, in order.
     pub folded: Vec<usize>,
-    /// Places of the entries that stay, in order.
+    /// The indices of the messages to keep, in order.
     pub kept: Vec<usize>,
-    /// The user's own words among the folded, newest kept first, in order of speaking.
+    /// The user's own words in folded messages, in order. The newest are kept first.
     pub user_words: Vec<TextRef>,
-    /// Most tokens that may stand in the place of the folded beside those, so that the call it is done for fits.
+    /// The maximum size of the summary, without `user_words`, so that the pending call fits.
     #[serde(default = "unbounded")]
     pub summary_tokens_max: u32,
 }
 
-/// Nothing was said of it once.
+/// The default for plans that were recorded before the field existed.
 fn unbounded() -> u32 {
     u32::MAX
 }
 
-/// Room for a compaction.
+/// The token limits of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionBudget {
-    /// Tokens the thread may have at the very most, the new message and the answer not counted.
+    /// The maximum size of the thread, without the new message and the answer.
     pub thread_tokens_max: u32,
-    /// Tokens the thread should have afterwards.
+    /// The size that the thread should have afterwards.
     pub target_tokens: u32,
-    /// Tokens the summary may take.
+    /// The maximum size of the summary.
     pub summary_tokens: u32,
-    /// Tokens of folded messages that the summarising call can be shown; unlimited where no model is asked.
+    /// The maximum size of the folded messages, so that the summarizing call fits; unlimited without a summarizer.
     pub summarizer_input_tokens: u32,
 }
 
 impl CompactionBudget {
-    /// The room in a window of which `taken` is spoken for by the next message, its answer and the reserve.
+    /// Computes the budget in a window in which `taken` tokens are reserved for the next message, its answer and the
+    /// reserve.
     #[must_use]
-    pub fn from_window(window: u32, taken: u32, summary: u32, shown: u32) -> Self {
+    pub fn from_window(window: u32, taken: u32, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
         let free = window.saturating_sub(taken);
         Self {
             thread_tokens_max: free,
             target_tokens: free / 100 * COMPACTED_FILL_PERCENT,
-            summary_tokens: summary,
-            summarizer_input_tokens: shown,
+            summary_tokens,
+            summarizer_input_tokens,
         }
     }
 }
 
-/// Plans a compaction of `thread` into `room`. There is none if nothing would be gained: nothing can be folded but an
-/// earlier summary, or what must stay is too long by itself.
+/// Plans a compaction of `thread`. Returns `None` if nothing would be gained: only an earlier summary could be folded,
+/// or the messages that must stay are too long by themselves.
 #[must_use]
 pub fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Option<CompactionPlan> {
     let groups = group_entries(&thread.entries);
     let words_max = budget.target_tokens / 100 * KEPT_USER_TEXT_PERCENT_MAX;
-    let stays_anyway = mandatory_tokens(thread, &groups);
-    if stays_anyway > budget.thread_tokens_max {
+    let mandatory = mandatory_tokens(thread, &groups);
+    if mandatory > budget.thread_tokens_max {
         return None;
     }
-    let mut left = budget.target_tokens.saturating_sub(stays_anyway + budget.summary_tokens + words_max);
+    let mut left = budget.target_tokens.saturating_sub(mandatory + budget.summary_tokens + words_max);
 
-    // From the newest backwards: what still fits stays.
+    // From the newest backwards: messages that still fit are kept.
     let mut stays = vec![false; groups.len()];
     let mut full = false;
-    for (place, group) in groups.iter().enumerate().rev() {
+    for (index, group) in groups.iter().enumerate().rev() {
         if group.pinned {
-            stays[place] = true;
+            stays[index] = true;
         } else if !full && group.tokens <= left {
             left -= group.tokens;
-            stays[place] = true;
+            stays[index] = true;
         } else {
             full = true;
         }
     }
-    // From the oldest forwards: no more is folded than the summarising call can be shown. What is too long for it by itself comes
-    // last and is shown in part, and so that there is progress, so does what is too long beside an earlier summary.
+    // From the oldest forwards: no more is folded than the summarizing call can contain. A message that is too long for
+    // it is folded last and shown in part. So that there is progress, the same goes for a message that is too long
+    // together with an earlier summary.
     let is_summary = |folded: &[usize]| folded == [0] && thread.first_entry_kind == FirstEntryKind::Summary;
     let (mut shown, mut full) = (0u32, false);
     let mut folded = Vec::new();
@@ -106,14 +108,14 @@ pub fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Option<Comp
     if folded.is_empty() || is_summary(&folded) {
         return None;
     }
-    let words = select_user_words(&thread.entries, &folded, words_max);
-    let spoken: u32 = words.iter().map(|text| text.tokens).sum();
-    let beside = stays_anyway.saturating_add(spoken).saturating_add(MESSAGE_OVERHEAD_TOKENS);
-    let summary_max = budget.summary_tokens.min(budget.thread_tokens_max.saturating_sub(beside));
-    Some(CompactionPlan { folded, kept, user_words: words, summary_tokens_max: summary_max })
+    let user_words = select_user_words(&thread.entries, &folded, words_max);
+    let word_tokens: u32 = user_words.iter().map(|text| text.tokens).sum();
+    let other_tokens = mandatory.saturating_add(word_tokens).saturating_add(MESSAGE_OVERHEAD_TOKENS);
+    let summary_tokens_max = budget.summary_tokens.min(budget.thread_tokens_max.saturating_sub(other_tokens));
+    Some(CompactionPlan { folded, kept, user_words, summary_tokens_max })
 }
 
-/// Tokens of the opening and of what is pinned.
+/// Returns the size of the opening and the pinned messages.
 fn mandatory_tokens(thread: &Thread, groups: &[EntryGroup]) -> u32 {
     let opening = thread.tokens.saturating_sub(thread.entries.iter().map(|entry| entry.tokens()).sum());
     let pinned: u32 = groups.iter().filter(|group| group.pinned).map(|group| group.tokens).sum();
@@ -126,11 +128,11 @@ struct EntryGroup {
     pinned: bool,
 }
 
-/// Entries that must stay together: an assistant message that calls tools, and the results that follow it.
+/// Groups messages that must stay together: an assistant message that calls tools, and the results that follow it.
 fn group_entries(entries: &ThreadEntries) -> Vec<EntryGroup> {
     let mut groups: Vec<EntryGroup> = Vec::new();
     let mut open_calls = 0usize;
-    for (place, entry) in entries.iter().enumerate() {
+    for (index, entry) in entries.iter().enumerate() {
         let joins = open_calls > 0 && entry.chat_role == ChatRole::Tool;
         if joins {
             open_calls -= 1;
@@ -139,11 +141,11 @@ fn group_entries(entries: &ThreadEntries) -> Vec<EntryGroup> {
         }
         match groups.last_mut() {
             Some(group) if joins => {
-                group.range.end = place + 1;
+                group.range.end = index + 1;
                 group.tokens = group.tokens.saturating_add(entry.tokens());
                 group.pinned |= entry.pinned;
             }
-            _ => groups.push(EntryGroup { range: place..place + 1, tokens: entry.tokens(), pinned: entry.pinned }),
+            _ => groups.push(EntryGroup { range: index..index + 1, tokens: entry.tokens(), pinned: entry.pinned }),
         }
     }
     groups
@@ -153,7 +155,7 @@ fn select_user_words(entries: &ThreadEntries, folded: &[usize], tokens_max: u32)
     let mut left = tokens_max;
     let mut words = Vec::new();
     let newest_first =
-        folded.iter().rev().filter_map(|place| entries.get(*place)).flat_map(|entry| entry.user_texts.iter().rev());
+        folded.iter().rev().filter_map(|index| entries.get(*index)).flat_map(|entry| entry.user_texts.iter().rev());
     for text in newest_first {
         if text.tokens > left {
             break;
@@ -198,7 +200,7 @@ mod tests {
         thread
     }
 
-    const ROOM: CompactionBudget = CompactionBudget {
+    const BUDGET: CompactionBudget = CompactionBudget {
         thread_tokens_max: 2_000,
         target_tokens: 1_000,
         summary_tokens: 100,
@@ -206,10 +208,10 @@ mod tests {
     };
 
     #[test]
-    fn the_oldest_are_folded_and_the_users_words_are_kept() {
+    fn oldest_messages_are_folded_and_user_words_are_kept() {
         let talk =
             (0..20).flat_map(|n| [entry(ChatRole::User, 10 + n, 0, false), entry(ChatRole::Assistant, 90, 0, false)]);
-        let plan = plan_compaction(&thread(talk.collect()), ROOM).expect("it is too long");
+        let plan = plan_compaction(&thread(talk.collect()), BUDGET).expect("it is too long");
         assert!(plan.folded.iter().max() < plan.kept.iter().min());
         assert!(!plan.user_words.is_empty());
         assert!(plan.user_words.iter().map(|text| text.tokens).sum::<u32>() <= 150);
@@ -220,37 +222,49 @@ mod tests {
         let mut talk = vec![entry(ChatRole::User, 500, 0, false), entry(ChatRole::Assistant, 10, 2, false)];
         talk.extend([entry(ChatRole::Tool, 400, 0, false), entry(ChatRole::Tool, 400, 0, false)]);
         talk.push(entry(ChatRole::Assistant, 20, 0, false));
-        let plan = plan_compaction(&thread(talk), ROOM).expect("it is too long");
+        let plan = plan_compaction(&thread(talk), BUDGET).expect("it is too long");
         assert_eq!(plan.folded, [0, 1, 2, 3]);
     }
 
     #[test]
-    fn no_more_is_folded_than_the_summariser_can_be_shown() {
+    fn folded_messages_fit_the_summarizing_call() {
         let talk = (0..20).map(|_| entry(ChatRole::Assistant, 96, 0, false)).collect();
-        let plan = plan_compaction(&thread(talk), CompactionBudget { summarizer_input_tokens: 300, ..ROOM })
+        let plan = plan_compaction(&thread(talk), CompactionBudget { summarizer_input_tokens: 300, ..BUDGET })
             .expect("it is too long");
         assert_eq!(plan.folded, [0, 1, 2]);
     }
 
     #[test]
-    fn what_is_too_long_for_the_summariser_comes_last_and_nothing_is_skipped() {
-        let said = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
-        let room = CompactionBudget { summarizer_input_tokens: 300, ..ROOM };
+    fn message_too_long_for_the_summarizer_is_folded_last_and_none_is_skipped() {
+        let message = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
+        let budget = CompactionBudget { summarizer_input_tokens: 300, ..BUDGET };
         let folded =
-            |entries: Vec<ThreadEntry>| plan_compaction(&thread(entries), room).expect("it is too long").folded;
-        assert_eq!(folded(vec![said(100), said(900), said(100), said(900)]), [0, 1], "in part, beside a little");
-        assert_eq!(folded(vec![said(200), said(900), said(100), said(900)]), [0], "not beside much");
-        assert_eq!(folded(vec![said(200), said(200), said(100), said(900)]), [0], "one that can be shown whole waits");
-        assert_eq!(folded(vec![said(900), said(100), said(900)]), [0], "nothing comes after it");
+            |entries: Vec<ThreadEntry>| plan_compaction(&thread(entries), budget).expect("it is too long").folded;
+        assert_eq!(
+            folded(vec![message(100), message(900), message(100), message(900)]),
+            [0, 1],
+            "in part, after a short message"
+        );
+        assert_eq!(
+            folded(vec![message(200), message(900), message(100), message(900)]),
+            [0],
+            "not after a long message"
+        );
+        assert_eq!(
+            folded(vec![message(200), message(200), message(100), message(900)]),
+            [0],
+            "a message that fits whole waits"
+        );
+        assert_eq!(folded(vec![message(900), message(100), message(900)]), [0], "nothing comes after it");
     }
 
     #[test]
-    fn beside_an_earlier_summary_there_is_always_something_to_fold() {
-        let said = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
-        let mut summarised = thread(vec![said(100), said(290), said(900)]);
-        summarised.first_entry_kind = FirstEntryKind::Summary;
-        let room = CompactionBudget { summarizer_input_tokens: 300, ..ROOM };
-        assert_eq!(plan_compaction(&summarised, room).expect("it is too long").folded, [0, 1]);
+    fn something_is_always_folded_together_with_an_earlier_summary() {
+        let message = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
+        let mut compacted = thread(vec![message(100), message(290), message(900)]);
+        compacted.first_entry_kind = FirstEntryKind::Summary;
+        let budget = CompactionBudget { summarizer_input_tokens: 300, ..BUDGET };
+        assert_eq!(plan_compaction(&compacted, budget).expect("it is too long").folded, [0, 1]);
     }
 
     fn any_entry() -> impl Strategy<Value = ThreadEntry> {
@@ -264,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_plan_parts_the_thread_and_keeps_what_must_be_kept(
+        fn every_plan_covers_the_thread_and_keeps_pinned_messages(
             entries in proptest::collection::vec(any_entry(), 0..60),
             tokens in 100..5_000u32,
             shown in 100..5_000u32,
@@ -274,15 +288,15 @@ mod tests {
             let mut all = [plan.folded.clone(), plan.kept.clone()].concat();
             all.sort_unstable();
             prop_assert_eq!(all, (0..thread.entries.len()).collect::<Vec<_>>());
-            prop_assert!(plan.folded.iter().all(|place| !thread.entries[*place].pinned));
+            prop_assert!(plan.folded.iter().all(|index| !thread.entries[*index].pinned));
             let groups = group_entries(&thread.entries);
             let whole = groups.iter().filter(|group| plan.folded.contains(&group.range.start));
             let before: Vec<u32> = whole.map(|group| group.tokens).collect();
             let (_, before) = before.split_last().expect("something is folded");
             prop_assert!(before.iter().sum::<u32>() <= shown, "all but the last is shown whole");
             for group in groups {
-                let folded = group.range.clone().filter(|place| plan.folded.contains(place)).count();
-                prop_assert!(folded == 0 || folded == group.range.len(), "a tool call was parted from its result");
+                let folded = group.range.clone().filter(|index| plan.folded.contains(index)).count();
+                prop_assert!(folded == 0 || folded == group.range.len(), "a tool call was separated from its result");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A receipt in words, for people: why a call has the thread it has, what of its prompt can be cached, where a fragment came
-//! from. Decides nothing.
+//! Describes a receipt for people: why a call uses its thread, how much of its prompt can be cached, and where a
+//! fragment came from.
 
 use std::fmt;
 
@@ -8,61 +8,63 @@ use crate::event::CallOpened;
 use crate::scope::{Scope, ThreadChange, ThreadOpenReason};
 
 impl CallOpened {
-    /// In one sentence: why the call has the thread it has. `scope` is its role's, where that is known.
+    /// Explains in one sentence why the call uses its thread. `scope` is the scope of its role, if known.
     #[must_use]
     pub fn explain_thread_use(&self, scope: Option<&Scope>) -> String {
-        let memory = scope.map(|scope| format!(" (its memory: {})", scope.describe())).unwrap_or_default();
+        let scope_note = scope.map(|scope| format!(" (scope: {})", scope.describe())).unwrap_or_default();
         match &self.receipt.thread {
             ThreadUse::Continued(thread) => {
-                format!("{thread} goes on, since nothing that ends the memory of {} has changed{memory}", self.role)
+                format!("{thread} continues: nothing that ends the thread of {} has changed{scope_note}", self.role)
             }
             ThreadUse::Opened { thread, why, .. } => {
                 let why = match why {
-                    ThreadOpenReason::Fresh => format!("{} keeps no memory from call to call", self.role),
-                    ThreadOpenReason::FirstUse => format!("{} remembered nothing here yet{memory}", self.role),
-                    ThreadOpenReason::TooOld => format!("the earlier one had grown too old{memory}"),
-                    ThreadOpenReason::Changed(parts) => format!("{}{memory}", describe_changes(parts)),
+                    ThreadOpenReason::Fresh => format!("{} starts a new thread for every call", self.role),
+                    ThreadOpenReason::FirstUse => {
+                        format!("it is the first call of {} in this scope{scope_note}", self.role)
+                    }
+                    ThreadOpenReason::TooOld => format!("the earlier thread was too old{scope_note}"),
+                    ThreadOpenReason::Changed(parts) => format!("{}{scope_note}", describe_changes(parts)),
                 };
-                format!("{thread} is new, since {why}")
+                format!("{thread} is new: {why}")
             }
         }
     }
 }
 
 fn describe_changes(parts: &[ThreadChange]) -> String {
-    let words = parts.iter().map(|part| match part {
-        ThreadChange::Turn => "another turn has begun",
-        ThreadChange::Phase => "another phase was entered",
-        ThreadChange::Model => "another model answers",
-        ThreadChange::WorkItem => "the work is another",
-        ThreadChange::Reset => "it was reset by hand",
+    let changes = parts.iter().map(|part| match part {
+        ThreadChange::Turn => "a new turn started",
+        ThreadChange::Phase => "a new phase was entered",
+        ThreadChange::Model => "the model changed",
+        ThreadChange::WorkItem => "the work item changed",
+        ThreadChange::Reset => "the thread was reset",
     });
-    words.collect::<Vec<_>>().join(" and ")
+    changes.collect::<Vec<_>>().join(" and ")
 }
 
 impl PrefixMatch {
-    /// What of the prompt can be cached, in a sentence.
+    /// Describes how much of the prompt can be cached.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::First => "the first prompt here, so there is none to extend".to_owned(),
-            Self::Extends(from) => format!("extends the prompt of {from}, so all of that can be cached"),
-            Self::Broken { from, kept_tokens: kept, cause: by } => {
+            Self::First => "the first prompt in this slot, so nothing is cached yet".to_owned(),
+            Self::Extends(from) => format!("extends the prompt of {from}, so all of that prompt can be cached"),
+            Self::Broken { from, kept_tokens, cause } => {
                 format!(
-                    "parts from the prompt of {from} at `{by}`; the first {} tokens can be cached",
-                    format_thousands(*kept)
+                    "differs from the prompt of {from} at `{cause}`; the first {} tokens can be cached",
+                    format_thousands(*kept_tokens)
                 )
             }
         }
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with commas between thousands.
 fn format_thousands(number: u32) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -106,20 +108,20 @@ mod tests {
     use crate::ids::CallId;
 
     #[test]
-    fn a_scope_is_told_in_words() {
-        assert_eq!(Scope::Fresh.describe(), "none: every call begins anew");
+    fn scopes_are_described_in_words() {
+        assert_eq!(Scope::Fresh.describe(), "none: every call starts a new thread");
         assert_eq!(Scope::per_session().describe(), "the whole session");
         assert_eq!(Scope::per_model().describe(), "the whole session, one for each model");
-        assert_eq!(Scope::per_peer_and_work_item().describe(), "until the work item changes, one for each partner");
+        assert_eq!(Scope::per_peer_and_work_item().describe(), "until the work item changes, one for each peer");
         assert_eq!(Scope::per_phase().with_age_ms_max(60_000).describe(), "until the phase is left or it is 1 min old");
     }
 
     #[test]
-    fn what_can_be_cached_is_told_with_its_size() {
+    fn broken_prefix_is_described_with_its_size() {
         let broken = PrefixMatch::Broken { from: CallId(3), kept_tokens: 1_234_567, cause: "brief".into() };
         assert_eq!(
             broken.describe(),
-            "parts from the prompt of c3 at `brief`; the first 1,234,567 tokens can be cached"
+            "differs from the prompt of c3 at `brief`; the first 1,234,567 tokens can be cached"
         );
         assert_eq!(
             (format_thousands(0), format_thousands(999), format_thousands(1_000)),

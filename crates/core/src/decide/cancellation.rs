@@ -1,5 +1,5 @@
-//! What ends without having come to anything: turns that are stopped, calls and tools nobody wants any more, and what was
-//! under way when a process died.
+//! Ends work without a result: cancelled turns, abandoned calls and tools, and work that was in flight when the process
+//! died.
 
 use super::Dispatch;
 use super::draft::DecisionDraft;
@@ -10,14 +10,14 @@ use crate::limits::ATTEMPTS_PER_CALL_MAX;
 use crate::session::{CallStatus, OpenCall};
 
 impl DecisionDraft<'_> {
-    /// Ends the turn that runs and all that is owed for it.
+    /// Ends the current turn and cancels its pending work.
     pub fn stop_turn(&mut self, reason: &str, outcome: TurnResult) {
         let Some(turn) = self.session().current_turn.as_ref().map(|turn| turn.id) else { return };
         self.cancel_pending_where(reason, |other| other == Some(turn));
         self.record_event(Event::TurnEnded { turn, outcome });
     }
 
-    /// Ends everything that is owed and every timer. Says whether there was anything.
+    /// Cancels all pending work and timers. Returns true if there was any.
     pub fn cancel_all_pending(&mut self, reason: &str) -> bool {
         let before = self.session().last_seq;
         self.cancel_pending_where(reason, |_| true);
@@ -32,7 +32,7 @@ impl DecisionDraft<'_> {
         self.session().last_seq != before
     }
 
-    /// Ends the turn that runs as failed, and every round that nobody will go on with.
+    /// Fails the current turn and drops every tool round that no call will continue.
     pub fn fail_turn_and_rounds(&mut self, reason: &str) {
         self.stop_turn(reason, TurnResult::Failed { reason: reason.to_owned() });
         let session = self.session();
@@ -45,14 +45,22 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn cancel_pending_where(&mut self, reason: &str, wanted: impl Fn(Option<TurnId>) -> bool) {
+    fn cancel_pending_where(&mut self, reason: &str, is_selected: impl Fn(Option<TurnId>) -> bool) {
         let session = self.session();
-        let calls: Vec<CallId> =
-            session.open_calls.iter().filter(|(_, open)| wanted(open.opened.turn)).map(|(call, _)| *call).collect();
+        let calls: Vec<CallId> = session
+            .open_calls
+            .iter()
+            .filter(|(_, open)| is_selected(open.opened.turn))
+            .map(|(call, _)| *call)
+            .collect();
         let tools: Vec<ToolRunId> =
-            session.open_tool_runs.values().filter(|tool| wanted(tool.turn)).map(|tool| tool.run).collect();
-        let deferred: Vec<u32> =
-            session.deferred_calls.values().filter(|wait| wanted(wait.turn)).map(|wait| wait.deferred_id).collect();
+            session.open_tool_runs.values().filter(|tool| is_selected(tool.turn)).map(|tool| tool.run).collect();
+        let deferred: Vec<u32> = session
+            .deferred_calls
+            .values()
+            .filter(|wait| is_selected(wait.turn))
+            .map(|wait| wait.deferred_id)
+            .collect();
         for call in calls {
             self.cancel_call(call, reason.to_owned());
         }
@@ -64,24 +72,24 @@ impl DecisionDraft<'_> {
         }
     }
 
-    /// Ends a call that nobody wants any more.
+    /// Cancels a call.
     pub fn cancel_call(&mut self, call: CallId, reason: String) {
         let is_due = self.session().open_calls.get(&call).is_some_and(|open| open.is_due(self.env.now));
-        // What this very decision opens, tries again or takes up nobody has begun.
+        // An attempt that this decision itself schedules has not started.
         let in_flight = is_due && !self.recorded_events().any(|event| schedules_attempt_of(event, call));
         self.record_event(Event::CallCancelled { call, reason, in_flight });
     }
 
-    /// The session is a copy from here on. The turn it was copied in the middle of is over; what goes on beside turns goes on here
-    /// too, but for what somebody had made once more there.
+    /// Turns a copy of a session into a session of its own. Its current turn ends. Work outside turns continues, except
+    /// for repeated calls.
     pub fn record_fork(&mut self, session: SessionId, from: SessionId, at: Seq) {
         self.record_event(Event::SessionForked { session, from, at_seq: at });
         self.stop_turn("the session was forked in the middle of a turn", TurnResult::Cancelled);
         let calls = self.session().open_calls.iter();
-        let again: Vec<CallId> =
+        let repeated: Vec<CallId> =
             calls.filter(|(_, open)| open.opened.recomputation.is_some()).map(|(call, _)| *call).collect();
-        for call in again {
-            self.cancel_call(call, "the session was forked meanwhile".to_owned());
+        for call in repeated {
+            self.cancel_call(call, "the session was forked".to_owned());
         }
         self.close_copied_tools();
         self.resume_copied_calls();
@@ -105,20 +113,20 @@ impl DecisionDraft<'_> {
         }
     }
 
-    /// Makes the calls that a copy was left with, if anybody makes calls here.
+    /// Starts the calls that were pending in a copy, if this process makes calls.
     fn resume_copied_calls(&mut self) {
         if self.env.dispatch == Dispatch::Deferred {
             return;
         }
         let calls = self.session().open_calls.iter();
-        let left: Vec<CallId> =
+        let inherited: Vec<CallId> =
             calls.filter(|(_, open)| matches!(open.status, CallStatus::Inherited(_))).map(|(call, _)| *call).collect();
-        for call in left {
+        for call in inherited {
             self.record_event(Event::InheritedCallStarted { call });
         }
     }
 
-    /// What was in flight has an unknown end. A try that was still to come has not begun.
+    /// Marks everything in flight as having an unknown outcome. Attempts that were still scheduled had not started.
     pub fn recover_from_crash(&mut self) {
         let now = self.env.now;
         let calls: Vec<(CallId, u32, UnknownOutcomePolicy)> = self
@@ -150,7 +158,7 @@ impl DecisionDraft<'_> {
             .collect();
         for (run, policy) in runs {
             if policy != UnknownOutcomePolicy::Retry {
-                let text = "the process died while this ran; it may or may not have had its effect".to_owned();
+                let text = "the process died while this was running; it may or may not have taken effect".to_owned();
                 self.close_tool_run(run, ToolOutcome::Unknown, text);
             }
         }
@@ -162,14 +170,14 @@ impl DecisionDraft<'_> {
     }
 }
 
-/// Whether the next try of a call is to begin only after this event.
-fn schedules_attempt_of(event: &Event, wanted: CallId) -> bool {
+/// Returns true if the next attempt of the call starts only after this event.
+fn schedules_attempt_of(event: &Event, call_id: CallId) -> bool {
     match event {
-        Event::CallOpened(opened) => opened.call == wanted,
+        Event::CallOpened(opened) => opened.call == call_id,
         Event::CallFailed { call, .. }
         | Event::CallOutcomeUnknown { call, .. }
         | Event::InheritedCallStarted { call }
-        | Event::CallResolved { call, .. } => *call == wanted,
+        | Event::CallResolved { call, .. } => *call == call_id,
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! A decision in the making: events recorded so far, the state they lead to, and which of them the flow has not seen.
+//! A decision in progress: the events so far, the resulting state, and how many of the events the flow has seen.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub(super) struct DecisionDraft<'a> {
     subjects: Vec<EventSubject>,
     bodies: Vec<TextBody>,
     stored: BTreeSet<BodyId>,
-    /// How many of the events the flow has reacted to.
+    /// The number of events that the flow has reacted to.
     reacted: usize,
-    /// The turn on whose behalf things happen now. What began beside turns goes on beside them, whatever turn runs.
+    /// The turn that causes the current events. Work that started outside turns stays outside them.
     pub cause_turn: Option<TurnId>,
-    /// Tool runs opened in this decision.
+    /// The tool runs opened in this decision.
     pub opened_tool_runs: Vec<ToolRunId>,
 }
 
@@ -58,32 +58,32 @@ impl<'a> DecisionDraft<'a> {
         &self.state.session
     }
 
-    /// The flow's data; outlives the borrow of the draft.
+    /// Returns the flow's data, which outlives the borrow of the draft.
     pub fn spec(&self) -> &'a FlowSpec {
         self.flow.spec()
     }
 
-    /// The turn that what happens now belongs to, if that turn still runs.
+    /// Returns the turn that causes the current events, if it is still running.
     pub fn active_cause_turn(&self) -> Option<TurnId> {
         let running = self.session().current_turn.as_ref().map(|turn| turn.id);
         self.cause_turn.filter(|cause| running == Some(*cause))
     }
 
-    /// Records an event: from here on it is part of the state.
+    /// Records an event and applies it to the state.
     pub fn record_event(&mut self, event: Event) {
         let recorded = RecordedEvent { seq: self.state.session.last_seq.next(), at: self.env.now, event };
-        let about = self.event_subject(&recorded.event);
+        let subject = self.event_subject(&recorded.event);
         self.state.apply(self.flow, &recorded);
         self.events.push(recorded);
-        self.subjects.push(about);
+        self.subjects.push(subject);
     }
 
-    /// What this decision has recorded so far.
+    /// Returns the events of this decision so far.
     pub fn recorded_events(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().map(|recorded| &recorded.event)
     }
 
-    /// What an event is about, looked up before the event closes it.
+    /// Returns the call, tool run and turn of an event, before the event is applied.
     fn event_subject(&self, event: &Event) -> EventSubject {
         let session = self.session();
         let about_call = |opened: Option<Arc<CallOpened>>| {
@@ -104,10 +104,10 @@ impl<'a> DecisionDraft<'a> {
             | Event::InheritedCallStarted { call: id }
             | Event::CallResolved { call: id, .. }
             | Event::CallCancelled { call: id, .. } => about_call(call(id)),
-            // It belongs to the turn it was made in, whatever turn runs by now.
+            // A late answer belongs to the turn of its call, not to the current one.
             Event::CallAnsweredLate { call: id, .. } => {
-                let given_up = session.abandoned_calls.iter().find(|given_up| given_up.call == *id);
-                about_turn(given_up.and_then(|given_up| given_up.turn))
+                let abandoned = session.abandoned_calls.iter().find(|abandoned| abandoned.call == *id);
+                about_turn(abandoned.and_then(|abandoned| abandoned.turn))
             }
             Event::ToolRunOpened(opened) => about_tool(Some(opened.clone())),
             Event::ToolRunEnded { run, .. } => about_tool(session.open_tool_runs.get(run).cloned()),
@@ -117,24 +117,24 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    /// What the flow may look at now, for an event that is about `about`.
+    /// Returns what the flow may read while it handles an event.
     pub fn flow_context<'s>(&'s self, subject: &'s EventSubject) -> DynFlowContext<'s> {
         DynFlowContext { session: &self.state.session, state: &self.state.flow, texts: &self.texts, subject }
     }
 
-    /// Records that the flow tried what the rules do not allow.
-    pub fn refuse_step(&mut self, step: impl Into<String>, why: impl Into<String>) {
-        self.record_event(Event::StepRefused { step: step.into(), reason: why.into() });
+    /// Records that the flow requested a step that the rules forbid.
+    pub fn refuse_step(&mut self, step: impl Into<String>, reason: impl Into<String>) {
+        self.record_event(Event::StepRefused { step: step.into(), reason: reason.into() });
     }
 
-    /// Stores a text that an event is about to name.
+    /// Stores a text that an event will refer to.
     pub fn store_text(&mut self, text: impl Into<Arc<str>>, kind: BodyKind) -> TextRef {
         let text: Arc<str> = text.into();
         let tokens = self.env.token_counter.count_tokens(&text);
         TextRef { body: self.store_uncounted_text(text, kind), tokens }
     }
 
-    /// Stores a text that is not counted: no model is shown it as such.
+    /// Stores a text without counting its tokens, because it is not sent to a model as it is.
     pub fn store_uncounted_text(&mut self, text: Arc<str>, kind: BodyKind) -> BodyId {
         let id = BodyId::hash_text(&text);
         if self.stored.insert(id) {
@@ -144,25 +144,25 @@ impl<'a> DecisionDraft<'a> {
         id
     }
 
-    /// Lets the flow react to each event before anything else happens, then takes its steps one by one, then lets the rules
-    /// do what is left, until nothing moves any more.
+    /// Lets the flow react to each event first, then performs its steps one by one, then applies the rules, until
+    /// nothing is left to do.
     pub fn run_to_completion(&mut self) -> Result<(), InputRefusal> {
         let mut steps: VecDeque<(Option<TurnId>, FlowStep)> = VecDeque::new();
         for _ in 0..STEPS_PER_INPUT_MAX {
             while self.reacted < self.events.len() {
                 let event = self.events[self.reacted].clone();
-                let about = std::mem::take(&mut self.subjects[self.reacted]);
+                let subject = std::mem::take(&mut self.subjects[self.reacted]);
                 self.reacted += 1;
-                self.cause_turn = about.turn;
-                self.apply_builtin_rules(&event.event, &about);
+                self.cause_turn = subject.turn;
+                self.apply_builtin_rules(&event.event, &subject);
                 self.opened_tool_runs.extend(opened_tool_run(&event.event));
-                // A summary is the rules' own errand, and what is made once more nobody's: no flow has to tell them from the
-                // calls it wished. Nor is it told that what it gave up long ago has failed.
-                let is_late_failure = matches!(event.event, Event::CallFailed { .. }) && about.call.is_none();
+                // The flow does not see summaries and repeated calls, which it did not request, nor late failures of
+                // calls that it abandoned.
+                let is_late_failure = matches!(event.event, Event::CallFailed { .. }) && subject.call.is_none();
                 let is_flows = |call: &Arc<CallOpened>| call.compacts_thread.is_none() && call.recomputation.is_none();
-                if about.call.as_ref().is_none_or(is_flows) && !is_late_failure {
-                    let next = self.flow.react(self.flow_context(&about), &event);
-                    steps.extend(next.into_iter().map(|step| (about.turn, step)));
+                if subject.call.as_ref().is_none_or(is_flows) && !is_late_failure {
+                    let next = self.flow.react(self.flow_context(&subject), &event);
+                    steps.extend(next.into_iter().map(|step| (subject.turn, step)));
                 }
             }
             match steps.pop_front() {
@@ -177,7 +177,7 @@ impl<'a> DecisionDraft<'a> {
         Err(InputRefusal::TooManySteps { most: STEPS_PER_INPUT_MAX })
     }
 
-    /// What the rules themselves do once the flow has nothing to add. Says whether anything was recorded.
+    /// Applies the rules when the flow has no more steps. Returns true if anything was recorded.
     fn advance_session(&mut self) -> bool {
         if self.session().closed_reason.is_some()
             && self.session().current_turn.is_none()
@@ -197,7 +197,7 @@ impl<'a> DecisionDraft<'a> {
         self.start_turn()
     }
 
-    /// A turn in which nothing is owed any more will never end by itself.
+    /// Fails a turn that has no pending work, because it would never end.
     fn end_stalled_turn(&mut self) -> bool {
         let session = self.session();
         let waits = !session.open_calls.is_empty()
@@ -206,7 +206,7 @@ impl<'a> DecisionDraft<'a> {
             || !session.deferred_calls.is_empty()
             || !session.timers.is_empty();
         let Some(turn) = session.current_turn.as_ref().filter(|_| !waits).map(|turn| turn.id) else { return false };
-        let reason = "nothing more was to be done, and the flow did not end the turn".to_owned();
+        let reason = "the flow left no pending work and did not end the turn".to_owned();
         self.record_event(Event::TurnEnded { turn, outcome: TurnResult::Failed { reason } });
         true
     }

@@ -1,4 +1,4 @@
-//! What each input is worth: refused, or recorded.
+//! Handles each kind of input: refuses it or records events.
 
 use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
@@ -33,11 +33,11 @@ impl DecisionDraft<'_> {
                 self.record_fork(session, from, at);
                 Ok(())
             }
-            SessionInput::Message { text, idempotency_key: key, mid_turn_policy: busy, images } => {
-                self.receive_message(text, key, busy, images)
+            SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => {
+                self.receive_message(text, idempotency_key, mid_turn_policy, images)
             }
-            SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms: ms } => {
-                self.handle_answer(call, attempt, reply, cost_microusd, ms)
+            SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms } => {
+                self.handle_answer(call, attempt, reply, cost_microusd, duration_ms)
             }
             SessionInput::CallFailure { call, attempt, failure } => self.handle_failure(call, attempt, failure),
             SessionInput::ToolResult { run, result } => self.handle_tool_result(run, result),
@@ -50,7 +50,7 @@ impl DecisionDraft<'_> {
                 Ok(())
             }
             SessionInput::Operator(command) => self.handle_command(command),
-            SessionInput::Recompute(again) => self.open_recomputation(*again),
+            SessionInput::Recompute(recomputation) => self.open_recomputation(*recomputation),
         }
     }
 
@@ -82,17 +82,17 @@ impl DecisionDraft<'_> {
         }
         check_message(&text)?;
         check_images(&images)?;
-        let busy = mid_turn_policy.unwrap_or(session.mid_turn_policy);
-        let runs = session.current_turn.is_some();
-        if runs && busy == MidTurnPolicy::Reject {
+        let policy = mid_turn_policy.unwrap_or(session.mid_turn_policy);
+        let turn_is_running = session.current_turn.is_some();
+        if turn_is_running && policy == MidTurnPolicy::Reject {
             return Err(InputRefusal::Busy);
         }
         let waiting = session.queued_messages.len();
         if waiting >= QUEUED_MESSAGES_MAX {
             return Err(InputRefusal::QueueFull { waiting });
         }
-        if runs && busy == MidTurnPolicy::Interrupt {
-            self.stop_turn("another message took its place", TurnResult::Interrupted);
+        if turn_is_running && policy == MidTurnPolicy::Interrupt {
+            self.stop_turn("interrupted by another message", TurnResult::Interrupted);
         }
         let message = MessageId(self.session().last_ids.message.0 + 1);
         if self.session().title.is_empty() {
@@ -109,25 +109,25 @@ impl DecisionDraft<'_> {
             message,
             text,
             idempotency_key,
-            mid_turn_policy: busy,
+            mid_turn_policy: policy,
             images,
         }));
         self.message = Some(message);
         Ok(())
     }
 
-    /// Begins the next turn, if messages wait and none runs.
+    /// Starts the next turn, if there are queued messages and no turn is running.
     pub fn start_turn(&mut self) -> bool {
         let session = self.session();
         if session.current_turn.is_some() || session.closed_reason.is_some() {
             return false;
         }
         let Some(first) = session.queued_messages.front() else { return false };
-        let joins = |place: usize, next: &QueuedMessage| {
-            place == 0
+        let joins = |index: usize, next: &QueuedMessage| {
+            index == 0
                 || (first.mid_turn_policy == MidTurnPolicy::Coalesce && next.mid_turn_policy == MidTurnPolicy::Coalesce)
         };
-        let together = session.queued_messages.iter().enumerate().take_while(|(place, next)| joins(*place, next));
+        let together = session.queued_messages.iter().enumerate().take_while(|(index, next)| joins(*index, next));
         let messages: Vec<MessageId> = together.map(|(_, waiting)| waiting.message).collect();
         let turn = TurnId(session.last_ids.turn.0 + 1);
         self.record_event(Event::TurnStarted { turn, messages, retry_of: None });
@@ -151,63 +151,59 @@ impl DecisionDraft<'_> {
     ) -> Result<(), InputRefusal> {
         truncate_to_bytes(&mut reply.text, REPLY_BYTES_MAX);
         truncate_to_bytes(&mut reply.reasoning, REPLY_BYTES_MAX);
-        if let Some(given_up) = self.session().abandoned_calls.iter().find(|given_up| given_up.call == call) {
-            let prompt_tokens = given_up.prompt_tokens;
+        if let Some(abandoned) = self.session().abandoned_calls.iter().find(|abandoned| abandoned.call == call) {
+            let prompt_tokens = abandoned.prompt_tokens;
             let text = self.store_text(reply.text, BodyKind::Internal);
-            let (usage, counted_by) = choose_usage(reply.usage, prompt_tokens, text.tokens);
-            self.record_event(Event::CallAnsweredLate {
-                call,
-                text,
-                usage,
-                usage_source: counted_by,
-                cost_microusd: cost,
-            });
+            let (usage, usage_source) = choose_usage(reply.usage, prompt_tokens, text.tokens);
+            self.record_event(Event::CallAnsweredLate { call, text, usage, usage_source, cost_microusd: cost });
             return Ok(());
         }
         let open = self.pending_call(call, attempt)?;
         let (opened, round) = (open.opened.clone(), open.tool_round);
-        let heard = self.spec().roles.get(&opened.role).is_some_and(|role| role.hidden_blocks(&opened.ask).is_some())
+        let visible = self.spec().roles.get(&opened.role).is_some_and(|role| role.hidden_blocks(&opened.ask).is_some())
             && opened.recomputation.is_none();
         if opened.compacts_thread.is_some() || opened.recomputation.is_some() {
             reply.tool_calls.clear();
         }
         if !reply.tool_calls.is_empty() && round >= TOOL_ROUNDS_MAX {
-            let why = format!("tools were used for {TOOL_ROUNDS_MAX} rounds already, the most one call may take");
+            let why = format!("the call has already used {TOOL_ROUNDS_MAX} tool rounds, which is the maximum");
             self.refuse_step("tool calls", why);
             reply.tool_calls.clear();
         }
         reply.tool_calls.truncate(TOOL_CALLS_PER_REPLY_MAX);
         self.drop_oversized_tool_calls(&mut reply.tool_calls);
-        let text = self.store_text(reply.text, if heard { BodyKind::Conversation } else { BodyKind::Internal });
+        let text = self.store_text(reply.text, if visible { BodyKind::Conversation } else { BodyKind::Internal });
         let reasoning = (!reply.reasoning.is_empty()).then(|| self.store_text(reply.reasoning, BodyKind::Internal));
-        let seal = reply.vendor_state.filter(|seal| seal.len() <= VENDOR_STATE_BYTES_MAX);
-        let seal = seal.map(|seal| self.store_uncounted_text(seal.into(), BodyKind::Internal));
-        let said = text.tokens + reasoning.map_or(0, |text| text.tokens);
-        let (usage, counted_by) = choose_usage(reply.usage, self.session().current_prompt_tokens(&opened), said);
+        let vendor_state = reply.vendor_state.filter(|state| state.len() <= VENDOR_STATE_BYTES_MAX);
+        let vendor_state = vendor_state.map(|state| self.store_uncounted_text(state.into(), BodyKind::Internal));
+        let reply_tokens = text.tokens + reasoning.map_or(0, |text| text.tokens);
+        let (usage, usage_source) =
+            choose_usage(reply.usage, self.session().current_prompt_tokens(&opened), reply_tokens);
         self.record_event(Event::CallAnswered(Box::new(CallAnswered {
             call,
             attempt,
             text,
             reasoning,
             tool_calls: reply.tool_calls,
-            vendor_state: seal,
+            vendor_state,
             stop_reason: reply.stop_reason,
             usage,
             rejected_usage: reply.rejected_usage,
-            usage_source: counted_by,
+            usage_source,
             cost_microusd: cost,
             duration_ms,
         })));
         Ok(())
     }
 
-    /// Nobody needs a tool call as long as a book, and the journal would keep it for ever.
+    /// Drops tool calls with huge arguments, because the journal would keep them forever.
     fn drop_oversized_tool_calls(&mut self, tool_calls: &mut Vec<ToolCall>) {
-        tool_calls.retain(|wish| {
-            let bytes = wish.arguments.to_string().len();
+        tool_calls.retain(|tool_call| {
+            let bytes = tool_call.arguments.to_string().len();
             if bytes > TOOL_ARGUMENTS_BYTES_MAX {
-                let why = format!("its arguments have {bytes} bytes; at most {TOOL_ARGUMENTS_BYTES_MAX} are taken");
-                self.refuse_step(format!("call of tool `{}`", wish.name), why);
+                let why =
+                    format!("its arguments have {bytes} bytes, but at most {TOOL_ARGUMENTS_BYTES_MAX} are allowed");
+                self.refuse_step(format!("call of tool `{}`", tool_call.name), why);
             }
             bytes <= TOOL_ARGUMENTS_BYTES_MAX
         });
@@ -215,48 +211,49 @@ impl DecisionDraft<'_> {
 
     fn handle_failure(&mut self, call: CallId, attempt: u32, mut failure: CallFailure) -> Result<(), InputRefusal> {
         truncate_to_bytes(&mut failure.message, FAILURE_MESSAGE_BYTES_MAX);
-        let given_up = self.session().abandoned_calls.iter().find(|given_up| given_up.call == call);
-        if given_up.is_some_and(|given_up| given_up.in_flight || failure.cost.is_some()) {
-            // Nobody waited for it, and what it took has to be paid; that it took nothing was not known before.
+        let abandoned = self.session().abandoned_calls.iter().find(|abandoned| abandoned.call == call);
+        if abandoned.is_some_and(|abandoned| abandoned.in_flight || failure.cost.is_some()) {
+            // The call was abandoned, but its cost and its end were not known yet.
             self.record_event(Event::CallFailed { call, attempt, failure, next: RetryDecision::GiveUp });
             return Ok(());
         }
         let open = self.pending_call(call, attempt)?.clone();
-        let retries = self.spec().roles.get(&open.opened.role).map(|role| role.retry_policy).unwrap_or_default();
-        let asked_ms = failure.retry_after_ms.unwrap_or(0);
-        let on_model = attempt.saturating_sub(open.model_first_attempt) + 1;
-        let may_try = attempt < ATTEMPTS_PER_CALL_MAX;
-        let tries_left = may_try && on_model < retries.attempts_max;
+        let retry_policy = self.spec().roles.get(&open.opened.role).map(|role| role.retry_policy).unwrap_or_default();
+        let requested_wait_ms = failure.retry_after_ms.unwrap_or(0);
+        let attempts_on_model = attempt.saturating_sub(open.model_first_attempt) + 1;
+        let attempt_allowed = attempt < ATTEMPTS_PER_CALL_MAX;
+        let attempts_left = attempt_allowed && attempts_on_model < retry_policy.attempts_max;
         let now = RetryDecision::Retry { at: self.env.now };
-        let steps_in = may_try.then(|| self.find_fallback_model(&open, failure.kind)).flatten();
-        let shorter = (tries_left && failure.kind == FailureKind::ContextTooLong)
+        let fallback = attempt_allowed.then(|| self.find_fallback_model(&open, failure.kind)).flatten();
+        let shorter = (attempts_left && failure.kind == FailureKind::ContextTooLong)
             .then(|| self.plan_shorter_thread(&open))
             .flatten();
-        let patient = failure.kind.is_transient() && tries_left && asked_ms <= RETRY_AFTER_MS_MAX;
-        let (next, moves) = match steps_in {
+        let may_retry = failure.kind.is_transient() && attempts_left && requested_wait_ms <= RETRY_AFTER_MS_MAX;
+        let (next, failover) = match fallback {
             Some(_) if shorter.is_some() => (now, None),
-            Some(to) if !patient || asked_ms > FALLBACK_RETRY_AFTER_MS_MIN => (now, Some(to)),
-            _ if patient => {
-                let wait = retries.backoff_delay_ms(on_model + 1, self.env.random).max(asked_ms);
+            Some(to) if !may_retry || requested_wait_ms > FALLBACK_RETRY_AFTER_MS_MIN => (now, Some(to)),
+            _ if may_retry => {
+                let wait = retry_policy.backoff_delay_ms(attempts_on_model + 1, self.env.random).max(requested_wait_ms);
                 (RetryDecision::Retry { at: self.env.now.plus_ms(wait) }, None)
             }
             _ if shorter.is_some() => (now, None),
             _ => (RetryDecision::GiveUp, None),
         };
         self.record_event(Event::CallFailed { call, attempt, failure, next });
-        if let Some((plan, stands)) = shorter {
-            self.replace_folded_messages(open.opened.receipt.thread.thread_id(), &plan, stands);
+        if let Some((plan, replacement)) = shorter {
+            self.replace_folded_messages(open.opened.receipt.thread.thread_id(), &plan, replacement);
         }
-        if let Some(to) = moves {
+        if let Some(to) = failover {
             self.record_event(Event::CallFailedOver { call, from: open.opened.model.clone(), to });
         }
         Ok(())
     }
 
-    /// The model that may take over a call, if it is the role's own model that cannot answer, and that one can.
+    /// Returns the fallback model for a failed call, if the call uses the role's configured model and its prompt fits
+    /// the fallback's window.
     fn find_fallback_model(&self, open: &OpenCall, kind: FailureKind) -> Option<ModelName> {
         let opened = &open.opened;
-        let could_another = match kind {
+        let may_fail_over = match kind {
             FailureKind::InvalidApiKey
             | FailureKind::ModelNotFound
             | FailureKind::RateLimit
@@ -266,18 +263,18 @@ impl DecisionDraft<'_> {
             | FailureKind::MalformedReply
             | FailureKind::UnusableReply
             | FailureKind::ContextTooLong => true,
-            // It would be asked to do what another would not, or what is wrong everywhere.
+            // The prompt was refused or is invalid, and another model would not change that.
             FailureKind::Refused | FailureKind::BadRequest => false,
         };
-        if !could_another || open.model_first_attempt > 1 || opened.recomputation.is_some() {
+        if !may_fail_over || open.model_first_attempt > 1 || opened.recomputation.is_some() {
             return None;
         }
         let flow = &self.spec().name;
         let role = self.spec().roles.get(&opened.role)?;
         let visit = self.session().current_visit(self.spec(), &opened.role, opened.agent.as_ref());
-        // A model that the flow itself asked for is not exchanged behind its back.
-        let wish = CallRequest { model: None, ..crate::session::to_call_request(opened) };
-        if self.choose_model(role, &wish, visit.as_ref()) != opened.model {
+        // A model that the flow requested explicitly is not replaced.
+        let request = CallRequest { model: None, ..crate::session::to_call_request(opened) };
+        if self.choose_model(role, &request, visit.as_ref()) != opened.model {
             return None;
         }
         let to = self.env.model_selector.fallback_model(flow, &opened.role).filter(|to| *to != opened.model)?;
@@ -324,7 +321,7 @@ impl DecisionDraft<'_> {
                 if self.session().current_turn.is_none() {
                     return Err(InputRefusal::NoTurnRunning);
                 }
-                self.stop_turn("stopped by hand", TurnResult::Cancelled);
+                self.stop_turn("cancelled on request", TurnResult::Cancelled);
                 Ok(())
             }
             OperatorCommand::Retry => {
@@ -337,15 +334,15 @@ impl DecisionDraft<'_> {
                 let failed = self.session().failed_turn.as_ref().ok_or(InputRefusal::LastTurnNotFailed)?;
                 let messages = failed.messages.iter().map(|waiting| waiting.message).collect();
                 let turn = TurnId(self.session().last_ids.turn.0 + 1);
-                let again = Some(failed.id);
-                self.record_event(Event::TurnStarted { turn, messages, retry_of: again });
+                let retry_of = Some(failed.id);
+                self.record_event(Event::TurnStarted { turn, messages, retry_of });
                 Ok(())
             }
-            OperatorCommand::Resolve { call, resolution: how } => {
+            OperatorCommand::Resolve { call, resolution } => {
                 let open =
                     self.session().open_calls.get(&call).filter(|open| open.status == CallStatus::AwaitingOperator);
                 open.ok_or(InputRefusal::NoResolutionNeeded { call })?;
-                let next = match how {
+                let next = match resolution {
                     UnknownCallResolution::Retry => RetryDecision::Retry { at: self.env.now },
                     UnknownCallResolution::Fail => RetryDecision::GiveUp,
                 };
@@ -370,7 +367,7 @@ impl DecisionDraft<'_> {
                     .map(|slot| ThreadSlot::clone(slot))
                     .collect();
                 for slot in slots {
-                    let reason = "asked for by hand".to_owned();
+                    let reason = "reset on request".to_owned();
                     self.record_event(Event::ThreadReset { slot, by: Proposer::Operator, reason });
                 }
                 Ok(())
@@ -383,7 +380,7 @@ impl DecisionDraft<'_> {
             OperatorCommand::Close => {
                 self.stop_turn("the session was closed", TurnResult::Cancelled);
                 if self.session().closed_reason.is_none() {
-                    self.record_event(Event::SessionClosed { reason: "closed by hand".to_owned() });
+                    self.record_event(Event::SessionClosed { reason: "closed on request".to_owned() });
                 }
                 Ok(())
             }
@@ -392,14 +389,15 @@ impl DecisionDraft<'_> {
 }
 
 impl DecisionDraft<'_> {
-    /// What the flow offers is the flow's to permit; what comes of it is its reaction.
+    /// Runs a command of the flow, if the flow permits it. The flow then reacts to the event.
     fn handle_flow_command(&mut self, command: String, arguments: serde_json::Value) -> Result<(), InputRefusal> {
         if let Some(reason) = &self.session().closed_reason {
             return Err(InputRefusal::Closed { reason: reason.clone() });
         }
         let Some(known) = self.spec().commands.get(&command) else {
             let names: Vec<String> = self.spec().commands.keys().map(|name| format!("`{name}`")).collect();
-            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let known =
+                if names.is_empty() { "it has no commands".to_owned() } else { format!("it has {}", names.join(", ")) };
             return Err(InputRefusal::NoSuchCommand { command, known });
         };
         if let Some(why) =
@@ -407,16 +405,16 @@ impl DecisionDraft<'_> {
         {
             return Err(InputRefusal::FlowCommandRefused(format!("`{command}`: {why}")));
         }
-        let about = crate::flow::EventSubject::default();
+        let subject = crate::flow::EventSubject::default();
         self.flow
-            .check_command(self.flow_context(&about), &command, &arguments)
+            .check_command(self.flow_context(&subject), &command, &arguments)
             .map_err(InputRefusal::FlowCommandRefused)?;
         self.record_event(Event::CommandIssued { command, arguments });
         Ok(())
     }
 }
 
-/// Why arguments do not fit a command, if they do not.
+/// Returns why the arguments do not fit a command, if they do not.
 fn command_argument_error(command: &crate::flow::FlowCommandSpec, arguments: &serde_json::Value) -> Option<String> {
     let given = match arguments {
         serde_json::Value::Null => return None,
@@ -425,11 +423,11 @@ fn command_argument_error(command: &crate::flow::FlowCommandSpec, arguments: &se
     };
     let unknown = given.keys().find(|name| !command.arguments.contains_key(*name))?;
     let known: Vec<String> = command.arguments.keys().map(|name| format!("`{name}`")).collect();
-    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    Some(format!("it takes no `{unknown}`; it takes {known}"))
+    let known = if known.is_empty() { "no arguments".to_owned() } else { known.join(", ") };
+    Some(format!("`{unknown}` is not an argument; it takes {known}"))
 }
 
-/// The vendor's figures where it gave any, else our own.
+/// Returns the vendor's token counts, or our own if there are none.
 fn choose_usage(vendors: Option<TokenUsage>, prompt_tokens: u32, reply_tokens: u32) -> (TokenUsage, UsageSource) {
     let ours = TokenUsage { input_tokens: prompt_tokens, output_tokens: reply_tokens, ..TokenUsage::default() };
     vendors.map_or((ours, UsageSource::Estimated), |usage| (usage, UsageSource::Vendor))
@@ -444,7 +442,7 @@ fn check_message(text: &str) -> Result<(), InputRefusal> {
     }
     let allowed = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     match text.chars().enumerate().find(|(_, c)| !allowed(*c)) {
-        Some((place, c)) => Err(InputRefusal::ControlCharacter { code: u32::from(c), position: place + 1 }),
+        Some((index, c)) => Err(InputRefusal::ControlCharacter { code: u32::from(c), position: index + 1 }),
         None => Ok(()),
     }
 }
@@ -453,23 +451,23 @@ fn check_images(images: &[PromptImage]) -> Result<(), InputRefusal> {
     if images.len() > IMAGES_PER_MESSAGE_MAX {
         return Err(InputRefusal::TooManyImages { count: images.len(), most: IMAGES_PER_MESSAGE_MAX });
     }
-    for (place, image) in images.iter().enumerate() {
-        let place = place + 1;
-        // Four letters for three bytes.
+    for (index, image) in images.iter().enumerate() {
+        let number = index + 1;
+        // Base64 has four characters for three bytes.
         let bytes = image.data.len() / 4 * 3;
         if bytes > IMAGE_BYTES_MAX {
-            return Err(InputRefusal::ImageTooBig { number: place, bytes, most: IMAGE_BYTES_MAX });
+            return Err(InputRefusal::ImageTooBig { number, bytes, most: IMAGE_BYTES_MAX });
         }
-        let letters = image.data.trim_end_matches('=');
+        let digits = image.data.trim_end_matches('=');
         let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
-        if letters.is_empty() || !letters.bytes().all(allowed) {
-            return Err(InputRefusal::InvalidImage { number: place });
+        if digits.is_empty() || !digits.bytes().all(allowed) {
+            return Err(InputRefusal::InvalidImage { number });
         }
     }
     Ok(())
 }
 
-/// The first line, at most as long as a title may be.
+/// Returns the first line, shortened to the length of a title.
 pub(super) fn shorten_to_title(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let line: String = line.chars().filter(|c| !c.is_control()).collect();

@@ -1,4 +1,4 @@
-//! Proposals, grants, rollbacks and limits: the graph decides, and what it decides is recorded either way.
+//! Handles proposals, grants, rollbacks and limits of phases. The graph decides, and its ruling is recorded.
 
 use super::InputRefusal;
 use super::draft::DecisionDraft;
@@ -16,12 +16,12 @@ use crate::session::PhaseGraphStatus;
 impl<'a> DecisionDraft<'a> {
     /// Rules on a proposal and records the ruling.
     pub fn propose_phase(&mut self, phase: PhaseGraphKey, proposal: &PhaseProposal) {
-        let Some((graph, stand)) = self.phase_status(&phase) else {
+        let Some((graph, status)) = self.phase_status(&phase) else {
             self.refuse_step(format!("proposal of `{}`", proposal.to), format!("there is no graph `{}`", phase.graph));
             return;
         };
-        let conditions = self.evaluate_guard_conditions(graph, &phase, &stand);
-        match rule_on_proposal(graph, &stand.state, proposal, &conditions) {
+        let conditions = self.evaluate_guard_conditions(graph, &phase, &status);
+        match rule_on_proposal(graph, &status.state, proposal, &conditions) {
             ProposalRuling::Enter(transition) => {
                 self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }))
             }
@@ -44,31 +44,31 @@ impl<'a> DecisionDraft<'a> {
     }
 
     pub fn grant_skip(&mut self, phase: PhaseGraphKey, to: &PhaseName) -> Result<(), InputRefusal> {
-        let (graph, stand) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
-        let grant = issue_skip_grant(graph, &stand.state, &Proposer::User, to)
+        let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
+        let grant = issue_skip_grant(graph, &status.state, &Proposer::User, to)
             .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::SkipGranted { graph_key: phase, grant });
         Ok(())
     }
 
     pub fn roll_back_phase(&mut self, phase: PhaseGraphKey, visit: u32) -> Result<(), InputRefusal> {
-        let (graph, stand) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
-        let past = stand.past_states.iter().find(|past| past.visit == visit).ok_or_else(|| {
+        let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
+        let past = status.past_states.iter().find(|past| past.visit == visit).ok_or_else(|| {
             let known: Vec<String> =
-                stand.past_states.iter().map(|past| format!("{} ({})", past.visit, past.current)).collect();
+                status.past_states.iter().map(|past| format!("{} ({})", past.visit, past.current)).collect();
             InputRefusal::PhaseCommandRefused(format!(
-                "visit {visit} cannot be gone back to; there are {}",
+                "visit {visit} cannot be restored; possible visits are {}",
                 known.join(", ")
             ))
         })?;
-        let transition = plan_rollback(graph, &stand.state, past, &Proposer::User, TransitionNote::default())
+        let transition = plan_rollback(graph, &status.state, past, &Proposer::User, TransitionNote::default())
             .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
         Ok(())
     }
 
-    /// Takes the declared way out of a phase whose turns or time are used up. Between turns only: a turn is never
-    /// moved under its own feet.
+    /// Enters the exit of a phase whose turns or time are used up. Only between turns, because a turn must not change
+    /// its phase by expiry.
     pub fn expire_phases(&mut self) -> bool {
         if self.session().current_turn.is_some() || self.session().closed_reason.is_some() {
             return false;
@@ -80,8 +80,8 @@ impl<'a> DecisionDraft<'a> {
 
     fn find_expired_phase(&self) -> Option<(PhaseGraphKey, PhaseTransition)> {
         let spec = self.spec();
-        self.session().phase_graphs.iter().find_map(|(key, stand)| {
-            let transition = expiry_transition(spec.graphs.get(&key.graph)?, &stand.state, self.env.now)?;
+        self.session().phase_graphs.iter().find_map(|(key, status)| {
+            let transition = expiry_transition(spec.graphs.get(&key.graph)?, &status.state, self.env.now)?;
             Some((key.clone(), transition))
         })
     }
@@ -103,10 +103,10 @@ impl<'a> DecisionDraft<'a> {
         phase: &PhaseGraphKey,
         status: &PhaseGraphStatus,
     ) -> GuardConditions {
-        let about = EventSubject::default();
-        let holds = graph.condition_names_from(&status.state.current).into_iter();
-        let holds =
-            holds.map(|name| (name.to_owned(), self.flow.evaluate_condition(self.flow_context(&about), phase, name)));
-        GuardConditions { handovers: status.handover_kinds.clone(), verdicts: holds.collect() }
+        let subject = EventSubject::default();
+        let verdicts = graph.condition_names_from(&status.state.current).into_iter();
+        let verdicts = verdicts
+            .map(|name| (name.to_owned(), self.flow.evaluate_condition(self.flow_context(&subject), phase, name)));
+        GuardConditions { handovers: status.handover_kinds.clone(), verdicts: verdicts.collect() }
     }
 }

@@ -1,6 +1,6 @@
-//! One past call once more, from its frozen prompt: on another model, or with the fragments that other settings would have
-//! given. The timeline does not move: no thread, no phase and no flow learns of it; the answer stands in the journal beside the
-//! first, and is paid for like any other.
+//! Repeats an earlier call from its recorded prompt, with another model or with the fragments that other settings would
+//! give. The timeline does not change: no thread, phase or flow sees it. The answer is recorded in the journal, and its
+//! cost is counted.
 
 use std::sync::Arc;
 
@@ -15,35 +15,35 @@ use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, Fragmen
 use crate::ids::{CallId, FragmentName, ModelName};
 use crate::session::{PromptMessageRef, SessionState, to_call_request};
 
-/// What is to be different this time.
+/// The changes to a call that is repeated.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecomputeOptions {
     /// Another model.
     pub model: Option<ModelName>,
-    /// Other settings; those not named stay as they were.
+    /// Other settings. Settings that are not given stay as they were.
     pub settings: Value,
 }
 
-/// A past call, ready to be made once more.
+/// An earlier call, ready to be repeated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreparedRecomputation {
-    /// The call as it was opened.
+    /// The original call.
     pub opened: Arc<CallOpened>,
-    /// What it is sent now.
+    /// The messages to send.
     pub messages: Vec<PromptMessageRef>,
-    /// The fragments in which that differs from what was sent then.
+    /// The fragments that differ from the original prompt.
     pub changed_fragments: Vec<FragmentName>,
-    /// Their texts.
+    /// The texts of the changed fragments.
     pub bodies: Vec<TextBody>,
-    /// The model that answers now.
     pub model: ModelName,
 }
 
-/// The prompt of a past call with a change made to it. `before` is the state right before the call was opened; `since` are the
-/// events after that, up to the call's end or further, since its thread may have been shortened between two tries.
+/// Builds the prompt of an earlier call with changes. `before` is the state just before the call was opened. `since`
+/// are the events after it, at least up to the call's end, because its thread may have been shortened between two
+/// attempts.
 ///
 /// # Errors
-/// Names texts that must be at hand first; none if `opening` opens no call.
+/// Returns the ids of texts that must be loaded first; empty if `opening` does not open a call.
 pub fn prepare_recomputation(
     flow: &dyn DynFlow,
     before: &SessionState,
@@ -58,52 +58,48 @@ pub fn prepare_recomputation(
     since.iter().take_while(|event| !event.event.ends_call(opened.call)).for_each(|event| after.apply(flow, event));
     let plan = after.session.prompt_plan(opened.call).ok_or_else(Vec::new)?;
     let model = options.model.clone().unwrap_or_else(|| plan.opened.model.clone());
-    let mut again = PreparedRecomputation {
+    let mut prepared = PreparedRecomputation {
         opened: plan.opened.clone(),
         messages: plan.messages(),
         changed_fragments: Vec::new(),
         bodies: Vec::new(),
         model,
     };
-    let Value::Object(settings) = &options.settings else { return Ok(again) };
+    let Value::Object(settings) = &options.settings else { return Ok(prepared) };
     let mut past = before.clone();
     match Arc::make_mut(&mut past.session.settings) {
         Value::Object(known) => known.extend(settings.clone()),
         other => *other = Value::Object(settings.clone()),
     }
     let texts = TextResolver::new(texts);
-    let sight =
+    let context =
         DynFlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
-    let wish = to_call_request(opened);
-    let opens = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
-    let asking = FragmentRequest {
-        call_request: &wish,
-        call: opened.call,
-        turn: opened.turn,
-        opens_thread: opens,
-        compacted: None,
-    };
-    let mut replace = |pieces: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {
+    let request = to_call_request(opened);
+    let opens_thread = matches!(opened.receipt.thread, ThreadUse::Opened { .. });
+    let fragment_request =
+        FragmentRequest { call_request: &request, call: opened.call, turn: opened.turn, opens_thread, compacted: None };
+    let mut replace = |fragments: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {
         let Some(message) = message else { return };
-        let shown = pieces.iter().filter(|piece| piece.text.is_some());
-        for (piece, part) in shown.zip(&mut message.parts) {
-            let RenderedFragment::New { text, .. } = flow.render_fragment(sight, &asking, &piece.name) else {
+        let sent = fragments.iter().filter(|fragment| fragment.text.is_some());
+        for (fragment, part) in sent.zip(&mut message.parts) {
+            let RenderedFragment::New { text, .. } = flow.render_fragment(context, &fragment_request, &fragment.name)
+            else {
                 continue;
             };
             let text: Arc<str> = text.into();
             let id = BodyId::hash_text(&text);
-            // A text that was cut to its budget stays as it was cut.
-            if id != *part && piece.tokens_before_cut.is_none() {
+            // A text that was cut to its budget is not replaced.
+            if id != *part && fragment.tokens_before_cut.is_none() {
                 *part = id;
-                again.changed_fragments.push(piece.name.clone());
-                again.bodies.push(TextBody { id, text, kind: BodyKind::Internal });
+                prepared.changed_fragments.push(fragment.name.clone());
+                prepared.bodies.push(TextBody { id, text, kind: BodyKind::Internal });
             }
         }
     };
-    replace(&opened.receipt.opening, again.messages.first_mut());
-    replace(&opened.receipt.ask, again.messages.last_mut());
+    replace(&opened.receipt.opening, prepared.messages.first_mut());
+    replace(&opened.receipt.ask, prepared.messages.last_mut());
     let missing = texts.missing_ids();
-    if missing.is_empty() { Ok(again) } else { Err(missing) }
+    if missing.is_empty() { Ok(prepared) } else { Err(missing) }
 }
 
 impl DecisionDraft<'_> {
@@ -114,26 +110,19 @@ impl DecisionDraft<'_> {
         if let Some(why) = self.call_limit_error() {
             return Err(InputRefusal::TooManyCalls { why });
         }
-        let PreparedRecomputation { opened, messages, changed_fragments: changed, bodies, model } = recomputation;
+        let PreparedRecomputation { opened, messages, changed_fragments, bodies, model } = recomputation;
         for body in bodies {
             self.store_uncounted_text(body.text, body.kind);
         }
         let mut receipt = opened.receipt.clone();
-        let weight = self.session().token_ratio(&model);
-        receipt.vendor_tokens_estimate = Some(weight.to_vendor_tokens(receipt.tokens)).filter(|_| !weight.is_unity());
+        let ratio = self.session().token_ratio(&model);
+        receipt.vendor_tokens_estimate = Some(ratio.to_vendor_tokens(receipt.tokens)).filter(|_| !ratio.is_unity());
         receipt.prefix = PrefixMatch::First;
         let call = CallId(self.session().last_ids.call.0 + 1);
-        let recomputes = Some(Box::new(CallRecomputation { call: opened.call, messages, changed_fragments: changed }));
-        let once_more = CallOpened {
-            call,
-            turn: None,
-            continues: None,
-            model,
-            recomputation: recomputes,
-            receipt,
-            ..(*opened).clone()
-        };
-        self.record_event(Event::CallOpened(Arc::new(once_more)));
+        let recomputation = Some(Box::new(CallRecomputation { call: opened.call, messages, changed_fragments }));
+        let repeated =
+            CallOpened { call, turn: None, continues: None, model, recomputation, receipt, ..(*opened).clone() };
+        self.record_event(Event::CallOpened(Arc::new(repeated)));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What each of a flow's steps comes to: an event, or a refusal that is an event too.
+//! Performs each step of a flow: records an event, or records that the step was refused.
 
 use serde::Serialize;
 
@@ -20,21 +20,21 @@ impl DecisionDraft<'_> {
             return;
         }
         match step {
-            FlowStep::Call(wish) => match json_size_error(&wish.metadata) {
-                Some(why) => self.refuse_step(format!("call of `{}` for `{}`", wish.role, wish.ask), why),
+            FlowStep::Call(request) => match json_size_error(&request.metadata) {
+                Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
                 None => {
-                    self.open_or_defer_call(wish, CallPurpose::default());
+                    self.open_or_defer_call(request, CallPurpose::default());
                 }
             },
-            FlowStep::Reply { text, role: by, call } => self.send_reply(text, by, call),
+            FlowStep::Reply { text, role, call } => self.send_reply(text, role, call),
             FlowStep::EndTurn(outcome) => match self.session().current_turn.as_ref().map(|turn| turn.id) {
-                // What is still owed for the turn is not wanted any more.
+                // Pending work of the turn is cancelled.
                 Some(_) => self.stop_turn("the turn has ended", outcome),
                 None => self.refuse_step("end of turn", "no turn is running"),
             },
             FlowStep::ProposePhase { phase, proposal } => self.propose_phase(phase, &proposal),
-            FlowStep::MakeHandover { kind, document, calls, provenance: how } => {
-                self.make_handover(kind, document, calls, how)
+            FlowStep::MakeHandover { kind, document, calls, provenance } => {
+                self.make_handover(kind, document, calls, provenance)
             }
             FlowStep::RequestHandover(kind) => match self.spec().handovers.contains_key(&kind) {
                 true => self.record_event(Event::HandoverRepairRequested { kind }),
@@ -66,7 +66,7 @@ impl DecisionDraft<'_> {
             }
             FlowStep::SetTimer { name, after_ms } => self.set_timer(name, after_ms),
             FlowStep::StopTimer { name } => self.stop_timer(&name),
-            FlowStep::Send { from, to, priority: lane, topic, text, in_reply_to: answers } => {
+            FlowStep::Send { from, to, priority, topic, text, in_reply_to } => {
                 if let Some(why) = self.mail_refusal(&to, &text) {
                     self.refuse_step(format!("message from `{from}` to `{to}`"), why);
                     return;
@@ -77,20 +77,20 @@ impl DecisionDraft<'_> {
                     message,
                     from,
                     to,
-                    priority: lane,
+                    priority,
                     topic,
                     text,
-                    in_reply_to: answers,
+                    in_reply_to,
                 }));
             }
             FlowStep::Receive { agent } => match self.session().next_inbox_message(&agent).map(|mail| mail.message) {
                 Some(message) => self.record_event(Event::AgentMessageReceived { message }),
-                None => self.refuse_step(format!("taking a message for `{agent}`"), "its inbox is empty"),
+                None => self.refuse_step(format!("receiving a message for `{agent}`"), "its inbox is empty"),
             },
             FlowStep::AssignWork { agent, work } => {
                 self.record_event(Event::WorkItemAssigned { agent, work_item: work })
             }
-            FlowStep::ResetThread { request: wish, reason } => self.reset_thread(&wish, reason),
+            FlowStep::ResetThread { request, reason } => self.reset_thread(&request, reason),
             FlowStep::CancelCall { call, reason } => {
                 if self.session().open_calls.contains_key(&call) {
                     self.cancel_call(call, reason);
@@ -107,14 +107,14 @@ impl DecisionDraft<'_> {
         }
     }
 
-    /// What a flow can no longer begin once its session is closed and the last turn is over.
+    /// Describes a step that a flow may no longer take once its session is closed and the last turn has ended.
     fn describe_step_after_close(&self, step: &FlowStep) -> Option<String> {
         let session = self.session();
         if session.closed_reason.is_none() || session.current_turn.is_some() {
             return None;
         }
         match step {
-            FlowStep::Call(wish) => Some(format!("call of `{}` for `{}`", wish.role, wish.ask)),
+            FlowStep::Call(request) => Some(format!("call of `{}` for `{}`", request.role, request.ask)),
             FlowStep::RunTool { tool, .. } => Some(format!("run of `{tool}`")),
             FlowStep::SetTimer { name, .. } => Some(format!("timer `{name}`")),
             _ => None,
@@ -159,7 +159,7 @@ impl DecisionDraft<'_> {
         if session.timers.len() >= TIMERS_MAX && !replaces {
             self.refuse_step(
                 format!("timer `{name}`"),
-                format!("{TIMERS_MAX} timers run already, the most a session may have"),
+                format!("{TIMERS_MAX} timers are already running, which is the maximum"),
             );
             return;
         }
@@ -187,11 +187,11 @@ impl DecisionDraft<'_> {
 
     fn mail_refusal(&self, to: &AgentName, text: &str) -> Option<String> {
         if text.len() > MESSAGE_BYTES_MAX {
-            return Some(format!("it has {} bytes; at most {MESSAGE_BYTES_MAX} are taken", text.len()));
+            return Some(format!("it has {} bytes, but at most {MESSAGE_BYTES_MAX} are allowed", text.len()));
         }
         let waiting = self.session().inboxes.get(to).map_or(0, Vec::len);
         (waiting >= INBOX_MESSAGES_MAX)
-            .then(|| format!("{waiting} messages wait there already, the most an inbox takes"))
+            .then(|| format!("{waiting} messages are already in the inbox, which is the maximum"))
     }
 
     fn reset_thread(&mut self, request: &crate::event::CallRequest, reason: String) {
@@ -204,17 +204,17 @@ impl DecisionDraft<'_> {
     }
 }
 
-/// Why a value is not taken into the journal, if it is not.
+/// Returns why a value is too large for the journal, if it is.
 pub(super) fn json_size_error(value: &impl Serialize) -> Option<String> {
     let mut bytes = ByteCounter(0);
-    // Counting cannot fail.
+    // Writing to a counter cannot fail.
     let _ = serde_json::to_writer(&mut bytes, value);
     let bytes = bytes.0;
     (bytes > FLOW_VALUE_BYTES_MAX)
-        .then(|| format!("it has {bytes} bytes of JSON; at most {FLOW_VALUE_BYTES_MAX} are taken"))
+        .then(|| format!("it has {bytes} bytes of JSON, but at most {FLOW_VALUE_BYTES_MAX} are allowed"))
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct ByteCounter(usize);
 
 impl std::io::Write for ByteCounter {

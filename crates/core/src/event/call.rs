@@ -1,4 +1,4 @@
-//! Calls in the journal: as a flow wishes them, as they are owed, as they end.
+//! Events about model calls: requests, opened calls and their results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,53 +12,49 @@ use crate::limits::WINDOW_RESERVE_TOKENS;
 use crate::prompt::{StopReason, TokenUsage, ToolCall};
 use crate::session::PromptMessageRef;
 
-/// A model call that is owed.
+/// A pending model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallOpened {
-    /// Its number.
     pub call: CallId,
-    /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// Who speaks.
     pub role: RoleName,
-    /// What the role is asked.
+    /// The ask of the role's recipe that this call uses.
     pub ask: AskName,
-    /// Which individual speaks.
+    /// The agent that plays the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// With whom.
+    /// The agent that it talks to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<AgentName>,
-    /// Which model answers.
     pub model: ModelName,
-    /// Which sample of it.
+    /// The sample number, if the same model is asked several times.
     #[serde(default, skip_serializing_if = "is_first_sample")]
     pub sample: u16,
-    /// The phase of the role's graph.
+    /// The phase of the role's phase graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseName>,
-    /// The call whose tool results this one brings.
+    /// The call whose tool results this call sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<CallId>,
-    /// The thread whose folding it writes the summary for.
+    /// The thread for which this call writes a summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_thread: Option<ThreadId>,
-    /// The past call that is made once more, beside the timeline.
+    /// The earlier call that this call repeats outside the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recomputation: Option<Box<CallRecomputation>>,
-    /// The flow's own note on the call, given back with its answer.
+    /// A value from the flow, returned to it with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
-    /// The tools it may use, as JSON.
+    /// The offered tools, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools_body: Option<BodyId>,
-    /// The form its answer must have, as JSON; plain text if absent.
+    /// The required output format, as JSON; `None` for plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<BodyId>,
-    /// The longest answer it may give.
+    /// The maximum length of the reply.
     pub reply_tokens_max: u32,
-    /// What it is shown and why.
+    /// The content of the prompt, with reasons.
     pub receipt: PromptReceipt,
 }
 
@@ -66,82 +62,80 @@ fn is_first_sample(sample: &u16) -> bool {
     *sample == 0
 }
 
-/// A past call that is made once more: from its own frozen prompt, on another model or with other fragments. It belongs
-/// to no thread, and no flow hears of it.
+/// An earlier call that is repeated from its recorded prompt, with another model or other fragments. It belongs to no
+/// thread, and the flow does not see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecomputation {
-    /// Which.
+    /// The call that is repeated.
     pub call: CallId,
-    /// What it is sent.
+    /// The messages to send.
     pub messages: Vec<PromptMessageRef>,
-    /// The fragments in which that differs from what was sent then.
+    /// The fragments that differ from the original prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fragments: Vec<FragmentName>,
 }
 
-/// What a call waits for that waits for none.
+/// The value of [`CallDeferred::waits_for_call`] if the call waits for no other call.
 pub const NO_CALL: CallId = CallId(0);
 
-/// A call that waits.
+/// A call that waits for another call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallDeferred {
-    /// Its number among the deferred.
+    /// The number of the deferred call.
     pub deferred_id: u32,
-    /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// What is wanted.
     pub request: CallRequest,
-    /// The call it waits for; none if only for somebody who makes it.
+    /// The call it waits for. [`NO_CALL`] if it only waits to be started, as after a fork.
     pub waits_for_call: CallId,
-    /// The call whose tool results it brings.
+    /// The call whose tool results it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<CallId>,
-    /// How often its thread was compacted for it.
-    #[serde(default, skip_serializing_if = "is_none_yet")]
+    /// How often its thread was compacted for this call.
+    #[serde(default, skip_serializing_if = "is_zero_count")]
     pub compactions: u32,
 }
 
-fn is_none_yet(times: &u32) -> bool {
-    *times == 0
+fn is_zero_count(count: &u32) -> bool {
+    *count == 0
 }
 
-/// A call as a flow wishes it. There is no way to name a thread in it.
+/// A call as requested by a flow. A request cannot name a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRequest {
-    /// Who speaks.
     pub role: RoleName,
-    /// What the role is asked.
+    /// The ask of the role's recipe.
     pub ask: AskName,
-    /// Which individual speaks.
+    /// The agent that plays the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// With whom.
+    /// The agent that it talks to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<AgentName>,
-    /// On which model; nothing means the one configured for the role in its phase.
+    /// The model to use; `None` for the one configured for the role and phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// Which of several samples of that model.
+    /// The sample number, if the same model is asked several times.
     #[serde(default)]
     pub sample: u16,
-    /// The flow's own note, given back with the answer.
+    /// A value from the flow, returned to it with the answer.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
 }
 
 impl CallOpened {
-    /// Whether its prompt leaves room for an answer in the window that was planned for. Without it, it is not sent.
+    /// Returns true if the prompt leaves enough space for a reply in the model's window. A call that does not fit is
+    /// not sent.
     #[must_use]
     pub fn fits_window(&self) -> bool {
-        // What is only reckoned to be too long is for the vendor to refuse.
+        // An estimate that says "too long" is not enough; then the vendor decides.
         let needed = self.receipt.tokens.min(self.receipt.vendor_tokens());
         needed <= self.receipt.window_tokens.saturating_sub(self.reply_tokens_max.saturating_add(WINDOW_RESERVE_TOKENS))
     }
 }
 
 impl CallRequest {
-    /// A call of `role` to answer `ask`, on the role's own model.
+    /// Creates a request for `role` to answer `ask`, with the role's configured model.
     #[must_use]
     pub fn new(role: &str, ask: &str) -> Self {
         Self {
@@ -155,67 +149,60 @@ impl CallRequest {
         }
     }
 
-    /// The same by this individual.
+    /// Returns the request with `agent` as the speaker.
     #[must_use]
     pub fn with_agent(mut self, agent: &AgentName) -> Self {
         self.agent = Some(agent.clone());
         self
     }
 
-    /// The same, talking with this one.
+    /// Returns the request with `peer` as the other agent.
     #[must_use]
     pub fn with_peer(mut self, peer: &AgentName) -> Self {
         self.peer = Some(peer.clone());
         self
     }
 
-    /// The same on this model.
+    /// Returns the request for the given model.
     #[must_use]
     pub fn with_model(mut self, model: &ModelName) -> Self {
         self.model = Some(model.clone());
         self
     }
 
-    /// The same with a note.
+    /// Returns the request with a value that is returned with the answer.
     #[must_use]
-    pub fn with_metadata(mut self, note: Value) -> Self {
-        self.metadata = note;
+    pub fn with_metadata(mut self, metadata: Value) -> Self {
+        self.metadata = metadata;
         self
     }
 }
 
-/// A model's answer.
+/// A model's answer to a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallAnswered {
-    /// Which call.
     pub call: CallId,
-    /// Which try.
     #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
     pub attempt: u32,
-    /// What it said.
     pub text: TextRef,
-    /// What it thought aloud.
+    /// The reasoning text that the model returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<TextRef>,
-    /// What it wants run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// What its vendor wants to see again with it.
+    /// Opaque vendor data that must be sent back with the answer in later prompts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_state: Option<BodyId>,
-    /// Why it stopped.
     pub stop_reason: StopReason,
-    /// Tokens.
+    /// The tokens used, including rejected answers.
     pub usage: TokenUsage,
-    /// How much of that an answer took which was sent back before this one came.
+    /// The part of `usage` that was spent on an answer that was rejected before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected_usage: Option<TokenUsage>,
-    /// Whose figures those are.
     pub usage_source: UsageSource,
-    /// What it cost in millionths of a dollar, where the price is known.
+    /// The cost in millionths of a US dollar, if the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
-    /// How long it took.
     pub duration_ms: u64,
 }
 
@@ -227,26 +214,26 @@ fn is_first_attempt(attempt: &u32) -> bool {
     *attempt == 1
 }
 
-/// Whose figures a usage is.
+/// The source of a token count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
-    /// The vendor's.
+    /// The vendor reported the count.
     Vendor,
-    /// Our own count.
+    /// Segue estimated the count.
     Estimated,
 }
 
-/// What follows a try that brought no answer.
+/// What happens to a call after an attempt without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryDecision {
-    /// Another try, not before this moment.
+    /// The call is attempted again, not before a given time.
     Retry {
-        /// When.
+        /// The earliest time of the next attempt.
         at: UnixMillis,
     },
-    /// A person decides.
+    /// An operator decides.
     AwaitOperator,
     /// The call has failed.
     GiveUp,

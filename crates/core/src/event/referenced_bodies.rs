@@ -1,4 +1,4 @@
-//! Which texts an event names: what must travel with it when a session is exported.
+//! Lists the stored texts that an event refers to, which are exported together with it.
 
 use super::Event;
 use crate::body::{BodyId, BodyKind};
@@ -6,38 +6,39 @@ use crate::context::FragmentReceipt;
 use crate::session::PromptMessageRef;
 
 impl Event {
-    /// The texts it names, and what they are to the people in the conversation.
+    /// Returns the ids of the texts and images that the event refers to.
     #[must_use]
     pub fn referenced_bodies(&self) -> Vec<(BodyId, BodyKind)> {
-        let inner = |id: BodyId| (id, BodyKind::Internal);
-        let said = |id: BodyId| (id, BodyKind::Conversation);
+        let internal = |id: BodyId| (id, BodyKind::Internal);
+        let conversation = |id: BodyId| (id, BodyKind::Conversation);
         match self {
             Self::UserMessageReceived(received) => {
-                let images = received.images.iter().map(|image| inner(image.body));
-                std::iter::once(said(received.text.body)).chain(images).collect()
+                let images = received.images.iter().map(|image| internal(image.body));
+                std::iter::once(conversation(received.text.body)).chain(images).collect()
             }
-            Self::ReplySent(words) => vec![said(words.text.body)],
-            Self::AgentMessageSent(posted) => vec![inner(posted.text.body)],
+            Self::ReplySent(reply) => vec![conversation(reply.text.body)],
+            Self::AgentMessageSent(sent) => vec![internal(sent.text.body)],
             Self::CallOpened(opened) => {
-                let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
-                let texts = pieces.clone().filter_map(|piece: &FragmentReceipt| piece.text).map(|text| text.body);
-                let images = pieces.flat_map(|piece| &piece.images).map(|image| image.body);
-                let frozen =
+                let fragments = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+                let texts =
+                    fragments.clone().filter_map(|fragment: &FragmentReceipt| fragment.text).map(|text| text.body);
+                let images = fragments.flat_map(|fragment| &fragment.images).map(|image| image.body);
+                let repeated =
                     opened.recomputation.iter().flat_map(|again| &again.messages).flat_map(PromptMessageRef::body_ids);
                 texts
                     .chain(images)
                     .chain(opened.tools_body)
                     .chain(opened.output_schema)
-                    .chain(frozen)
-                    .map(inner)
+                    .chain(repeated)
+                    .map(internal)
                     .collect()
             }
             Self::CallAnswered(answered) => {
                 let texts = [Some(answered.text), answered.reasoning].into_iter().flatten().map(|text| text.body);
-                texts.chain(answered.vendor_state).map(inner).collect()
+                texts.chain(answered.vendor_state).map(internal).collect()
             }
-            Self::CallAnsweredLate { text, .. } | Self::ToolRunEnded { text, .. } => vec![inner(text.body)],
-            Self::ThreadCompacted(compacted) => compacted.summary.iter().map(|text| inner(text.body)).collect(),
+            Self::CallAnsweredLate { text, .. } | Self::ToolRunEnded { text, .. } => vec![internal(text.body)],
+            Self::ThreadCompacted(compacted) => compacted.summary.iter().map(|text| internal(text.body)).collect(),
             _ => Vec::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! An event in one line, for people: timelines, tests, logs. Texts are given by whoever has them.
+//! Describes an event in one line for people: in timelines, tests and logs. The caller supplies the texts.
 
 use std::fmt::Write as _;
 
@@ -7,80 +7,77 @@ use crate::body::TextRef;
 use crate::context::{PrefixMatch, ThreadUse};
 
 impl Event {
-    /// The event in one line. `words` gives the words of a text, as short or long as they are wanted.
+    /// Returns the event in one line. `text_of` returns a text, shortened as the caller likes.
     #[must_use]
     pub fn summary_line(&self, text_of: &dyn Fn(TextRef) -> String) -> String {
         match self {
-            Self::SessionOpened(opened) => format!("session {} opened: {}", opened.session, opened.flow),
-            Self::SessionForked { from, at_seq: at, .. } => format!("forked from {from} at {at}"),
-            Self::SessionRenamed { title } => format!("titled \"{title}\""),
-            Self::SessionClosed { reason } => format!("closed: {reason}"),
+            Self::SessionOpened(opened) => format!("session {} opened with flow {}", opened.session, opened.flow),
+            Self::SessionForked { from, at_seq: at, .. } => format!("forked from {from} at event {at}"),
+            Self::SessionRenamed { title } => format!("renamed to \"{title}\""),
+            Self::SessionClosed { reason } => format!("session closed: {reason}"),
             Self::UserMessageReceived(received) => {
                 let images = match received.images.len() {
                     0 => String::new(),
-                    1 => " [an image]".to_owned(),
+                    1 => " [1 image]".to_owned(),
                     several => format!(" [{several} images]"),
                 };
                 format!("{} user: {}{images}", received.message, text_of(received.text))
             }
-            Self::AgentMessageSent(posted) => {
-                let lane = if posted.priority == super::MessagePriority::Urgent { " (urgent)" } else { "" };
-                format!(
-                    "{} {} → {} {}{lane}: {}",
-                    posted.message,
-                    posted.from,
-                    posted.to,
-                    posted.topic,
-                    text_of(posted.text)
-                )
+            Self::AgentMessageSent(sent) => {
+                let urgent = if sent.priority == super::MessagePriority::Urgent { " (urgent)" } else { "" };
+                format!("{} {} → {} {}{urgent}: {}", sent.message, sent.from, sent.to, sent.topic, text_of(sent.text))
             }
-            Self::AgentMessageReceived { message } => format!("{message} taken"),
-            Self::TurnStarted { turn, messages, retry_of: again } => {
+            Self::AgentMessageReceived { message } => format!("{message} received"),
+            Self::TurnStarted { turn, messages, retry_of } => {
                 let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
-                let again = again.map(|again| format!(", trying {again} again")).unwrap_or_default();
-                format!("{turn} begins with {}{again}", messages.join(", "))
+                let retry = retry_of.map(|failed| format!(", retrying {failed}")).unwrap_or_default();
+                format!("{turn} started with {}{retry}", messages.join(", "))
             }
-            Self::ReplySent(said) => {
-                let by = said.role.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-                format!("said{by}: {}", text_of(said.text))
+            Self::ReplySent(reply) => {
+                let by = reply.role.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+                format!("reply{by}: {}", text_of(reply.text))
             }
             Self::TurnEnded { turn, outcome } => format!("{turn} {}", describe_turn_result(outcome)),
             Self::CallOpened(opened) => describe_call_opened(opened),
             Self::CallDeferred(deferred) => {
-                let wish = &deferred.request;
+                let request = &deferred.request;
                 let awaited = match deferred.waits_for_call {
-                    NO_CALL => "somebody to make it".to_owned(),
+                    NO_CALL => "a client to start it".to_owned(),
                     call => call.to_string(),
                 };
-                format!("call of {} for {} waits for {awaited}", wish.role, wish.ask)
+                format!("call of {} for {} waits for {awaited}", request.role, request.ask)
             }
-            Self::DeferredCallResumed { deferred_id: deferred } => format!("waiting call {deferred} goes on"),
-            Self::DeferredCallDropped { deferred_id: deferred, reason } => {
-                format!("waiting call {deferred} dropped: {reason}")
+            Self::DeferredCallResumed { deferred_id } => format!("deferred call {deferred_id} resumed"),
+            Self::DeferredCallDropped { deferred_id, reason } => {
+                format!("deferred call {deferred_id} dropped: {reason}")
             }
             Self::CallAnswered(answered) => {
-                let tools: Vec<&str> = answered.tool_calls.iter().map(|wish| wish.name.as_str()).collect();
-                let tools = if tools.is_empty() { String::new() } else { format!(" [wants {}]", tools.join(", ")) };
+                let tools: Vec<&str> = answered.tool_calls.iter().map(|tool_call| tool_call.name.as_str()).collect();
+                let tools = if tools.is_empty() { String::new() } else { format!(" [calls {}]", tools.join(", ")) };
                 format!("{} answered: {}{tools}", answered.call, text_of(answered.text))
             }
             Self::CallFailed { call, attempt, failure, next } => {
-                format!("{call} try {attempt} failed ({failure}){}", describe_retry_decision(*next))
+                format!("{call} attempt {attempt} failed ({failure}){}", describe_retry_decision(*next))
             }
-            Self::CallFailedOver { call, from, to } => format!("{call} goes on on {to}, since {from} cannot answer"),
+            Self::CallFailedOver { call, from, to } => format!("{call} failed over from {from} to {to}"),
             Self::CallOutcomeUnknown { call, attempt, next } => {
                 format!(
-                    "{call} try {attempt} was in flight when the process died, maybe billed{}",
+                    "{call} attempt {attempt} was in flight when the process died, possibly billed{}",
                     describe_retry_decision(*next)
                 )
             }
-            Self::InheritedCallStarted { call } => format!("{call} is made here, as it was owed before the fork"),
-            Self::CallResolved { call, next } => format!("{call} decided by hand{}", describe_retry_decision(*next)),
+            Self::InheritedCallStarted { call } => format!("{call} started here; it was pending before the fork"),
+            Self::CallResolved { call, next } => {
+                format!("{call} resolved by an operator{}", describe_retry_decision(*next))
+            }
             Self::CallCancelled { call, reason, in_flight } => {
-                let billed = if *in_flight { " in flight, maybe billed" } else { "" };
+                let billed = if *in_flight { " in flight, possibly billed" } else { "" };
                 format!("{call} cancelled{billed}: {reason}")
             }
-            Self::CallAnsweredLate { call, .. } => format!("{call} answered too late; kept and not used"),
-            Self::ThreadReset { slot, by, reason } => format!("memory of {} reset by {by}: {reason}", slot.role),
+            Self::CallAnsweredLate { call, .. } => {
+                format!("{call} answered too late; the answer is recorded but not used")
+            }
+            Self::ThreadReset { slot, by, reason } => format!("thread of {} reset by {by}: {reason}", slot.role),
             Self::ThreadCompacted(compacted) => format!(
                 "{} compacted: {} messages folded, {} → {} tokens{}",
                 compacted.thread,
@@ -95,26 +92,26 @@ impl Event {
                 format!("{}: {} → {} by {}{warning}", entered.graph_key, transition.from, transition.to, transition.by)
             }
             Self::PhaseTransitionRefused(refused) => format!("{}: refused: {}", refused.graph_key, refused.refusal),
-            Self::SkipGranted { graph_key: phase, grant } => format!("{phase}: skip granted: {}", grant.warning()),
+            Self::SkipGranted { graph_key, grant } => format!("{graph_key}: skip granted: {}", grant.warning()),
             Self::HandoverCreated(handover) => {
                 format!("{} handover {} ({:?})", handover.id, handover.kind, handover.provenance).to_lowercase()
             }
-            Self::HandoverRepairRequested { kind } => format!("handover {kind} asked for again"),
+            Self::HandoverRepairRequested { kind } => format!("repair of handover {kind} requested"),
             Self::ToolRunOpened(opened) => format!("{} {} {}", opened.run, opened.tool, opened.arguments),
             Self::ToolRunEnded { run, outcome, text, .. } => {
                 format!("{run} {}: {}", format!("{outcome:?}").to_lowercase(), text_of(*text))
             }
-            Self::ToolRoundDropped { call, reason } => format!("{call} is not gone on with: {reason}"),
+            Self::ToolRoundDropped { call, reason } => format!("tool results of {call} dropped: {reason}"),
             Self::TimerSet { timer, name, fires_at: at, .. } => format!("{timer} timer {name} set for {}", at.0),
             Self::TimerFired { timer, name } => format!("{timer} timer {name} fired"),
             Self::TimerStopped { timer } => format!("{timer} stopped"),
             Self::WorkItemAssigned { agent, work_item: work } => match work {
                 Some(work) => format!("{agent} works on {work}"),
-                None => format!("{agent} works on nothing"),
+                None => format!("{agent} has no work item"),
             },
-            Self::CommandIssued { command, arguments: serde_json::Value::Null } => format!("asked by hand: {command}"),
-            Self::CommandIssued { command, arguments } => format!("asked by hand: {command} {arguments}"),
-            Self::StepRefused { step, reason: why } => format!("refused: {step}: {why}"),
+            Self::CommandIssued { command, arguments: serde_json::Value::Null } => format!("command {command}"),
+            Self::CommandIssued { command, arguments } => format!("command {command} {arguments}"),
+            Self::StepRefused { step, reason } => format!("step refused: {step}: {reason}"),
             Self::FlowFactRecorded { kind, value } => format!("{kind} {value}"),
         }
     }
@@ -132,11 +129,11 @@ fn describe_call_opened(opened: &CallOpened) -> String {
     if let Some(phase) = &opened.phase {
         let _ = write!(line, " in {phase}");
     }
-    if let Some(again) = &opened.recomputation {
-        let _ = write!(line, ", {} once more", again.call);
-        let changed: Vec<String> = again.changed_fragments.iter().map(ToString::to_string).collect();
+    if let Some(repeated) = &opened.recomputation {
+        let _ = write!(line, ", repeats {}", repeated.call);
+        let changed: Vec<String> = repeated.changed_fragments.iter().map(ToString::to_string).collect();
         if !changed.is_empty() {
-            let _ = write!(line, " with another {}", changed.join(", "));
+            let _ = write!(line, " with changed {}", changed.join(", "));
         }
         return line;
     }
@@ -148,16 +145,16 @@ fn describe_call_opened(opened: &CallOpened) -> String {
             let _ = write!(line, ", {thread} {why}");
         }
     }
-    if let PrefixMatch::Broken { cause: by, kept_tokens: kept, .. } = &opened.receipt.prefix {
-        let _ = write!(line, "; prefix kept {kept}, broken by {by}");
+    if let PrefixMatch::Broken { cause, kept_tokens, .. } = &opened.receipt.prefix {
+        let _ = write!(line, "; prefix broken by {cause} after {kept_tokens} tokens");
     }
     line
 }
 
 fn describe_retry_decision(next: RetryDecision) -> String {
     match next {
-        RetryDecision::Retry { at } => format!("; again at {}", at.0),
-        RetryDecision::AwaitOperator => "; a person must decide".to_owned(),
+        RetryDecision::Retry { at } => format!("; retry at {}", at.0),
+        RetryDecision::AwaitOperator => "; waiting for an operator".to_owned(),
         RetryDecision::GiveUp => "; given up".to_owned(),
     }
 }

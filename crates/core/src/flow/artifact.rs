@@ -1,166 +1,147 @@
-//! What a flow puts on show for whoever looks at a session: its plan, its map, what it knows of, in forms that need no
-//! knowledge of the flow. An exhibit follows from the state like everything else and decides nothing.
+//! Artifacts: structured output that a flow shows beside the conversation, such as a plan or a map, in forms that need
+//! no knowledge of the flow. An artifact is computed from the state and has no effect on it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::TurnId;
 
-/// One thing on show.
+/// Structured output of a flow, shown beside the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// Its name within the flow.
+    /// The name within the flow.
     pub name: String,
-    /// What people should read above it.
     pub title: String,
-    /// What there is to see.
     #[serde(flatten)]
     pub content: ArtifactContent,
 }
 
 impl Artifact {
-    /// Something on show.
+    /// Creates an artifact.
     #[must_use]
     pub fn new(name: &str, title: &str, content: ArtifactContent) -> Self {
         Self { name: name.to_owned(), title: title.to_owned(), content }
     }
 }
 
-/// The forms an exhibit can have.
+/// The forms of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ArtifactContent {
-    /// Things to be done in order.
+    /// Tasks in order.
     Checklist {
-        /// What for.
+        /// What the tasks achieve together.
         goal: String,
-        /// One by one.
         items: Vec<ChecklistItem>,
     },
-    /// Things and how they bear on each other.
+    /// Nodes and the relations between them.
     Graph {
-        /// The things.
         nodes: Vec<ArtifactNode>,
-        /// How they bear on each other.
         edges: Vec<ArtifactEdge>,
-        /// What is to be said beside them.
+        /// Remarks shown with the graph.
         notes: Vec<String>,
-        /// What was measured of the whole.
+        /// Measurements of the whole graph.
         metrics: Vec<ArtifactMetric>,
     },
-    /// Rows of the same kind.
+    /// Rows with the same columns.
     Table {
-        /// What each cell of a row is.
+        /// The column titles.
         columns: Vec<String>,
-        /// The rows, those of a group together.
+        /// The rows, sorted by group.
         rows: Vec<ArtifactTableRow>,
     },
-    /// Texts under headings.
-    Notes {
-        /// In order.
-        items: Vec<ArtifactNote>,
-    },
+    /// Texts with titles.
+    Notes { items: Vec<ArtifactNote> },
 }
 
-/// Something to be done.
+/// A task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecklistItem {
-    /// What it is called.
     pub title: String,
     /// What to do.
     pub detail: String,
-    /// How one knows that it is done.
+    /// How to tell that the task is done.
     pub done_when: String,
-    /// How it stands.
     pub status: ChecklistItemStatus,
 }
 
-/// How something to be done stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChecklistItemStatus {
-    /// It is done.
     Complete,
-    /// It is being done.
     Active,
-    /// It comes later.
     Pending,
 }
 
-/// A thing in a graph.
+/// A node of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArtifactNode {
-    /// Its name within the graph.
+    /// The id within the graph.
     pub id: String,
-    /// In a few words.
+    /// A short text.
     pub label: String,
-    /// In full.
+    /// The full text.
     pub text: String,
-    /// What sort of thing, in the flow's words.
+    /// The kind of node, as named by the flow.
     pub kind: String,
-    /// What it does among the others, in the flow's words.
+    /// The node's function in the graph, as named by the flow.
     pub role: String,
-    /// How much it weighs, from 0 to 1.
+    /// The importance, from 0 to 1.
     pub weight: f64,
-    /// Who says so.
+    /// The names of those who stated it.
     pub sources: Vec<String>,
 }
 
-/// How one thing in a graph bears on another.
+/// A relation between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactEdge {
-    /// From which.
+    /// The id of the first node.
     pub from: String,
-    /// To which.
+    /// The id of the second node.
     pub to: String,
-    /// How, in the flow's words.
+    /// The kind of relation, as named by the flow.
     pub kind: String,
 }
 
-/// Something measured.
+/// A measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArtifactMetric {
-    /// What.
     pub name: String,
-    /// How much, or which.
     pub value: Value,
 }
 
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactTableRow {
-    /// Its name within the table.
+    /// The id within the table.
     pub id: String,
-    /// What it stands together with.
+    /// The group of rows it belongs to.
     pub group: String,
-    /// One for each column.
+    /// One cell for each column.
     pub cells: Vec<String>,
-    /// Why it stands there.
+    /// Why the row is in the table.
     pub why: String,
-    /// What can be done about it.
+    /// Commands that can be run on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<SuggestedCommand>,
 }
 
-/// One of the flow's own commands, ready to be given.
+/// One of the flow's own commands, ready to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuggestedCommand {
-    /// What people should read on it.
+    /// The text of the button.
     pub label: String,
-    /// Which command.
     pub command: String,
-    /// What it is given.
     pub arguments: Value,
 }
 
-/// A text under a heading.
+/// A text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactNote {
-    /// The heading.
     pub title: String,
-    /// The text.
     pub text: String,
-    /// The turn it is about.
+    /// The turn that the text is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
 }

@@ -1,5 +1,5 @@
-//! What a session of a flow can be told to do otherwise: the name of each setting, what it takes, and what holds where nothing
-//! is said. It judges values; what a setting means, only its flow knows.
+//! Settings of a session: the name, type and default of each. This module checks values; only the flow knows what a
+//! setting means.
 
 use std::fmt;
 
@@ -8,27 +8,25 @@ use serde_json::{Map, Value, json};
 use crate::ids::ModelName;
 use crate::limits::{INVALID_SETTINGS_MAX, SETTING_TEXT_CHARS_MAX};
 
-/// A setting.
+/// A setting that a flow declares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingSpec {
-    /// Its name.
     pub name: String,
-    /// What it takes.
     pub value_type: SettingType,
-    /// What holds where nothing is said; null: nothing.
+    /// The default value; null for none.
     pub default: Value,
-    /// What it does, in a sentence.
+    /// What the setting does, in one sentence.
     pub description: String,
 }
 
 impl SettingSpec {
-    /// A setting that holds nothing unless it is set.
+    /// Creates a setting without a default.
     #[must_use]
     pub fn new(name: &str, value_type: SettingType, description: &str) -> Self {
         Self { name: name.to_owned(), value_type, default: Value::Null, description: description.to_owned() }
     }
 
-    /// The same with a value where nothing is said.
+    /// Returns the setting with a default.
     #[must_use]
     pub fn with_default(mut self, default: impl Into<Value>) -> Self {
         self.default = default.into();
@@ -36,53 +34,47 @@ impl SettingSpec {
     }
 }
 
-/// What a setting takes. Null is taken everywhere, and leaves the default.
+/// The type of a setting. Null is always accepted and means the default.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SettingType {
-    /// True or false.
     Bool,
-    /// A whole number.
+    /// A non-negative integer.
     Integer {
-        /// The least.
         min: u64,
-        /// The most.
         max: u64,
     },
     /// One of these words.
     Choice(Vec<String>),
-    /// Any text that is not long.
+    /// A short text.
     Text,
-    /// The name of a model.
+    /// A model's name.
     Model,
-    /// A list.
     List {
-        /// Of what.
         item: Box<SettingType>,
-        /// How many at most.
         items_max: usize,
     },
     /// A table with some of these keys.
     Table(Vec<SettingSpec>),
-    /// A table of whatever the flow makes of it, of at most so many bytes as JSON.
+    /// A table that the flow interprets, with at most this many bytes as JSON.
     AnyTable(usize),
-    /// Any of these.
+    /// Any of these types.
     OneOf(Vec<SettingType>),
 }
 
 impl SettingType {
-    /// One of these words.
+    /// Creates the type of one of these words.
     #[must_use]
     pub fn choice<const N: usize>(words: [&str; N]) -> Self {
         Self::Choice(words.map(str::to_owned).into())
     }
 
-    /// A whole number from `least` to `most`.
+    /// Creates the type of an integer from `min` to `max`.
     #[must_use]
     pub fn integer(min: u64, max: u64) -> Self {
         Self::Integer { min, max }
     }
 
-    /// A list of at most so many.
+    /// Creates the type of a list of at most `items_max` items.
     #[must_use]
     pub fn list(item: Self, items_max: usize) -> Self {
         Self::List { item: Box::new(item), items_max }
@@ -93,12 +85,12 @@ impl fmt::Display for SettingType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool => f.write_str("true or false"),
-            Self::Integer { min: least, max: u64::MAX } => write!(f, "a whole number of at least {least}"),
-            Self::Integer { min: least, max: most } => write!(f, "a whole number from {least} to {most}"),
+            Self::Integer { min, max: u64::MAX } => write!(f, "a whole number of at least {min}"),
+            Self::Integer { min, max } => write!(f, "a whole number from {min} to {max}"),
             Self::Choice(words) => f.write_str(&join_with_or(words.iter().map(|word| format!("`{word}`")))),
             Self::Text => write!(f, "a text of at most {SETTING_TEXT_CHARS_MAX} characters"),
             Self::Model => f.write_str("a model's name"),
-            Self::List { item: of, items_max: most } => write!(f, "a list of at most {most}, each {of}"),
+            Self::List { item, items_max } => write!(f, "a list of at most {items_max}, each {item}"),
             Self::Table(keys) => {
                 let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
                 write!(f, "a table with {}", names.join(", "))
@@ -117,32 +109,25 @@ fn join_with_or(choices: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Something in settings that does not fit.
+/// An invalid value or unknown name in settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidSetting {
-    /// The setting, and where in it: `quorum`, `experts[2].samples`; empty if it is the settings as a whole.
+    /// The path of the value, such as `quorum` or `experts[2].samples`; empty for the settings as a whole.
     pub path: String,
-    /// What is wrong.
     pub problem: SettingProblem,
 }
 
-/// What is wrong with something in settings.
+/// What is wrong with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingProblem {
-    /// There is no such name.
+    /// The name is unknown.
     UnknownName {
-        /// What was given.
         given: String,
-        /// What could have been.
+        /// The valid names.
         known: Vec<String>,
     },
-    /// The value is of another kind, or out of bounds.
-    InvalidValue {
-        /// What would be right.
-        expected: String,
-        /// What was given.
-        found: String,
-    },
+    /// The value has the wrong type or is out of range.
+    InvalidValue { expected: String, found: String },
 }
 
 impl fmt::Display for InvalidSetting {
@@ -150,11 +135,11 @@ impl fmt::Display for InvalidSetting {
         let at = if self.path.is_empty() { "the settings" } else { &self.path };
         match &self.problem {
             SettingProblem::UnknownName { known, .. } if known.is_empty() => {
-                write!(f, "`{at}` is unknown; there are no settings")
+                write!(f, "`{at}` is not a setting; this flow has none")
             }
             SettingProblem::UnknownName { known, .. } => {
                 let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-                write!(f, "`{at}` is unknown; there are {}", known.join(", "))
+                write!(f, "`{at}` is not a setting; known are {}", known.join(", "))
             }
             SettingProblem::InvalidValue { expected, found } => write!(f, "`{at}`: expected {expected}, found {found}"),
         }
@@ -162,14 +147,14 @@ impl fmt::Display for InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// The setting it is in.
+    /// Returns the name of the top-level setting.
     #[must_use]
     pub fn setting_name(&self) -> &str {
         self.path.split(['.', '[']).next().unwrap_or_default()
     }
 }
 
-/// What settings may hold, as a JSON schema with defaults.
+/// Returns the JSON schema of settings, with defaults.
 #[must_use]
 pub fn settings_json_schema(specs: &[SettingSpec]) -> Value {
     let properties = specs.iter().map(|spec| {
@@ -185,13 +170,13 @@ impl SettingType {
     fn json_schema(&self) -> Map<String, Value> {
         let schema = match self {
             Self::Bool => json!({ "type": "boolean" }),
-            Self::Integer { min: least, max: u64::MAX } => json!({ "type": "integer", "minimum": least }),
-            Self::Integer { min: least, max: most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Self::Integer { min, max: u64::MAX } => json!({ "type": "integer", "minimum": min }),
+            Self::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Self::Choice(words) => json!({ "enum": words }),
             Self::Text => json!({ "type": "string", "maxLength": SETTING_TEXT_CHARS_MAX }),
             Self::Model => json!({ "type": "string", "format": "model" }),
-            Self::List { item: of, items_max: most } => {
-                json!({ "type": "array", "maxItems": most, "items": of.json_schema() })
+            Self::List { item, items_max } => {
+                json!({ "type": "array", "maxItems": items_max, "items": item.json_schema() })
             }
             Self::Table(keys) => settings_json_schema(keys),
             Self::AnyTable(_) => json!({ "type": "object" }),
@@ -204,22 +189,23 @@ impl SettingType {
     }
 }
 
-/// Every setting with the value that holds: the one given if it fits, else the default. And what does not fit.
+/// Returns every setting with its effective value, which is the given one if it is valid and otherwise the default.
+/// Also returns what is invalid.
 #[must_use]
 pub fn resolve_settings(specs: &[SettingSpec], given: &Value) -> (Value, Vec<InvalidSetting>) {
-    let mut misfits = Vec::new();
-    check_table("", specs, given, &mut misfits);
-    let holds = |spec: &SettingSpec| {
+    let mut invalid = Vec::new();
+    check_table("", specs, given, &mut invalid);
+    let effective = |spec: &SettingSpec| {
         let given = given.get(&spec.name).filter(|value| !value.is_null());
-        let fits = !misfits.iter().any(|misfit| misfit.setting_name() == spec.name);
-        (spec.name.clone(), given.filter(|_| fits).unwrap_or(&spec.default).clone())
+        let is_valid = !invalid.iter().any(|problem| problem.setting_name() == spec.name);
+        (spec.name.clone(), given.filter(|_| is_valid).unwrap_or(&spec.default).clone())
     };
-    let holds = Value::Object(specs.iter().map(holds).collect());
-    misfits.truncate(INVALID_SETTINGS_MAX);
-    (holds, misfits)
+    let effective = Value::Object(specs.iter().map(effective).collect());
+    invalid.truncate(INVALID_SETTINGS_MAX);
+    (effective, invalid)
 }
 
-/// Every model that settings name, and where.
+/// Returns every model that the settings name, with its path.
 #[must_use]
 pub fn collect_named_models(specs: &[SettingSpec], given: &Value) -> Vec<(String, ModelName)> {
     let mut named = Vec::new();
@@ -237,11 +223,11 @@ pub fn collect_named_models(specs: &[SettingSpec], given: &Value) -> Vec<(String
 fn collect_models_in_value(path: &str, value_type: &SettingType, value: &Value, named: &mut Vec<(String, ModelName)>) {
     match (value_type, value) {
         (SettingType::Model, Value::String(name)) => named.push((path.to_owned(), name.as_str().into())),
-        (SettingType::List { item: of, .. }, Value::Array(items)) => {
+        (SettingType::List { item: item_type, .. }, Value::Array(items)) => {
             items
                 .iter()
                 .enumerate()
-                .for_each(|(place, item)| collect_models_in_value(&item_path(path, place), of, item, named));
+                .for_each(|(index, item)| collect_models_in_value(&item_path(path, index), item_type, item, named));
         }
         (SettingType::Table(keys), Value::Object(values)) => {
             for key in keys {
@@ -257,15 +243,15 @@ fn collect_models_in_value(path: &str, value_type: &SettingType, value: &Value, 
     }
 }
 
-/// The place of a list's item, counted as people do.
+/// Returns the path of a list item, counted from 1.
 fn item_path(list_path: &str, index: usize) -> String {
     format!("{list_path}[{}]", index + 1)
 }
 
 fn is_valid_value(value_type: &SettingType, value: &Value) -> bool {
-    let mut misfits = Vec::new();
-    check_value("", value_type, value, &mut misfits);
-    misfits.is_empty()
+    let mut invalid = Vec::new();
+    check_value("", value_type, value, &mut invalid);
+    invalid.is_empty()
 }
 
 fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: &mut Vec<InvalidSetting>) {
@@ -283,7 +269,7 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
             return;
         }
     };
-    // Whatever order a map keeps, complaints have one.
+    // Sorted, so that errors have the same order whatever the map type.
     let mut entries: Vec<_> = entries.iter().collect();
     entries.sort_unstable_by_key(|(name, _)| *name);
     for (name, value) in entries {
@@ -301,17 +287,20 @@ fn check_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: 
 }
 
 fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mut Vec<InvalidSetting>) {
-    let is_fit = match (value_type, value) {
+    let is_valid = match (value_type, value) {
         (_, Value::Null) => true,
         (SettingType::Bool, Value::Bool(_)) => true,
-        (SettingType::Integer { min: least, max: most }, Value::Number(number)) => {
-            number.as_u64().is_some_and(|number| (*least..=*most).contains(&number))
+        (SettingType::Integer { min, max }, Value::Number(number)) => {
+            number.as_u64().is_some_and(|number| (*min..=*max).contains(&number))
         }
         (SettingType::Choice(words), Value::String(word)) => words.contains(word),
         (SettingType::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
         (SettingType::Model, Value::String(name)) => !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX,
-        (SettingType::List { item: of, items_max: most }, Value::Array(items)) if items.len() <= *most => {
-            items.iter().enumerate().for_each(|(place, item)| check_value(&item_path(path, place), of, item, invalid));
+        (SettingType::List { item: item_type, items_max }, Value::Array(items)) if items.len() <= *items_max => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| check_value(&item_path(path, index), item_type, item, invalid));
             true
         }
         (SettingType::Table(keys), Value::Object(_)) => {
@@ -320,11 +309,11 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
         }
         (SettingType::AnyTable(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
         (SettingType::OneOf(choices), value) => {
-            // Of a table that was meant as one, what is wrong in it is worth more than that it is wrong.
-            let meant = choices.iter().find(|choice| value.is_object() && matches!(choice, SettingType::Table(_)));
-            match meant {
-                Some(meant) => {
-                    check_value(path, meant, value, invalid);
+            // For a table, name the error inside it rather than say that the whole value is invalid.
+            let table_type = choices.iter().find(|choice| value.is_object() && matches!(choice, SettingType::Table(_)));
+            match table_type {
+                Some(table_type) => {
+                    check_value(path, table_type, value, invalid);
                     true
                 }
                 None => choices.iter().any(|choice| is_valid_value(choice, value)),
@@ -332,13 +321,13 @@ fn check_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mu
         }
         _ => false,
     };
-    if !is_fit {
-        let why = SettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
-        invalid.push(InvalidSetting { path: path.to_owned(), problem: why });
+    if !is_valid {
+        let problem = SettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_value(value) };
+        invalid.push(InvalidSetting { path: path.to_owned(), problem });
     }
 }
 
-/// A value as a complaint cites it.
+/// Describes a value in an error message.
 fn describe_value(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
@@ -357,16 +346,16 @@ mod tests {
     use serde_json::json;
 
     fn specs() -> Vec<SettingSpec> {
-        let seat = vec![
+        let expert = vec![
             SettingSpec::new("model", SettingType::Model, "which"),
             SettingSpec::new("times", SettingType::integer(1, 9), "how often"),
         ];
-        let seats = SettingType::list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(seat)]), 3);
+        let experts = SettingType::list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(expert)]), 3);
         vec![
             SettingSpec::new("loud", SettingType::Bool, "how it sounds").with_default(false),
             SettingSpec::new("most", SettingType::integer(1, u64::MAX), "how many"),
             SettingSpec::new("tone", SettingType::choice(["warm", "cool"]), "how it feels").with_default("warm"),
-            SettingSpec::new("seats", seats, "who").with_default(json!([])),
+            SettingSpec::new("experts", experts, "who").with_default(json!([])),
         ]
     }
 
@@ -375,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_described_to_forms() {
+    fn settings_have_a_json_schema() {
         let samples = SettingSpec::new("samples", SettingType::integer(1, 9), "how many").with_default(3);
         let stance = SettingSpec::new(
             "stance",
@@ -396,42 +385,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_and_fits_holds_and_the_default_elsewhere() {
-        let (holds, misfits) =
-            resolve_settings(&specs(), &json!({"most": 4, "tone": null, "seats": ["ant", {"model": "bee"}]}));
-        assert_eq!(misfits, []);
-        let seats = json!(["ant", {"model": "bee"}]);
-        assert_eq!(holds, json!({"loud": false, "most": 4, "tone": "warm", "seats": seats}));
+    fn valid_values_are_used_and_defaults_elsewhere() {
+        let (effective, invalid) =
+            resolve_settings(&specs(), &json!({"most": 4, "tone": null, "experts": ["ant", {"model": "bee"}]}));
+        assert_eq!(invalid, []);
+        let experts = json!(["ant", {"model": "bee"}]);
+        assert_eq!(effective, json!({"loud": false, "most": 4, "tone": "warm", "experts": experts}));
         assert_eq!(resolve_settings(&specs(), &Value::Null).0["most"], Value::Null);
     }
 
     #[test]
-    fn what_does_not_fit_is_named_and_leaves_the_default() {
-        let given = json!({"loud": "yes", "most": 0, "tone": "hot", "tune": 1, "seats": ["ant", {"times": 10, "colour": 1}, 7]});
+    fn invalid_values_are_reported_and_leave_the_default() {
+        let given = json!({"loud": "yes", "most": 0, "tone": "hot", "tune": 1, "experts": ["ant", {"times": 10, "colour": 1}, 7]});
         assert_eq!(
             complaints(&given),
             [
+                "`experts[2].colour` is not a setting; known are `model`, `times`",
+                "`experts[2].times`: expected a whole number from 1 to 9, found the number 10",
+                "`experts[3]`: expected a model's name or a table with `model`, `times`, found the number 7",
                 "`loud`: expected true or false, found `yes`",
                 "`most`: expected a whole number of at least 1, found the number 0",
-                "`seats[2].colour` is unknown; there are `model`, `times`",
-                "`seats[2].times`: expected a whole number from 1 to 9, found the number 10",
-                "`seats[3]`: expected a model's name or a table with `model`, `times`, found the number 7",
                 "`tone`: expected `warm` or `cool`, found `hot`",
-                "`tune` is unknown; there are `loud`, `most`, `tone`, `seats`",
+                "`tune` is not a setting; known are `loud`, `most`, `tone`, `experts`",
             ]
             .map(str::to_owned)
         );
         assert_eq!(resolve_settings(&specs(), &given).0, resolve_settings(&specs(), &Value::Null).0);
         assert_eq!(
             complaints(&json!([])),
-            ["`the settings`: expected a table with `loud`, `most`, `tone`, `seats`, found a list of 0"]
+            ["`the settings`: expected a table with `loud`, `most`, `tone`, `experts`, found a list of 0"]
         );
-        assert!(complaints(&json!({"seats": [1, 2, 3, 4]}))[0].contains("a list of at most 3"));
-        assert_eq!(resolve_settings(&[], &json!({"a": 1})).1[0].to_string(), "`a` is unknown; there are no settings");
+        assert!(complaints(&json!({"experts": [1, 2, 3, 4]}))[0].contains("a list of at most 3"));
+        assert_eq!(
+            resolve_settings(&[], &json!({"a": 1})).1[0].to_string(),
+            "`a` is not a setting; this flow has none"
+        );
     }
 
     #[test]
-    fn a_document_is_any_table_that_is_not_too_long() {
+    fn any_table_of_allowed_size_is_accepted() {
         let specs = [SettingSpec::new(
             "plan",
             SettingType::OneOf(vec![SettingType::choice(["usual"]), SettingType::AnyTable(40)]),
@@ -448,10 +440,10 @@ mod tests {
     }
 
     #[test]
-    fn models_are_found_wherever_they_are_named() {
-        let given = json!({"seats": ["ant", {"model": "bee"}, {"times": 2}], "tone": "warm"});
+    fn models_are_found_at_every_level() {
+        let given = json!({"experts": ["ant", {"model": "bee"}, {"times": 2}], "tone": "warm"});
         let named: Vec<String> =
             collect_named_models(&specs(), &given).into_iter().map(|(at, model)| format!("{at} {model}")).collect();
-        assert_eq!(named, ["seats[1] ant", "seats[2].model bee"]);
+        assert_eq!(named, ["experts[1] ant", "experts[2].model bee"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A flow's data: its roles, what each is shown and how it behaves, its graphs, handovers and tools.
+//! The data of a flow: its roles, phase graphs, handovers, tools, settings and commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +11,34 @@ use crate::prompt::{OutputFormat, ToolSpec};
 use crate::scope::{Scope, ThreadBoundary};
 use crate::signal::BlockSet;
 
-/// A flow's data.
+/// The data of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowSpec {
-    /// Its name.
     pub name: FlowName,
-    /// What it is for, in a sentence.
+    /// What the flow is for, in one sentence.
     pub description: String,
-    /// Who speaks.
     pub roles: BTreeMap<RoleName, RoleSpec>,
-    /// Phase graphs.
     pub graphs: BTreeMap<PhaseGraphName, PhaseGraph>,
-    /// Documents that cross scope boundaries.
+    /// The documents that carry information between scopes.
     pub handovers: BTreeMap<HandoverKind, HandoverSpec>,
-    /// What models may call.
+    /// The tools that models may call.
     pub tools: BTreeMap<ToolName, ToolDeclaration>,
-    /// What a session can be told to do otherwise.
     pub settings: Vec<SettingSpec>,
-    /// What a person at the controls may want of it, beyond what every session offers.
+    /// The flow's own commands for operators, in addition to the general ones.
     pub commands: BTreeMap<String, FlowCommandSpec>,
 }
 
-/// A command of the flow's own.
+/// A command that the flow defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowCommandSpec {
-    /// What it does, in a sentence.
+    /// What the command does, in one sentence.
     pub description: String,
-    /// What may be given with it, by name, and what each means.
+    /// The meaning of each argument, by name.
     pub arguments: BTreeMap<String, String>,
 }
 
 impl FlowSpec {
-    /// A flow with nothing in it yet.
+    /// Creates a flow without roles.
     #[must_use]
     pub fn new(name: &str, description: &str) -> Self {
         Self {
@@ -57,54 +53,54 @@ impl FlowSpec {
         }
     }
 
-    /// The same with a role.
+    /// Returns the flow with a role added.
     #[must_use]
     pub fn with_role(mut self, role: RoleSpec) -> Self {
         self.roles.insert(role.name.clone(), role);
         self
     }
 
-    /// The same with a graph.
+    /// Returns the flow with a phase graph added.
     #[must_use]
     pub fn with_graph(mut self, graph: PhaseGraph) -> Self {
         self.graphs.insert(graph.name.clone(), graph);
         self
     }
 
-    /// The same with a kind of handover.
+    /// Returns the flow with a kind of handover added.
     #[must_use]
     pub fn with_handover(mut self, schema: HandoverSpec) -> Self {
         self.handovers.insert(schema.kind.clone(), schema);
         self
     }
 
-    /// The same with a tool.
+    /// Returns the flow with a tool added.
     #[must_use]
     pub fn with_tool(mut self, tool: ToolDeclaration) -> Self {
         self.tools.insert(tool.spec.name.clone(), tool);
         self
     }
 
-    /// The same with a setting.
+    /// Returns the flow with a setting added.
     #[must_use]
     pub fn with_setting(mut self, setting: SettingSpec) -> Self {
         self.settings.push(setting);
         self
     }
 
-    /// What a session's settings may hold, as a JSON schema with defaults, for forms; null if there is nothing to set.
+    /// Returns the JSON schema of a session's settings, with defaults; null if there are no settings.
     #[must_use]
     pub fn settings_schema(&self) -> serde_json::Value {
         if self.settings.is_empty() { serde_json::Value::Null } else { settings_json_schema(&self.settings) }
     }
 
-    /// What does not fit in settings for a session of this flow.
+    /// Returns what is wrong with the settings of a session.
     #[must_use]
     pub fn invalid_settings(&self, settings: &serde_json::Value) -> Vec<InvalidSetting> {
         resolve_settings(&self.settings, settings).1
     }
 
-    /// The same with a command; `arguments` are names with what they mean.
+    /// Returns the flow with a command added. `arguments` lists names and their meanings.
     #[must_use]
     pub fn with_command(mut self, name: &str, description: &str, arguments: &[(&str, &str)]) -> Self {
         let arguments = arguments.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
@@ -112,83 +108,78 @@ impl FlowSpec {
         self
     }
 
-    /// What is wrong with the flow's data; an engine refuses a flow with faults.
+    /// Returns what is wrong with the flow's data. The engine rejects a flow with errors.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for role in self.roles.values() {
-            let mut fault = |text: String| faults.push(format!("role `{}`: {text}", role.name));
-            role.recipe.validation_errors().into_iter().for_each(&mut fault);
+            let mut add_error = |text: String| errors.push(format!("role `{}`: {text}", role.name));
+            role.recipe.validation_errors().into_iter().for_each(&mut add_error);
             if let Some(graph) = role.graph.as_ref().filter(|graph| !self.graphs.contains_key(*graph)) {
-                fault(format!("there is no graph `{graph}`"));
+                add_error(format!("there is no graph `{graph}`"));
             }
             for tool in role.tools.iter().filter(|tool| !self.tools.contains_key(*tool)) {
-                fault(format!("there is no tool `{tool}`"));
+                add_error(format!("there is no tool `{tool}`"));
             }
             if let Some(by) = &role.compaction.summarizer
                 && !self.roles.get(&by.role).is_some_and(|role| role.recipe.asks.contains_key(&by.ask))
             {
-                fault(format!("its compaction asks `{}` for `{}`, which is not there", by.role, by.ask));
+                add_error(format!(
+                    "its compaction uses ask `{1}` of role `{0}`, which does not exist",
+                    by.role, by.ask
+                ));
             }
             if let Some(by) = &role.compaction.summarizer
                 && self.roles.get(&by.role).is_some_and(|by| by.scope != Scope::Fresh || !by.tools.is_empty())
             {
-                fault(format!("`{}`, who writes its summaries, must be fresh and use no tools", by.role));
+                add_error(format!("its summarizer `{}` must have a fresh scope and no tools", by.role));
             }
             if role.graph.is_none() && role.scope.is_ended_by(ThreadBoundary::Phase) {
-                fault("its memory lasts a phase visit, and it lives by no graph".to_owned());
+                add_error("its scope ends with the phase, but it has no phase graph".to_owned());
             }
         }
         for graph in self.graphs.values() {
             if let Err(found) = graph.validate() {
-                faults.extend(found.iter().map(|fault| format!("graph `{}`: {fault}", graph.name)));
+                errors.extend(found.iter().map(|error| format!("graph `{}`: {error}", graph.name)));
             }
         }
-        for (place, setting) in self.settings.iter().enumerate() {
-            let mut fault = |text: &str| faults.push(format!("setting `{}`: {text}", setting.name));
-            if self.settings[..place].iter().any(|other| other.name == setting.name) {
-                fault("there are two of that name");
+        for (index, setting) in self.settings.iter().enumerate() {
+            let mut add_error = |text: &str| errors.push(format!("setting `{}`: {text}", setting.name));
+            if self.settings[..index].iter().any(|other| other.name == setting.name) {
+                add_error("the name is used twice");
             }
-            let misfits = self.invalid_settings(&serde_json::json!({ &setting.name: setting.default }));
-            misfits.iter().for_each(|misfit| fault(&format!("its default does not fit: {misfit}")));
+            let invalid = self.invalid_settings(&serde_json::json!({ &setting.name: setting.default }));
+            invalid.iter().for_each(|problem| add_error(&format!("its default is invalid: {problem}")));
         }
-        faults
+        errors
     }
 }
 
-/// Who speaks, and by what rules.
+/// A role of a flow and its rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleSpec {
-    /// Its name.
     pub name: RoleName,
-    /// How far its memory reaches.
+    /// How long its threads stay valid.
     pub scope: Scope,
-    /// The phase graph it lives by.
+    /// The phase graph that the role follows.
     pub graph: Option<PhaseGraphName>,
-    /// What it is shown.
     pub recipe: PromptRecipe,
-    /// What form its answer must have.
     pub output: OutputFormat,
-    /// What it may call.
     pub tools: Vec<ToolName>,
-    /// Who hears it.
     pub visibility: Visibility,
-    /// Asks whose answers nobody hears, whatever the audience: what is settled behind the scenes, in the same thread.
+    /// Asks whose answers the user does not see, even if the role is visible.
     pub private_asks: BTreeSet<AskName>,
-    /// Its longest answer.
     pub reply_tokens_max: u32,
-    /// How long we wait for an answer to begin, and for each further piece of it.
+    /// How long to wait for the first part of an answer, and for each further part.
     pub timeout_ms: u64,
-    /// How often a passing failure is tried again.
     pub retry_policy: RetryPolicy,
     /// What happens to a call that was in flight when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
-    /// How its thread is shortened when it no longer fits.
     pub compaction: CompactionPolicy,
 }
 
 impl RoleSpec {
-    /// A private role with this memory and plain text answers.
+    /// Creates a private role that answers in plain text.
     #[must_use]
     pub fn new(name: &str, scope: Scope) -> Self {
         Self {
@@ -208,42 +199,42 @@ impl RoleSpec {
         }
     }
 
-    /// The same with an opening fragment more.
+    /// Returns the role with an opening fragment added.
     #[must_use]
     pub fn with_opening_fragment(mut self, spec: FragmentSpec) -> Self {
         self.recipe.opening.push(spec);
         self
     }
 
-    /// The same with an ask of these fragments.
+    /// Returns the role with an ask added.
     #[must_use]
     pub fn with_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
         self.recipe.asks.insert(name.into(), fragments.into_iter().collect());
         self
     }
 
-    /// The same with an ask of these fragments whose answers nobody hears.
+    /// Returns the role with an ask added whose answers the user does not see.
     #[must_use]
     pub fn with_private_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
         self.private_asks.insert(name.into());
         self.with_ask(name, fragments)
     }
 
-    /// The same, living by a graph.
+    /// Returns the role with a phase graph.
     #[must_use]
     pub fn with_phase_graph(mut self, graph: &str) -> Self {
         self.graph = Some(graph.into());
         self
     }
 
-    /// The same, heard by the user as it speaks; blocks of these names are hidden.
+    /// Returns the role with answers that are streamed to the user, without the given blocks.
     #[must_use]
     pub fn visible_to_user(mut self, blocks: BlockSet) -> Self {
         self.visibility = Visibility::User { hidden_blocks: blocks };
         self
     }
 
-    /// The blocks hidden from the user who hears the answers to `ask`; nothing if nobody hears them.
+    /// Returns the blocks to hide from the user in answers to `ask`; `None` if the user does not see these answers.
     #[must_use]
     pub fn hidden_blocks(&self, ask: &AskName) -> Option<&BlockSet> {
         match &self.visibility {
@@ -252,7 +243,7 @@ impl RoleSpec {
         }
     }
 
-    /// The same with a tool more.
+    /// Returns the role with a tool added.
     #[must_use]
     pub fn with_tool(mut self, tool: &str) -> Self {
         self.tools.push(tool.into());
@@ -260,26 +251,23 @@ impl RoleSpec {
     }
 }
 
-/// Who hears a role while it speaks.
+/// Who sees a role's answers while they are streamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visibility {
-    /// The user, except for what stands in these blocks.
-    User {
-        /// Names of the hidden blocks.
-        hidden_blocks: BlockSet,
-    },
-    /// Nobody; its answer is the flow's.
+    /// The user, except for the content of some blocks.
+    User { hidden_blocks: BlockSet },
+    /// Only the flow.
     Private,
 }
 
-/// How often and how fast a passing failure is tried again.
+/// How often and how fast a transient failure is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Tries in all.
+    /// The maximum number of attempts.
     pub attempts_max: u32,
-    /// Wait before the second try; doubles with each further one.
+    /// The delay before the second attempt. It doubles with each further attempt.
     pub backoff_ms: u64,
-    /// Longest wait.
+    /// The maximum delay.
     pub backoff_ms_max: u64,
 }
 
@@ -290,7 +278,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait before try `attempt`, with a jitter of up to half of it; `chance` is any number.
+    /// Returns the delay before `attempt`, with a jitter of up to half of it. `random` may be any number.
     #[must_use]
     pub fn backoff_delay_ms(&self, attempt: u32, random: u64) -> u64 {
         let doubled = self.backoff_ms.saturating_mul(1 << attempt.saturating_sub(2).min(20));
@@ -299,25 +287,24 @@ impl RetryPolicy {
     }
 }
 
-/// What happens to a call that was in flight when the process died.
+/// What happens to a call or tool run that was in flight when the process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownOutcomePolicy {
-    /// It is made again.
+    /// It is attempted again.
     Retry,
-    /// A person decides.
+    /// An operator decides.
     AskOperator,
     /// It has failed.
     Fail,
 }
 
-/// How a thread is shortened.
+/// How a thread is compacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionPolicy {
-    /// Who writes the summary; nobody: the flow's own words stand in for what is folded.
+    /// The role that writes the summary. Without one, the flow's own text replaces the folded messages.
     pub summarizer: Option<Summarizer>,
-    /// The fragment that stands in the place of what was folded. The flow fills it.
+    /// The fragment that replaces the folded messages. The flow renders it.
     pub summary_fragment: FragmentName,
-    /// Most tokens of the summary.
     pub summary_tokens_max: u32,
 }
 
@@ -331,31 +318,30 @@ impl Default for CompactionPolicy {
     }
 }
 
-/// Who writes a summary.
+/// A role that writes summaries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summarizer {
-    /// The role; it is fresh and has no tools.
+    /// The role, with a fresh scope and no tools.
     pub role: RoleName,
-    /// What it is asked.
+    /// The ask of its recipe.
     pub ask: AskName,
 }
 
-/// A tool as a flow declares it.
+/// A tool that a flow declares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDeclaration {
-    /// As models are told of it.
+    /// The description for models.
     pub spec: ToolSpec,
-    /// Who runs it.
     pub runner: ToolRunner,
-    /// What happens to a run that was under way when the process died.
+    /// What happens to a run that was in progress when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
 }
 
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolRunner {
-    /// The flow answers it itself, purely.
+    /// The flow answers it in `react`.
     Flow,
-    /// The engine's tool host.
+    /// The engine's tool host runs it.
     Host,
 }

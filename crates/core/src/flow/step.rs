@@ -1,4 +1,4 @@
-//! What a flow can want done. Core checks each step and records what comes of it.
+//! The steps that a flow can request. Core checks each step and records the resulting events.
 
 use serde_json::Value;
 
@@ -8,135 +8,90 @@ use crate::handover::{HandoverDocument, HandoverProvenance};
 use crate::ids::{AgentName, CallId, HandoverKind, MessageId, RoleName, ToolName, ToolRunId, WorkItemName};
 use crate::phase::state::PhaseProposal;
 
-/// What a flow wants done. The core checks each and records what comes of it.
+/// A step that a flow requests. Core checks it and records the resulting events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FlowStep {
-    /// Call a model.
+    /// Calls a model.
     Call(CallRequest),
-    /// Say something to the user.
+    /// Sends a reply to the user.
     Reply {
-        /// What.
         text: ReplyText,
-        /// By whom.
+        /// The role that replies.
         role: Option<RoleName>,
-        /// The call it came from.
+        /// The call that produced the text.
         call: Option<CallId>,
     },
-    /// End the turn that runs. What is still owed for it is given up.
+    /// Ends the current turn and cancels its pending work.
     EndTurn(TurnResult),
-    /// Propose a phase.
-    ProposePhase {
-        /// Whose graph.
-        phase: PhaseGraphKey,
-        /// What.
-        proposal: PhaseProposal,
-    },
-    /// Make a handover.
+    /// Proposes a phase transition.
+    ProposePhase { phase: PhaseGraphKey, proposal: PhaseProposal },
+    /// Creates a handover.
     MakeHandover {
-        /// Of which kind.
         kind: HandoverKind,
-        /// What it says.
         document: HandoverDocument,
-        /// The calls it came from.
+        /// The calls that produced it.
         calls: Vec<CallId>,
-        /// How it came about.
         provenance: HandoverProvenance,
     },
-    /// Note that a handover is asked for again.
+    /// Records that a model is asked to repair a handover.
     RequestHandover(HandoverKind),
-    /// Record a fact of the flow's own.
+    /// Records a fact of the flow's own.
     RecordFact {
-        /// Its kind.
+        /// The kind of fact, as named by the flow.
         kind: String,
-        /// What it says.
         value: Value,
     },
-    /// Run a tool that no model asked for.
+    /// Runs a tool that no model requested.
     RunTool {
-        /// Which.
         tool: ToolName,
-        /// With what.
         arguments: Value,
-        /// On whose behalf.
+        /// The agent for which the tool runs.
         agent: Option<AgentName>,
     },
-    /// Answer a tool that the flow runs itself.
+    /// Answers a tool run that the flow handles itself.
     AnswerTool {
-        /// Which run.
         run: ToolRunId,
-        /// Whether it did what was asked.
         outcome: ToolOutcome,
-        /// What it returns.
+        /// The result.
         text: String,
     },
-    /// Start a timer; one of the same name is replaced.
-    SetTimer {
-        /// Its name.
-        name: String,
-        /// When it fires.
-        after_ms: u64,
-    },
-    /// Stop a timer.
-    StopTimer {
-        /// Its name.
-        name: String,
-    },
-    /// Leave a message for an agent.
+    /// Sets a timer and replaces one of the same name.
+    SetTimer { name: String, after_ms: u64 },
+    /// Stops a timer.
+    StopTimer { name: String },
+    /// Sends a message to an agent.
     Send {
-        /// From whom.
         from: AgentName,
-        /// To whom.
         to: AgentName,
-        /// How soon it is taken.
         priority: MessagePriority,
-        /// What kind of message.
+        /// The kind of message, as named by the flow.
         topic: String,
-        /// What it says.
         text: String,
-        /// The message it answers.
         in_reply_to: Option<MessageId>,
     },
-    /// Take the next message from an agent's inbox; the flow hears of it as an event.
-    Receive {
-        /// Whose inbox.
-        agent: AgentName,
-    },
-    /// Say what an agent works on.
-    AssignWork {
-        /// Who.
-        agent: AgentName,
-        /// On what.
-        work: Option<WorkItemName>,
-    },
-    /// Have a role forget what it remembers there, from its next call on.
+    /// Receives the next message from an agent's inbox. The flow sees it as an event.
+    Receive { agent: AgentName },
+    /// Assigns a work item to an agent, or none.
+    AssignWork { agent: AgentName, work: Option<WorkItemName> },
+    /// Resets a role's thread, so that its next call opens a new one.
     ResetThread {
-        /// Whose memory, as a call would name it.
+        /// A call that would use the thread.
         request: CallRequest,
-        /// Why.
         reason: String,
     },
-    /// Give up a call: the flow goes on without it. An answer that comes all the same is recorded and paid for, and the flow
-    /// has nothing to do with it.
-    CancelCall {
-        /// Which.
-        call: CallId,
-        /// Why.
-        reason: String,
-    },
-    /// Give the session a title.
+    /// Abandons a call. An answer that still arrives is recorded and its cost is counted, but the flow does not see it.
+    CancelCall { call: CallId, reason: String },
+    /// Sets the session's title.
     SetTitle(String),
-    /// Close the session.
-    CloseSession {
-        /// Why.
-        reason: String,
-    },
+    /// Closes the session.
+    CloseSession { reason: String },
 }
 
-/// What is said: new words, or a text that is stored already.
+/// The text of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyText {
-    /// New words.
+    /// A new text.
     New(String),
-    /// Words that are stored.
+    /// A text that is already stored.
     Stored(TextRef),
 }

@@ -1,4 +1,5 @@
-//! Texts by id, for a decision that must not do I/O: what is not at hand is asked for, and the decision taken anew.
+//! Looks up texts for decisions, which must not perform I/O. A decision that needs a text which is not loaded reports
+//! it and is repeated once it is.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +8,14 @@ use std::sync::Arc;
 
 use crate::body::BodyId;
 
-/// Finds stored texts. The engine hands one in; it must not change its mind within one decision.
+/// Finds loaded texts. Must give the same results throughout one decision.
 pub trait BodyTextLookup {
-    /// The text with this id, if it is at hand.
+    /// Returns the text with this id, if it is loaded.
     fn find_text(&self, id: BodyId) -> Option<Arc<str>>;
 }
 
-/// Texts a decision can read: those it makes, and those at hand. It notes which were wanted and not at hand, so that the
-/// decision can be taken anew once they are.
+/// The texts that a decision can read: those it creates and those that are loaded. Records the ids of missing texts, so
+/// that the decision can be repeated with them.
 pub struct TextResolver<'a> {
     pub(crate) created: BTreeMap<BodyId, Arc<str>>,
     lookup: &'a dyn BodyTextLookup,
@@ -23,21 +24,21 @@ pub struct TextResolver<'a> {
 
 impl fmt::Debug for TextResolver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texts")
-            .field("new", &self.created.len())
+        f.debug_struct("TextResolver")
+            .field("created", &self.created.len())
             .field("missing", &self.missing)
             .finish_non_exhaustive()
     }
 }
 
 impl<'a> TextResolver<'a> {
-    /// Texts at hand.
+    /// Creates a resolver over loaded texts.
     #[must_use]
     pub fn new(lookup: &'a dyn BodyTextLookup) -> Self {
         Self { created: BTreeMap::new(), lookup, missing: RefCell::default() }
     }
 
-    /// The words, or nothing for the time being: the decision is then taken anew with them at hand.
+    /// Returns the text, or an empty one if it is missing. The decision is then repeated with the text loaded.
     #[must_use]
     pub fn resolve(&self, id: BodyId) -> Arc<str> {
         if let Some(text) = self.created.get(&id) {
@@ -49,7 +50,7 @@ impl<'a> TextResolver<'a> {
         })
     }
 
-    /// Those that were wanted and not at hand.
+    /// Returns the ids of texts that were requested but not loaded.
     #[must_use]
     pub fn missing_ids(&self) -> Vec<BodyId> {
         self.missing.borrow().iter().copied().collect()

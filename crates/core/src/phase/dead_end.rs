@@ -1,19 +1,19 @@
-//! The search for gates that cannot be satisfied: over all pairs of a phase and a set of open gates that can be met without a
-//! grant. Expects a graph whose parts are sound; `fault` sees to that.
+//! Searches for gates that cannot be satisfied, over all reachable pairs of a phase and a set of open gates. Expects a
+//! graph that passed the other checks of `validation`.
 
 use super::PhaseGraph;
 use super::limit::resolve_exit;
 use super::validation::PhaseGraphError;
 use crate::ids::PhaseName;
 
-/// Adds a fault for every gate that can be open where no way leads to its satisfaction.
-pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, faults: &mut Vec<PhaseGraphError>) {
+/// Adds an error for every gate that can be open in a phase from which it can never be satisfied.
+pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGraphError>) {
     let map = GateStateGraph::new(graph);
     let before = map.explore_reachable();
-    for (place, gate) in graph.gates.iter().enumerate() {
-        let Some(PhaseWithGates { phase, open }) = map.find_dead_end(&before, place) else { continue };
-        let open = graph.gates.iter().enumerate().filter(|(place, _)| contains_gate(open, *place));
-        faults.push(PhaseGraphError::GateDeadEnd {
+    for (index, gate) in graph.gates.iter().enumerate() {
+        let Some(PhaseWithGates { phase, open }) = map.find_dead_end(&before, index) else { continue };
+        let open = graph.gates.iter().enumerate().filter(|(index, _)| contains_gate(open, *index));
+        errors.push(PhaseGraphError::GateDeadEnd {
             gate: gate.name.clone(),
             needs: gate.satisfied_by.clone(),
             phase: graph.phases[phase].name.clone(),
@@ -22,21 +22,21 @@ pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, faults: &mut Vec<PhaseGrap
     }
 }
 
-/// A set of gates: a bit for each place in the graph.
+/// A set of gates, with one bit per index in the graph.
 type GateSet = usize;
 
 fn contains_gate(set: GateSet, index: usize) -> bool {
     set >> index & 1 == 1
 }
 
-/// A phase, by its place in the graph, and the gates open in it.
+/// A phase, by its index in the graph, and the gates that are open in it.
 #[derive(Clone, Copy)]
 struct PhaseWithGates {
     phase: usize,
     open: GateSet,
 }
 
-/// The graph with places for names, so that looking at every pair is cheap.
+/// The graph with indices instead of names, which makes the search cheap.
 struct GateStateGraph<'g> {
     graph: &'g PhaseGraph,
     nodes: Vec<PhaseNode>,
@@ -49,13 +49,18 @@ struct PhaseNode {
     opens: GateSet,
 }
 
-/// For each pair that can be met: those it can be entered from.
+/// The predecessors of each reachable pair.
 type Predecessors = Vec<Option<Vec<usize>>>;
 
 impl<'g> GateStateGraph<'g> {
     fn new(graph: &'g PhaseGraph) -> Self {
-        let gates = |wanted: &dyn Fn(&super::PhaseGate) -> bool| {
-            graph.gates.iter().enumerate().filter(|(_, gate)| wanted(gate)).fold(0, |set, (place, _)| set | 1 << place)
+        let gates = |is_selected: &dyn Fn(&super::PhaseGate) -> bool| {
+            graph
+                .gates
+                .iter()
+                .enumerate()
+                .filter(|(_, gate)| is_selected(gate))
+                .fold(0, |set, (index, _)| set | 1 << index)
         };
         let nodes = graph.phases.iter().map(|phase| PhaseNode {
             next: graph.edges_from(&phase.name).filter_map(|edge| phase_index(graph, &edge.to)).collect(),
@@ -72,43 +77,44 @@ impl<'g> GateStateGraph<'g> {
         let start = self.state_index(self.enter_phase(start, 0));
         before[start] = Some(Vec::new());
         let mut frontier = vec![start];
-        while let Some(number) = frontier.pop() {
-            for next in self.successors(self.state_at_index(number)) {
+        while let Some(index) = frontier.pop() {
+            for next in self.successors(self.state_at_index(index)) {
                 let next = self.state_index(next);
                 if before[next].is_none() {
                     frontier.push(next);
                 }
-                before[next].get_or_insert_default().push(number);
+                before[next].get_or_insert_default().push(index);
             }
         }
         before
     }
 
-    /// A phase of work in which the gate is open and from which no way leads to its satisfaction.
+    /// Returns a work phase in which the gate is open and from which it can never be satisfied.
     fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithGates> {
-        let met = || (0..before.len()).filter(|&number| before[number].is_some());
-        let mut hopeful = vec![false; before.len()];
-        let mut frontier: Vec<usize> = met()
-            .filter(|&number| contains_gate(self.nodes[self.state_at_index(number).phase].satisfies, gate))
+        let reachable = || (0..before.len()).filter(|&index| before[index].is_some());
+        let mut can_be_satisfied = vec![false; before.len()];
+        let mut frontier: Vec<usize> = reachable()
+            .filter(|&index| contains_gate(self.nodes[self.state_at_index(index).phase].satisfies, gate))
             .collect();
-        while let Some(number) = frontier.pop() {
-            if !std::mem::replace(&mut hopeful[number], true) {
-                let unseen = before[number].iter().flatten().filter(|&&number| !hopeful[number]);
+        while let Some(index) = frontier.pop() {
+            if !std::mem::replace(&mut can_be_satisfied[index], true) {
+                let unseen = before[index].iter().flatten().filter(|&&index| !can_be_satisfied[index]);
                 frontier.extend(unseen);
             }
         }
-        met()
-            .filter(|&number| !hopeful[number])
-            .map(|number| self.state_at_index(number))
+        reachable()
+            .filter(|&index| !can_be_satisfied[index])
+            .map(|index| self.state_at_index(index))
             .find(|pair| contains_gate(pair.open, gate) && !self.graph.phases[pair.phase].is_terminal())
     }
 
     fn successors(&self, PhaseWithGates { phase, open }: PhaseWithGates) -> Vec<PhaseWithGates> {
-        let free = self.nodes[phase].next.iter().copied().filter(|&to| self.nodes[to].blocked_by & open == 0);
+        let unblocked = self.nodes[phase].next.iter().copied().filter(|&to| self.nodes[to].blocked_by & open == 0);
         let limit = self.graph.phases[phase].limit.as_ref();
         let on_expiry =
-            limit.and_then(|limit| resolve_exit(self.graph, &limit.exit, |place, _| contains_gate(open, place)));
-        free.chain(on_expiry.and_then(|way| phase_index(self.graph, &way.to.name)))
+            limit.and_then(|limit| resolve_exit(self.graph, &limit.exit, |index, _| contains_gate(open, index)));
+        unblocked
+            .chain(on_expiry.and_then(|exit| phase_index(self.graph, &exit.to.name)))
             .map(|to| self.enter_phase(to, open))
             .collect()
     }
@@ -122,9 +128,9 @@ impl<'g> GateStateGraph<'g> {
         phase << self.graph.gates.len() | open
     }
 
-    fn state_at_index(&self, number: usize) -> PhaseWithGates {
+    fn state_at_index(&self, index: usize) -> PhaseWithGates {
         let gates = self.graph.gates.len();
-        PhaseWithGates { phase: number >> gates, open: number & ((1 << gates) - 1) }
+        PhaseWithGates { phase: index >> gates, open: index & ((1 << gates) - 1) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A graph as a Mermaid state diagram, drawn from the data alone. The same graph and state give the same text.
+//! Renders a phase graph as a Mermaid state diagram. The same graph and state give the same text.
 
 use std::fmt::Write;
 
@@ -6,41 +6,41 @@ use super::state::PhaseState;
 use super::{PhaseGate, PhaseGraph, PhaseLimit};
 use crate::ids::PhaseName;
 
-/// The graph as `stateDiagram-v2`. With a state, its phase is marked and so are its open gates.
+/// Renders the graph as `stateDiagram-v2`. With a state, the current phase and open gates are marked.
 #[must_use]
 pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseState>) -> String {
-    let mut drawing = MermaidWriter { graph, text: String::from("stateDiagram-v2\n") };
-    for (place, phase) in graph.phases.iter().enumerate() {
-        drawing.push_line(&format!("state \"{}\" as p{place}", escape_mermaid(phase.name.as_str())));
+    let mut writer = MermaidWriter { graph, text: String::from("stateDiagram-v2\n") };
+    for (index, phase) in graph.phases.iter().enumerate() {
+        writer.push_line(&format!("state \"{}\" as p{index}", escape_mermaid(phase.name.as_str())));
     }
-    if let Some(start) = drawing.node_id(&graph.start) {
-        drawing.push_line(&format!("[*] --> {start}"));
+    if let Some(start) = writer.node_id(&graph.start) {
+        writer.push_line(&format!("[*] --> {start}"));
     }
     for edge in &graph.edges {
         let label = if edge.guard.is_always() { String::new() } else { edge.guard.to_string() };
-        drawing.push_arrow(&edge.from, &edge.to, &label);
+        writer.push_arrow(&edge.from, &edge.to, &label);
     }
     for phase in &graph.phases {
         if let Some(limit) = &phase.limit {
-            drawing.push_arrow(&phase.name, &limit.exit, &format!("┄ {} ┄", format_limit(limit)));
+            writer.push_arrow(&phase.name, &limit.exit, &format!("┄ {} ┄", format_limit(limit)));
         }
     }
-    for (place, _) in graph.phases.iter().enumerate().filter(|(_, phase)| phase.is_terminal()) {
-        drawing.push_line(&format!("p{place} --> [*]"));
+    for (index, _) in graph.phases.iter().enumerate().filter(|(_, phase)| phase.is_terminal()) {
+        writer.push_line(&format!("p{index} --> [*]"));
     }
-    for (place, phase) in graph.phases.iter().enumerate() {
-        // A later note on the same phase would replace the earlier one, so all its gates share one.
+    for (index, phase) in graph.phases.iter().enumerate() {
+        // Mermaid replaces an earlier note on the same phase, so all gates share one note.
         let gates = graph.gates.iter().filter(|gate| gate.opened_by == phase.name);
         let notes: Vec<String> = gates.map(|gate| format_gate_note(graph, gate, state)).collect();
         if !notes.is_empty() {
-            drawing.push_line(&format!("note right of p{place} : {}", notes.join("<br/>")));
+            writer.push_line(&format!("note right of p{index} : {}", notes.join("<br/>")));
         }
     }
-    if let Some(current) = state.and_then(|state| drawing.node_id(&state.current)) {
-        drawing.push_line("classDef current fill:gold,stroke:black,stroke-width:3px");
-        drawing.push_line(&format!("class {current} current"));
+    if let Some(current) = state.and_then(|state| writer.node_id(&state.current)) {
+        writer.push_line("classDef current fill:gold,stroke:black,stroke-width:3px");
+        writer.push_line(&format!("class {current} current"));
     }
-    drawing.text
+    writer.text
 }
 
 struct MermaidWriter<'g> {
@@ -60,15 +60,15 @@ impl MermaidWriter<'_> {
     }
 
     fn node_id(&self, phase: &PhaseName) -> Option<String> {
-        self.graph.phases.iter().position(|other| other.name == *phase).map(|place| format!("p{place}"))
+        self.graph.phases.iter().position(|other| other.name == *phase).map(|index| format!("p{index}"))
     }
 }
 
 fn format_gate_note(graph: &PhaseGraph, gate: &PhaseGate, state: Option<&PhaseState>) -> String {
-    let barred: Vec<&str> =
+    let blocked: Vec<&str> =
         graph.phases.iter().filter(|phase| gate.blocks_phase(phase)).map(|phase| phase.name.as_str()).collect();
     let open = if state.is_some_and(|state| state.open_gates.contains(&gate.name)) { " (open)" } else { "" };
-    escape_mermaid(&format!("gate {}{open}, {} before {}", gate.name, gate.satisfied_by, barred.join(", ")))
+    escape_mermaid(&format!("gate {}{open}, {} before {}", gate.name, gate.satisfied_by, blocked.join(", ")))
 }
 
 fn format_limit(limit: &PhaseLimit) -> String {
@@ -77,7 +77,7 @@ fn format_limit(limit: &PhaseLimit) -> String {
     format!("after {}", bounds.join(" or "))
 }
 
-/// A time in words.
+/// Formats a duration in words.
 pub(crate) fn format_duration_ms(ms: u64) -> String {
     match ms {
         ms if ms > 0 && ms % 60_000 == 0 => format!("{} min", ms / 60_000),
@@ -86,17 +86,17 @@ pub(crate) fn format_duration_ms(ms: u64) -> String {
     }
 }
 
-/// Text that Mermaid takes for nothing but text: everything that could be syntax becomes a character code.
+/// Escapes everything that Mermaid could take for syntax.
 fn escape_mermaid(text: &str) -> String {
-    // Mermaid takes a whole line that says `direction LR` for a setting, wherever in the line it stands.
+    // Mermaid takes a line that contains `direction LR` for a setting.
     let plain = if text.to_lowercase().contains("direction") { "-_.,()┄" } else { " -_.,()┄" };
     let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        let letter = if letter.is_control() { ' ' } else { letter };
-        if letter.is_alphanumeric() || plain.contains(letter) {
-            out.push(letter);
+    for c in text.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        if c.is_alphanumeric() || plain.contains(c) {
+            out.push(c);
         } else {
-            write!(out, "#{};", u32::from(letter)).expect("writing to a string cannot fail");
+            write!(out, "#{};", u32::from(c)).expect("writing to a string cannot fail");
         }
     }
     out

@@ -1,5 +1,5 @@
-//! What must hold to go along an edge, and what is missing when it does not. Judges from values it is given; which
-//! handovers were made and which conditions hold, others find out.
+//! Guards: the conditions of edges, and what is missing if one is not met. The caller passes the handovers and the
+//! verdicts on conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, HandoverKind, RoleName, ToolName};
 
-/// A condition on an edge.
+/// A condition of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// Nothing is asked.
+    /// No condition.
     #[default]
     Always,
-    /// A handover of this kind was made during this visit.
+    /// A handover of this kind was created during this visit.
     Handover(HandoverKind),
-    /// A condition by name, which the flow judges.
+    /// A named condition, which the flow evaluates.
     Condition(String),
-    /// Only these may propose it.
+    /// Only these may propose the transition.
     ProposedBy(BTreeSet<ProposerKind>),
-    /// Every one of these.
+    /// All of these.
     All(Vec<Guard>),
     /// At least one of these.
     Any(Vec<Guard>),
 }
 
 impl Guard {
-    /// What is missing for this guard to let `by` pass; `None` if it does.
+    /// Returns what is missing for a proposal by `by`; `None` if the guard is met.
     #[must_use]
     pub fn unmet_requirement(&self, by: &Proposer, conditions: &GuardConditions) -> Option<UnmetRequirement> {
         match self {
@@ -41,7 +41,9 @@ impl Guard {
                 Some(ConditionVerdict::Fails(why)) => {
                     Some(UnmetRequirement::Condition { name: name.clone(), why: why.clone() })
                 }
-                None => Some(UnmetRequirement::Condition { name: name.clone(), why: "it was not judged".to_owned() }),
+                None => {
+                    Some(UnmetRequirement::Condition { name: name.clone(), why: "it was not evaluated".to_owned() })
+                }
             },
             Self::ProposedBy(kinds) => {
                 (!kinds.contains(&by.kind())).then(|| UnmetRequirement::ProposedBy(kinds.clone()))
@@ -65,7 +67,7 @@ impl Guard {
         }
     }
 
-    /// Whether no proposer and no condition can ever satisfy it.
+    /// Returns true if the guard can never be met.
     #[must_use]
     pub fn is_impossible(&self) -> bool {
         match self {
@@ -108,26 +110,21 @@ impl fmt::Display for Guard {
     }
 }
 
-/// Who asks for a transition.
+/// The proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proposer {
-    /// The person whose conversation it is.
     User,
-    /// Somebody who acts for them from outside.
+    /// A person who acts for the user from outside the conversation.
     Operator,
-    /// A role of the flow.
     Role(RoleName),
-    /// An agent.
     Agent(AgentName),
-    /// A tool.
     Tool(ToolName),
-    /// The engine: a limit ran out, or the flow's own rules say so.
+    /// The engine, because a limit was reached or the flow's rules say so.
     Engine,
 }
 
 impl Proposer {
-    /// Which sort it is.
     #[must_use]
     pub fn kind(&self) -> ProposerKind {
         match self {
@@ -140,7 +137,7 @@ impl Proposer {
         }
     }
 
-    /// Whether it has the user's authority: may grant a skip and may roll back.
+    /// Returns true for the user and operators, who may grant skips and roll back.
     #[must_use]
     pub fn has_user_authority(&self) -> bool {
         matches!(self, Self::User | Self::Operator)
@@ -158,21 +155,15 @@ impl fmt::Display for Proposer {
     }
 }
 
-/// The sorts of proposers.
+/// The kinds of proposers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposerKind {
-    /// See [`Proposer::User`].
     User,
-    /// See [`Proposer::Operator`].
     Operator,
-    /// See [`Proposer::Role`].
     Role,
-    /// See [`Proposer::Agent`].
     Agent,
-    /// See [`Proposer::Tool`].
     Tool,
-    /// See [`Proposer::Engine`].
     Engine,
 }
 
@@ -189,55 +180,49 @@ impl fmt::Display for ProposerKind {
     }
 }
 
-/// What guards are judged by, found out beforehand. [`super::PhaseGraph::conditions_at`] says what is asked.
+/// The facts on which guards depend. [`super::PhaseGraph::condition_names_from`] lists the conditions to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GuardConditions {
-    /// The kinds of handover made during this visit.
+    /// The kinds of handovers that were created during this visit.
     pub handovers: BTreeSet<HandoverKind>,
-    /// The flow's verdict on each named condition; one that is missing does not hold.
+    /// The flow's verdict on each named condition. A condition without a verdict does not hold.
     pub verdicts: BTreeMap<String, ConditionVerdict>,
 }
 
-/// Whether a condition holds.
+/// The flow's verdict on a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionVerdict {
-    /// It does.
     Holds,
-    /// It does not, and why.
+    /// The condition does not hold, with the reason.
     Fails(String),
 }
 
-/// What a guard misses.
+/// A requirement of a guard that is not met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnmetRequirement {
-    /// No such handover was made during this visit.
+    /// No such handover was created during this visit.
     Handover(HandoverKind),
     /// A named condition does not hold.
-    Condition {
-        /// Its name.
-        name: String,
-        /// Why it does not.
-        why: String,
-    },
-    /// Only these may propose it.
+    Condition { name: String, why: String },
+    /// Only these may propose the transition.
     ProposedBy(BTreeSet<ProposerKind>),
-    /// Each of these is missing.
+    /// All of these are missing.
     All(Vec<UnmetRequirement>),
-    /// One of these would do.
+    /// At least one of these is needed.
     Any(Vec<UnmetRequirement>),
 }
 
 impl fmt::Display for UnmetRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Handover(kind) => write!(f, "a handover `{kind}` made in this phase"),
-            Self::Condition { name, why } => write!(f, "that `{name}` holds ({why})"),
-            Self::ProposedBy(kinds) if kinds.is_empty() => f.write_str("a proposer that nobody can be"),
+            Self::Handover(kind) => write!(f, "a handover `{kind}` from this phase visit"),
+            Self::Condition { name, why } => write!(f, "the condition `{name}` ({why})"),
+            Self::ProposedBy(kinds) if kinds.is_empty() => f.write_str("a proposer that does not exist"),
             Self::ProposedBy(kinds) => write!(f, "a proposal {}", format_proposers(kinds)),
             Self::All(unmet) => f.write_str(&join_with_brackets(unmet, " and ")),
-            Self::Any(unmet) if unmet.is_empty() => f.write_str("what can never be"),
+            Self::Any(unmet) if unmet.is_empty() => f.write_str("something impossible"),
             Self::Any(unmet) => write!(f, "either {}", join_with_brackets(unmet, " or ")),
         }
     }

@@ -1,34 +1,34 @@
-//! When a visit has lasted long enough, and where it leads then. Guards are not asked: the way out is declared so that a
-//! conversation never sticks. Gates are: a way out that is barred leads to the phase the gate waits for.
+//! Decides when a phase visit has reached its limit and which phase follows. Guards do not apply, so that a
+//! conversation cannot get stuck. Gates do: if the exit is blocked, the phase that satisfies the gate is entered
+//! instead.
 
 use super::guard::Proposer;
 use super::state::{ExpiredLimit, PhaseState, PhaseTransition, TransitionCause, TransitionNote};
 use super::{PhaseGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
 
-/// The way out of a visit whose turns are used up or whose time is over; `None` while it may go on.
+/// Returns the transition out of a visit whose turns or time are used up; `None` if its limit is not reached.
 #[must_use]
 pub fn expiry_transition(graph: &PhaseGraph, state: &PhaseState, now: UnixMillis) -> Option<PhaseTransition> {
     let limit = current_limit(graph, state)?;
     let turns_over = limit.turns_max.is_some_and(|max| state.turns_done >= max);
     let time_over = visit_deadline(graph, state).is_some_and(|deadline| now >= deadline);
-    let over = match (turns_over, time_over) {
+    let expired = match (turns_over, time_over) {
         (true, _) => ExpiredLimit::Turns,
         (false, true) => ExpiredLimit::Time,
         (false, false) => return None,
     };
-    let ResolvedExit { to, blocking_gates: barred } =
+    let ResolvedExit { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
     }
-    let barred = barred.into_iter().map(|gate| gate.name.clone()).collect();
-    let ground =
-        (Proposer::Engine, TransitionCause::Expired { limit: over, blocked_by: barred }, TransitionNote::default());
-    Some(PhaseTransition::entering_phase(graph, state, to, ground, &[]))
+    let blocked_by = blocking_gates.into_iter().map(|gate| gate.name.clone()).collect();
+    let basis = (Proposer::Engine, TransitionCause::Expired { limit: expired, blocked_by }, TransitionNote::default());
+    Some(PhaseTransition::entering_phase(graph, state, to, basis, &[]))
 }
 
-/// When this visit's time is over, if it has a limit on time.
+/// Returns the time at which this visit ends, if it has a time limit.
 #[must_use]
 pub fn visit_deadline(graph: &PhaseGraph, state: &PhaseState) -> Option<UnixMillis> {
     current_limit(graph, state)?.ms_max.map(|ms| state.since.plus_ms(ms))
@@ -43,21 +43,21 @@ pub(super) struct ResolvedExit<'g> {
     pub(super) blocking_gates: Vec<&'g PhaseGate>,
 }
 
-/// Where the way out `exit` leads while these gates are open; `None` if they wait for each other. A gate is asked about
-/// with its place in the graph.
+/// Returns the phase that the exit leads to while the given gates are open; `None` if the gates wait for each other.
+/// `is_open` gets a gate and its index.
 pub(super) fn resolve_exit<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
     is_open: impl Fn(usize, &PhaseGate) -> bool,
 ) -> Option<ResolvedExit<'g>> {
     let mut to = graph.find_phase(exit)?;
-    let mut barred = Vec::new();
+    let mut blocking_gates = Vec::new();
     for _ in 0..=graph.gates.len() {
         let mut gates = graph.gates.iter().enumerate();
-        let Some((_, gate)) = gates.find(|(place, gate)| is_open(*place, gate) && gate.blocks_phase(to)) else {
-            return Some(ResolvedExit { to, blocking_gates: barred });
+        let Some((_, gate)) = gates.find(|(index, gate)| is_open(*index, gate) && gate.blocks_phase(to)) else {
+            return Some(ResolvedExit { to, blocking_gates });
         };
-        barred.push(gate);
+        blocking_gates.push(gate);
         to = graph.find_phase(&gate.satisfied_by)?;
     }
     None

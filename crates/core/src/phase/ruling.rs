@@ -1,5 +1,5 @@
-//! A model proposes, the graph decides. `judge` rules on one proposal and changes nothing; a refusal says why and what
-//! would be allowed, fit to be told to whoever proposed.
+//! Rules on proposals: a model proposes a phase, and the graph decides. A ruling changes nothing. A refusal tells the
+//! proposer why, and which phases are allowed.
 
 use std::fmt;
 
@@ -10,29 +10,27 @@ use super::state::{PhaseProposal, PhaseState, PhaseTransition, SkippedRequiremen
 use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
-/// What is ruled on a proposal.
+/// The ruling on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposalRuling {
-    /// It is legal: record this transition, then apply it.
+    /// The transition is allowed; the caller records and applies it.
     Enter(PhaseTransition),
-    /// It is not: record this, stay, and tell the proposer.
+    /// The transition is refused; the caller records the refusal and tells the proposer.
     Refuse(PhaseRefusal),
 }
 
-/// Why a proposal was refused, and what would not have been.
+/// Why a proposal was refused, and what is allowed instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("`{to}` cannot be entered from `{from}`: {why}; {}", format_allowed_phases(.allowed))]
 pub struct PhaseRefusal {
-    /// The phase that stays.
+    /// The current phase.
     pub from: PhaseName,
-    /// The phase that was asked for.
+    /// The proposed phase.
     pub to: PhaseName,
-    /// Who asked.
     pub by: Proposer,
-    /// The reason.
     pub why: PhaseRefusalReason,
-    /// What the same proposer may enter now.
+    /// The phases that the same proposer may enter now.
     pub allowed: Vec<PhaseName>,
 }
 
@@ -42,47 +40,45 @@ pub struct PhaseRefusal {
 pub enum PhaseRefusalReason {
     /// The graph has no such phase.
     NoSuchPhase,
-    /// No edge leads there.
+    /// No edge leads to the phase.
     NoEdge,
-    /// The edge's guard is not met.
+    /// The guard of the edge is not met.
     GuardFailed(UnmetRequirement),
-    /// These gates are open and bar it.
+    /// Open gates block the phase.
     GatesOpen(Vec<BlockingGate>),
-    /// The current phase is an end.
+    /// The current phase is terminal.
     Terminal,
 }
 
-/// A gate that bars a phase.
+/// A gate that blocks a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockingGate {
-    /// Its name.
     pub gate: String,
-    /// The phase that opened it.
     pub opened_by: PhaseName,
-    /// The phase that has to be entered first.
+    /// The phase that must be entered first.
     pub needs: PhaseName,
 }
 
 impl fmt::Display for PhaseRefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchPhase => f.write_str("there is no phase of that name"),
-            Self::NoEdge => f.write_str("no edge leads there"),
+            Self::NoSuchPhase => f.write_str("there is no such phase"),
+            Self::NoEdge => f.write_str("there is no edge to it"),
             Self::GuardFailed(unmet) => write!(f, "this needs {unmet}"),
             Self::GatesOpen(gates) => {
-                for (place, gate) in gates.iter().enumerate() {
-                    let comma = if place == 0 { "" } else { ", and " };
+                for (index, gate) in gates.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", and " };
                     let BlockingGate { gate, opened_by, needs } = gate;
-                    write!(f, "{comma}gate `{gate}` is open: after `{opened_by}`, `{needs}` comes first")?;
+                    write!(f, "{comma}gate `{gate}` is open, so after `{opened_by}` `{needs}` must be entered first")?;
                 }
                 f.write_str(" (only the user can grant a skip)")
             }
-            Self::Terminal => f.write_str("it is an end; only a rollback leads out of it"),
+            Self::Terminal => f.write_str("the current phase is terminal; only a rollback leaves it"),
         }
     }
 }
 
-/// Rules on a proposal. Nothing is changed: the caller records the ruling and applies the transition.
+/// Rules on a proposal. The caller records the ruling and applies the transition.
 #[must_use]
 pub fn rule_on_proposal(
     graph: &PhaseGraph,
@@ -91,9 +87,9 @@ pub fn rule_on_proposal(
     conditions: &GuardConditions,
 ) -> ProposalRuling {
     match check_phase_entry(graph, state, &proposal.to, &proposal.by, conditions) {
-        Ok(AllowedEntry { to, how, skipped }) => {
-            let ground = (proposal.by.clone(), how, proposal.note.clone());
-            ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, ground, &skipped))
+        Ok(AllowedEntry { to, cause, skipped }) => {
+            let basis = (proposal.by.clone(), cause, proposal.note.clone());
+            ProposalRuling::Enter(PhaseTransition::entering_phase(graph, state, to, basis, &skipped))
         }
         Err(why) => ProposalRuling::Refuse(PhaseRefusal {
             from: state.current.clone(),
@@ -105,7 +101,8 @@ pub fn rule_on_proposal(
     }
 }
 
-/// The phases `by` may enter now, in the graph's order. The current one is among them only if it can be entered anew.
+/// Returns the phases that `by` may enter now, in the graph's order. The current phase is included only if it can be
+/// entered again.
 #[must_use]
 pub fn allowed_phases(
     graph: &PhaseGraph,
@@ -115,14 +112,14 @@ pub fn allowed_phases(
 ) -> Vec<PhaseName> {
     let may_enter = |phase: &&PhaseSpec| {
         check_phase_entry(graph, state, &phase.name, by, conditions)
-            .is_ok_and(|passage| passage.how != TransitionCause::SamePhase)
+            .is_ok_and(|entry| entry.cause != TransitionCause::SamePhase)
     };
     graph.phases.iter().filter(may_enter).map(|phase| phase.name.clone()).collect()
 }
 
 struct AllowedEntry<'g> {
     to: &'g PhaseSpec,
-    how: TransitionCause,
+    cause: TransitionCause,
     skipped: Vec<&'g PhaseGate>,
 }
 
@@ -137,31 +134,31 @@ fn check_phase_entry<'g>(
     if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
         return Err(PhaseRefusalReason::Terminal);
     }
-    let way = check_edge(graph, state, &to.name, by, conditions);
-    if to.name == state.current && way == EdgeCheck::NoEdge {
-        // Entering `to` would do nothing, so the gates have nothing to bar.
-        return Ok(AllowedEntry { to, how: TransitionCause::SamePhase, skipped: Vec::new() });
+    let edge_check = check_edge(graph, state, &to.name, by, conditions);
+    if to.name == state.current && edge_check == EdgeCheck::NoEdge {
+        // Nothing would change, so gates do not apply.
+        return Ok(AllowedEntry { to, cause: TransitionCause::SamePhase, skipped: Vec::new() });
     }
-    let barring = graph.gates_blocking(to, &state.open_gates);
-    if way == EdgeCheck::Clear && barring.is_empty() {
-        return Ok(AllowedEntry { to, how: TransitionCause::Proposed, skipped: Vec::new() });
+    let blocking = graph.gates_blocking(to, &state.open_gates);
+    if edge_check == EdgeCheck::Clear && blocking.is_empty() {
+        return Ok(AllowedEntry { to, cause: TransitionCause::Proposed, skipped: Vec::new() });
     }
     if state.find_grant(&to.name).is_some() {
-        let mut skips: Vec<SkippedRequirement> = barring.iter().copied().map(SkippedRequirement::from_gate).collect();
-        match way {
+        let mut skips: Vec<SkippedRequirement> = blocking.iter().copied().map(SkippedRequirement::from_gate).collect();
+        match edge_check {
             EdgeCheck::Clear => {}
             EdgeCheck::NoEdge => {
                 skips.push(SkippedRequirement::Edge { from: state.current.clone(), to: to.name.clone() })
             }
             EdgeCheck::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
         }
-        return Ok(AllowedEntry { to, how: TransitionCause::Granted { skips }, skipped: barring });
+        return Ok(AllowedEntry { to, cause: TransitionCause::Granted { skips }, skipped: blocking });
     }
-    Err(match way {
+    Err(match edge_check {
         EdgeCheck::NoEdge => PhaseRefusalReason::NoEdge,
-        EdgeCheck::GuardUnmet(unmet) if barring.is_empty() => PhaseRefusalReason::GuardFailed(unmet),
+        EdgeCheck::GuardUnmet(unmet) if blocking.is_empty() => PhaseRefusalReason::GuardFailed(unmet),
         EdgeCheck::Clear | EdgeCheck::GuardUnmet(_) => {
-            PhaseRefusalReason::GatesOpen(barring.into_iter().map(describe_blocking_gate).collect())
+            PhaseRefusalReason::GatesOpen(blocking.into_iter().map(describe_blocking_gate).collect())
         }
     })
 }
@@ -180,14 +177,14 @@ fn check_edge(
     by: &Proposer,
     conditions: &GuardConditions,
 ) -> EdgeCheck {
-    let mut way = EdgeCheck::NoEdge;
+    let mut edge_check = EdgeCheck::NoEdge;
     for edge in graph.edges_from(&state.current).filter(|edge| edge.to == *to) {
         match edge.guard.unmet_requirement(by, conditions) {
             None => return EdgeCheck::Clear,
-            Some(unmet) => way = EdgeCheck::GuardUnmet(unmet),
+            Some(unmet) => edge_check = EdgeCheck::GuardUnmet(unmet),
         }
     }
-    way
+    edge_check
 }
 
 fn describe_blocking_gate(gate: &PhaseGate) -> BlockingGate {
@@ -196,7 +193,7 @@ fn describe_blocking_gate(gate: &PhaseGate) -> BlockingGate {
 
 fn format_allowed_phases(allowed: &[PhaseName]) -> String {
     if allowed.is_empty() {
-        "nothing else can be entered now".to_owned()
+        "no other phase can be entered now".to_owned()
     } else {
         format!("allowed now: {}", format_quoted_names(allowed))
     }

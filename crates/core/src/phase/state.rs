@@ -1,5 +1,5 @@
-//! Where a graph's owner stands, and the transitions that move it. A transition carries everything it does to the state,
-//! so a journal folds to the same state even after the graph was changed.
+//! The state of a phase graph and the transitions that change it. A transition contains all of its effects, so a
+//! journal gives the same state even if the graph is changed later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,31 +10,26 @@ use super::guard::{Proposer, UnmetRequirement};
 use super::{PhaseGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::{PhaseName, UnixMillis};
 
-/// Where the owner of a graph stands. History is not kept here; only what the next ruling needs.
+/// The state of a phase graph, as far as the next ruling needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseState {
-    /// The phase it is in.
     pub current: PhaseName,
-    /// The phase it came from, if it was ever in another.
     pub came_from: Option<PhaseName>,
-    /// Counts visits over all phases; the first is 1. Names this stay: no other has the same number.
+    /// The number of the visit over all phases, from 1.
     pub visit: u32,
-    /// When this visit began.
     pub since: UnixMillis,
-    /// Turns begun in this visit: 0 on entry, 1 during the phase's first turn.
+    /// The number of turns started in this visit.
     pub turns_started: u32,
-    /// Turns of this visit that are over.
+    /// The number of turns finished in this visit.
     pub turns_done: u32,
-    /// The gates that were opened and not yet satisfied.
     pub open_gates: BTreeSet<String>,
-    /// Skips the user allowed and nobody used yet; at most one for each phase.
+    /// Unused grants of the user; at most one for each phase.
     pub grants: Vec<SkipGrant>,
-    /// How often each phase was entered.
     pub visit_counts: BTreeMap<PhaseName, u32>,
 }
 
 impl PhaseState {
-    /// The first visit: the graph's start, entered `at`.
+    /// Returns the state at the graph's start.
     #[must_use]
     pub fn new(graph: &PhaseGraph, at: UnixMillis) -> Self {
         let opened = graph.gates.iter().filter(|gate| gate.opened_by == graph.start);
@@ -51,11 +46,11 @@ impl PhaseState {
         }
     }
 
-    /// What follows from a transition made `at`. Total: any transition can be applied to any state.
+    /// Applies a transition. Any transition can be applied to any state.
     pub fn apply_transition(&mut self, transition: &PhaseTransition, at: UnixMillis) {
         match &transition.cause {
             TransitionCause::SamePhase => return,
-            // What the user allowed, they allowed on a path that is now left.
+            // Grants were given on a path that is abandoned now.
             TransitionCause::RolledBack { .. } => self.grants.clear(),
             TransitionCause::Proposed | TransitionCause::Granted { .. } | TransitionCause::Expired { .. } => {
                 self.grants.retain(|grant| grant.to != transition.to);
@@ -74,67 +69,64 @@ impl PhaseState {
         *entered = entered.saturating_add(1);
     }
 
-    /// A turn began while in this phase, or goes on in it after a transition and somebody still speaks.
+    /// Counts a turn that started in this phase, or that continues in it after a transition.
     pub fn count_turn_started(&mut self) {
         self.turns_started = self.turns_started.saturating_add(1);
     }
 
-    /// The turn is over. A turn that never began here does not count.
+    /// Marks the turn as finished. A turn that did not start here does not count.
     pub fn count_turn_ended(&mut self) {
         self.turns_done = self.turns_started;
     }
 
-    /// The user allowed a skip. A newer grant for the same phase takes the place of the older.
+    /// Adds a grant and replaces an earlier one for the same phase.
     pub fn add_grant(&mut self, grant: SkipGrant) {
         self.revoke_grant(&grant.to);
         self.grants.push(grant);
     }
 
-    /// The user took a grant back.
+    /// Removes the grant for a phase.
     pub fn revoke_grant(&mut self, to: &PhaseName) {
         self.grants.retain(|grant| grant.to != *to);
     }
 
-    /// The unused grant for entering `to`.
+    /// Returns the unused grant for entering `to`.
     #[must_use]
     pub fn find_grant(&self, to: &PhaseName) -> Option<&SkipGrant> {
         self.grants.iter().find(|grant| grant.to == *to)
     }
 }
 
-/// What somebody asks for.
+/// A proposed phase transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseProposal {
-    /// The phase to enter.
     pub to: PhaseName,
-    /// Who asks.
     pub by: Proposer,
-    /// What they say about it.
     #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
     pub note: TransitionNote,
 }
 
 impl PhaseProposal {
-    /// A proposal without words.
+    /// Creates a proposal without a note.
     #[must_use]
     pub fn new(to: impl Into<PhaseName>, by: Proposer) -> Self {
         Self { to: to.into(), by, note: TransitionNote::default() }
     }
 }
 
-/// The words that go with a transition. They are carried along and decide nothing.
+/// Texts that accompany a transition. They have no effect on the ruling.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TransitionNote {
-    /// What people call the proposer, where that is not its id.
+    /// The proposer's display name, if it differs from its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposer_label: Option<String>,
-    /// In brief, why.
+    /// A short reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The whole context.
+    /// The full explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How things stand, for whoever goes on.
+    /// The state of the work, for the next phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }
@@ -145,72 +137,67 @@ impl TransitionNote {
     }
 }
 
-/// A move that was ruled legal. With the time it was recorded at it is the whole record of a hand-off.
+/// An allowed transition, with all of its effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTransition {
-    /// The phase left.
     pub from: PhaseName,
-    /// The phase entered.
     pub to: PhaseName,
-    /// Who asked for it.
     pub by: Proposer,
-    /// On what ground.
     pub cause: TransitionCause,
-    /// What was said about it.
     #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
     pub note: TransitionNote,
-    /// Gates it closes: satisfied, skipped, or not open at the place rolled back to. Closed before others are opened.
+    /// The gates to close, because they are satisfied, skipped, or were not open in the restored visit. Applied before
+    /// `opens_gates`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closes_gates: Vec<String>,
-    /// Gates it opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opens_gates: Vec<String>,
 }
 
 impl PhaseTransition {
-    /// The transition into `to`, with what entering it does to the gates; `skipped` ones are lifted.
+    /// Creates the transition into `to`, with its effect on the gates. `skipped` gates are closed.
     pub(super) fn entering_phase(
         graph: &PhaseGraph,
         state: &PhaseState,
         to: &PhaseSpec,
-        (by, how, note): (Proposer, TransitionCause, TransitionNote),
+        (by, cause, note): (Proposer, TransitionCause, TransitionNote),
         skipped: &[&PhaseGate],
     ) -> Self {
         let is_skipped = |gate: &PhaseGate| skipped.iter().any(|skipped| skipped.name == gate.name);
         let is_open = |gate: &PhaseGate| state.open_gates.contains(&gate.name);
         let closes = |gate: &PhaseGate| is_open(gate) && (gate.satisfied_by == to.name || is_skipped(gate));
         let opens = |gate: &PhaseGate| gate.opened_by == to.name && (!is_open(gate) || closes(gate));
-        let names = |wanted: &dyn Fn(&PhaseGate) -> bool| {
-            graph.gates.iter().filter(|gate| wanted(gate)).map(|gate| gate.name.clone()).collect()
+        let names = |is_selected: &dyn Fn(&PhaseGate) -> bool| {
+            graph.gates.iter().filter(|gate| is_selected(gate)).map(|gate| gate.name.clone()).collect()
         };
         Self {
             from: state.current.clone(),
             to: to.name.clone(),
             by,
-            cause: how,
+            cause,
             note,
             closes_gates: names(&closes),
             opens_gates: names(&opens),
         }
     }
 
-    /// Whether it begins a new visit. A hand-off within a phase does not.
+    /// Returns true if the transition begins a new visit. A hand-off within a phase does not.
     #[must_use]
     pub fn begins_visit(&self) -> bool {
         self.cause != TransitionCause::SamePhase
     }
 
-    /// What people should be warned of: what a grant left out, or that a limit's way out was barred.
+    /// Returns a warning if a grant skipped requirements or the exit of a limit was blocked.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         match &self.cause {
             TransitionCause::Granted { skips } => {
-                Some(format!("`{}` was entered on the user's word, which left out {}", self.to, join_skips(skips)))
+                Some(format!("`{}` was entered with a grant, which skipped {}", self.to, join_skips(skips)))
             }
-            TransitionCause::Expired { blocked_by: barred, .. } if !barred.is_empty() => Some(format!(
-                "the limit of `{}` ran out and its way out was barred by {}, so `{}` was entered",
+            TransitionCause::Expired { blocked_by, .. } if !blocked_by.is_empty() => Some(format!(
+                "the limit of `{}` was reached and its exit was blocked by {}, so `{}` was entered",
                 self.from,
-                format_quoted_names(barred),
+                format_quoted_names(blocked_by),
                 self.to
             )),
             TransitionCause::Proposed
@@ -221,85 +208,71 @@ impl PhaseTransition {
     }
 }
 
-/// On what ground a transition was made.
+/// The reason why a transition was allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransitionCause {
-    /// Along an edge whose guard held.
+    /// An edge exists and its guard was met.
     Proposed,
-    /// On the user's grant, which it used up.
+    /// A grant of the user was used.
     Granted {
-        /// What it left out.
+        /// The requirements that were skipped.
         skips: Vec<SkippedRequirement>,
     },
-    /// A limit ran out.
+    /// A limit was reached.
     Expired {
-        /// Which.
         limit: ExpiredLimit,
-        /// The gates that barred the declared way out. The phase they wait for was entered in its place.
+        /// The gates that blocked the declared exit. The phase that satisfies them was entered instead.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         blocked_by: Vec<String>,
     },
-    /// Back to how things stood in an earlier visit.
-    RolledBack {
-        /// That visit's number.
-        to_visit: u32,
-    },
-    /// A hand-off within the phase: recorded, and nothing changes.
+    /// The state was rolled back.
+    RolledBack { to_visit: u32 },
+    /// A hand-off within the phase, which is recorded but changes nothing.
     SamePhase,
 }
 
-/// Which limit ran out.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpiredLimit {
-    /// The number of turns.
     Turns,
-    /// The time.
     Time,
 }
 
-/// The user's leave to enter a phase once, whatever stands in the way.
+/// The user's permission to enter a phase once, despite unmet requirements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkipGrant {
-    /// The phase that may be entered.
     pub to: PhaseName,
-    /// Who gave it.
     pub by: Proposer,
-    /// What may be left out by it: all gates that could bar `to`, and the edge if there is none.
+    /// The requirements that may be skipped: all gates that can block `to`, and the edge if there is none.
     pub skips: Vec<SkippedRequirement>,
 }
 
 impl SkipGrant {
-    /// What the user should be told they are giving up.
+    /// Describes for the user what the grant may skip.
     #[must_use]
     pub fn warning(&self) -> String {
         match self.skips.as_slice() {
-            [] => format!("`{}` may be entered once even if its edge's guard is not met", self.to),
-            skips => format!("`{}` may be entered once; this can leave out {}", self.to, join_skips(skips)),
+            [] => format!("`{}` may be entered once, even if the guard of its edge is not met", self.to),
+            skips => format!("`{}` may be entered once; this may skip {}", self.to, join_skips(skips)),
         }
     }
 }
 
-/// Something a grant leaves out.
+/// A requirement that a grant skips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkippedRequirement {
-    /// An obligatory phase.
+    /// A gate.
     Gate {
-        /// The gate that asks for it.
         gate: String,
-        /// The phase left out.
+        /// The phase that would satisfy the gate.
         phase: PhaseName,
     },
-    /// There is no edge.
-    Edge {
-        /// From here.
-        from: PhaseName,
-        /// To there.
-        to: PhaseName,
-    },
-    /// There is an edge, and its guard is not met.
+    /// A missing edge.
+    Edge { from: PhaseName, to: PhaseName },
+    /// The guard of an edge.
     Guard(UnmetRequirement),
 }
 
@@ -312,11 +285,11 @@ impl SkippedRequirement {
 impl fmt::Display for SkippedRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gate { gate, phase } => write!(f, "the phase `{phase}` (gate `{gate}`)"),
+            Self::Gate { gate, phase } => write!(f, "phase `{phase}` (gate `{gate}`)"),
             Self::Edge { from, to } => {
-                write!(f, "the way the graph prescribes (it has no edge from `{from}` to `{to}`)")
+                write!(f, "the missing edge from `{from}` to `{to}`")
             }
-            Self::Guard(unmet) => write!(f, "a condition: {unmet}"),
+            Self::Guard(unmet) => write!(f, "a requirement: {unmet}"),
         }
     }
 }

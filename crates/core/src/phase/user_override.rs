@@ -1,16 +1,16 @@
-//! What only the user, or an operator for them, may do: grant a skip, and go back to an earlier visit. Others may ask, and are
-//! told no.
+//! Actions that only the user, or an operator for the user, may perform: granting a skip and rolling back to an earlier
+//! visit.
 
 use super::guard::Proposer;
 use super::state::{PhaseState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause, TransitionNote};
 use super::{PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
-/// Allows entering `to` once, past gates, unmet guards and a missing edge. It may be given in advance: it lasts until `to`
-/// is entered by whatever way, it is revoked, or the state is rolled back.
+/// Grants permission to enter `to` once, despite gates, unmet guards or a missing edge. A grant may be given in
+/// advance. It lasts until `to` is entered, the grant is revoked, or the state is rolled back.
 ///
 /// # Errors
-/// Says why there is no such grant: who asks is not the user, or there is nothing it could be good for.
+/// Fails if `by` is not the user or an operator, or if the grant would have no effect.
 pub fn issue_skip_grant(
     graph: &PhaseGraph,
     state: &PhaseState,
@@ -39,44 +39,26 @@ pub fn issue_skip_grant(
     Ok(SkipGrant { to: to.clone(), by: by.clone(), skips })
 }
 
-/// Why a grant was not given.
+/// Why a grant was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantRefusal {
-    /// Who asks has no authority.
+    /// The proposer is neither the user nor an operator.
     #[error("{by} cannot grant a skip to `{to}`: only the user can; ask them")]
-    NotAuthorized {
-        /// Who asked.
-        by: Proposer,
-        /// For what.
-        to: PhaseName,
-    },
-    /// The graph has no such phase.
+    NotAuthorized { by: Proposer, to: PhaseName },
     #[error("there is no phase `{to}`; there are {}", format_quoted_names(.known))]
-    NoSuchPhase {
-        /// What was named.
-        to: PhaseName,
-        /// What could have been.
-        known: Vec<PhaseName>,
-    },
-    /// Nothing follows the current phase.
-    #[error("`{current}` is an end, so no grant leads out of it; roll back to an earlier visit")]
-    Terminal {
-        /// The phase.
-        current: PhaseName,
-    },
-    /// It is the current phase.
+    NoSuchPhase { to: PhaseName, known: Vec<PhaseName> },
+    /// The current phase is terminal.
+    #[error("`{current}` is terminal, so a grant cannot leave it; roll back to an earlier visit")]
+    Terminal { current: PhaseName },
     #[error("`{to}` is the current phase, so there is nothing to skip")]
-    AlreadyCurrent {
-        /// The phase.
-        to: PhaseName,
-    },
+    AlreadyCurrent { to: PhaseName },
 }
 
-/// Goes back to how things stood in an earlier visit: the phase and the open gates of `past`, under a new visit number.
-/// Unused grants end. `past` is the state as it was after the transition gone back to.
+/// Plans a rollback to an earlier visit, with its phase and open gates but a new visit number. Unused grants end.
+/// `past` is the state just after the transition into that visit.
 ///
 /// # Errors
-/// Says why it cannot be done: who asks is not the user, `past` does not lie behind, or its phase is gone from the graph.
+/// Fails if `by` is not the user or an operator, `past` is not in the past, or its phase is no longer in the graph.
 pub fn plan_rollback(
     graph: &PhaseGraph,
     state: &PhaseState,
@@ -107,24 +89,13 @@ pub fn plan_rollback(
 /// Why a rollback was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RollbackRefusal {
-    /// Who asks has no authority. A rollback can undo an open gate, so it is the user's as a grant is.
+    /// The proposer is neither the user nor an operator. A rollback can close a gate, so it needs the same authority as
+    /// a grant.
     #[error("{by} cannot roll back: only the user can; ask them")]
-    NotAuthorized {
-        /// Who asked.
-        by: Proposer,
-    },
-    /// It has not happened yet.
+    NotAuthorized { by: Proposer },
     #[error("visit {to} is not in the past; the current one is {current}")]
-    NotPast {
-        /// What was named.
-        to: u32,
-        /// Where things stand.
-        current: u32,
-    },
+    NotPast { to: u32, current: u32 },
     /// The graph was changed since.
     #[error("the graph no longer has the phase `{phase}`; roll back to another visit")]
-    PhaseGone {
-        /// The phase of that visit.
-        phase: PhaseName,
-    },
+    PhaseGone { phase: PhaseName },
 }

@@ -1,4 +1,4 @@
-//! Calls that were given up or cancelled: what is remembered of them until they are heard of for the last time.
+//! Keeps track of abandoned and cancelled calls until their outcome is known.
 
 use super::apply::{UnansweredAttempt, keep_newest, ledger_account};
 use super::{AbandonedCall, OpenCall, Session};
@@ -8,15 +8,15 @@ use crate::limits::ABANDONED_CALLS_MAX;
 use crate::prompt::TokenUsage;
 
 impl Session {
-    /// A call is not waited for any more; its answer may still come, and will have been paid for.
+    /// Closes a call whose answer may still arrive and be billed.
     pub(super) fn abandon_call(&mut self, call: CallId) {
-        let Some(OpenCall { opened, ledger_phase: account, .. }) = self.open_calls.get(&call) else { return };
+        let Some(OpenCall { opened, ledger_phase, .. }) = self.open_calls.get(&call) else { return };
         self.abandoned_calls.push_back(AbandonedCall {
             call,
             turn: opened.turn,
             role: opened.role.clone(),
             model: opened.model.clone(),
-            ledger_phase: account.clone(),
+            ledger_phase: ledger_phase.clone(),
             prompt_tokens: opened.receipt.tokens,
             turn_stopped: false,
             in_flight: false,
@@ -25,44 +25,44 @@ impl Session {
         self.close_call(call);
     }
 
-    /// A call is not wanted any more. What it took while it was under way, if anything, nobody says unless it is heard of.
+    /// Cancels a call. If an attempt is in flight, its cost is unknown until its outcome arrives.
     pub(super) fn apply_call_cancelled(&mut self, call: CallId, in_flight: bool) {
         let Some(open) = self.open_calls.get(&call) else { return };
         if in_flight {
             self.ledger.record_unknown_outcome(ledger_account(open));
         }
         self.abandon_call(call);
-        if let Some(given_up) = self.abandoned_calls.back_mut().filter(|given_up| given_up.call == call) {
-            given_up.in_flight = in_flight;
+        if let Some(abandoned) = self.abandoned_calls.back_mut().filter(|abandoned| abandoned.call == call) {
+            abandoned.in_flight = in_flight;
         }
     }
 
     pub(super) fn apply_late_answer(&mut self, call: CallId, usage: TokenUsage, cost_microusd: Option<u64>) {
-        let Some(given_up) = self.take_abandoned_call(call) else { return };
-        self.ledger.record_late_answer(given_up.ledger_account(), usage, cost_microusd);
+        let Some(abandoned) = self.take_abandoned_call(call) else { return };
+        self.ledger.record_late_answer(abandoned.ledger_account(), usage, cost_microusd);
     }
 
-    /// A call that was given up brought no answer either, and took something all the same.
-    pub(super) fn apply_late_failure(&mut self, call: CallId, how: UnansweredAttempt) {
-        let UnansweredAttempt::Failed(spent) = how else { return };
-        let Some(given_up) = self.take_abandoned_call(call) else { return };
-        self.ledger.record_failure(given_up.ledger_account(), spent);
+    /// Records the cost of a call that failed after it was abandoned.
+    pub(super) fn apply_late_failure(&mut self, call: CallId, attempt: UnansweredAttempt) {
+        let UnansweredAttempt::Failed(cost) = attempt else { return };
+        let Some(abandoned) = self.take_abandoned_call(call) else { return };
+        self.ledger.record_failure(abandoned.ledger_account(), cost);
     }
 
-    /// A call that was given up is heard of, for the last time.
+    /// Removes an abandoned call, because its outcome is known now.
     fn take_abandoned_call(&mut self, call: CallId) -> Option<AbandonedCall> {
-        let place = self.abandoned_calls.iter().position(|given_up| given_up.call == call)?;
-        let given_up = self.abandoned_calls.remove(place)?;
-        if given_up.in_flight {
-            self.ledger.resolve_unknown_outcome(given_up.ledger_account());
+        let index = self.abandoned_calls.iter().position(|abandoned| abandoned.call == call)?;
+        let abandoned = self.abandoned_calls.remove(index)?;
+        if abandoned.in_flight {
+            self.ledger.resolve_unknown_outcome(abandoned.ledger_account());
         }
-        Some(given_up)
+        Some(abandoned)
     }
 }
 
 impl AbandonedCall {
     fn ledger_account(&self) -> LedgerAccount<'_> {
-        let Self { turn, role, model, ledger_phase: account, .. } = self;
-        LedgerAccount { role, model, phase: account.as_deref(), turn: *turn }
+        let Self { turn, role, model, ledger_phase, .. } = self;
+        LedgerAccount { role, model, phase: ledger_phase.as_deref(), turn: *turn }
     }
 }

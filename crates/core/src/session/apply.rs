@@ -1,4 +1,4 @@
-//! The fold: what each event does to a session's state. Total: an event that makes no sense here changes nothing.
+//! Applies each event to a session's state. This never fails: an event that makes no sense here changes nothing.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::thread::{Thread, ThreadEntry};
 use crate::token_ratio::VendorTokenRatio;
 
 impl Session {
-    /// Folds one event.
+    /// Applies one event.
     pub fn apply(&mut self, spec: &FlowSpec, recorded: &RecordedEvent) {
         self.last_seq = recorded.seq;
         self.last_event_at = recorded.at;
@@ -34,11 +34,15 @@ impl Session {
             Event::SessionClosed { reason } => self.closed_reason = Some(reason.clone()),
             Event::UserMessageReceived(received) => {
                 self.last_ids.message = self.last_ids.message.max(received.message);
-                let UserMessageReceived { message, text, mid_turn_policy: busy, images, .. } = received;
-                let waiting =
-                    QueuedMessage { message: *message, text: *text, mid_turn_policy: *busy, images: images.clone() };
+                let UserMessageReceived { message, text, mid_turn_policy, images, .. } = received;
+                let waiting = QueuedMessage {
+                    message: *message,
+                    text: *text,
+                    mid_turn_policy: *mid_turn_policy,
+                    images: images.clone(),
+                };
                 match received.mid_turn_policy {
-                    // A turn was stopped for it: those that wait already wait on.
+                    // The current turn was interrupted for this message, so it goes before the queued ones.
                     MidTurnPolicy::Interrupt => self.queued_messages.push_front(waiting),
                     MidTurnPolicy::Queue | MidTurnPolicy::Coalesce | MidTurnPolicy::Reject => {
                         self.queued_messages.push_back(waiting)
@@ -50,27 +54,24 @@ impl Session {
                     keep_newest(keys, IDEMPOTENCY_KEYS_MAX);
                 }
             }
-            Event::AgentMessageSent(posted) => {
-                self.last_ids.message = self.last_ids.message.max(posted.message);
-                self.inboxes.entry(posted.to.clone()).or_default().push(posted.clone());
+            Event::AgentMessageSent(sent) => {
+                self.last_ids.message = self.last_ids.message.max(sent.message);
+                self.inboxes.entry(sent.to.clone()).or_default().push(sent.clone());
             }
             Event::AgentMessageReceived { message } => {
                 self.inboxes.values_mut().for_each(|inbox| inbox.retain(|mail| mail.message != *message));
                 self.inboxes.retain(|_, inbox| !inbox.is_empty());
             }
-            Event::TurnStarted { turn, messages, retry_of: again } => {
-                self.apply_turn_started(*turn, messages, *again, at)
-            }
-            Event::ReplySent(said) => self.last_reply = Some(said.text),
+            Event::TurnStarted { turn, messages, retry_of } => self.apply_turn_started(*turn, messages, *retry_of, at),
+            Event::ReplySent(reply) => self.last_reply = Some(reply.text),
             Event::TurnEnded { turn, outcome } => self.apply_turn_ended(*turn, outcome),
             Event::CallOpened(opened) => self.apply_call_opened(spec, opened, at),
             Event::CallDeferred(deferred) => {
                 self.last_ids.deferred_call = self.last_ids.deferred_call.max(deferred.deferred_id);
                 self.deferred_calls.insert(deferred.deferred_id, (**deferred).clone());
             }
-            Event::DeferredCallResumed { deferred_id: deferred }
-            | Event::DeferredCallDropped { deferred_id: deferred, .. } => {
-                self.deferred_calls.remove(deferred);
+            Event::DeferredCallResumed { deferred_id } | Event::DeferredCallDropped { deferred_id, .. } => {
+                self.deferred_calls.remove(deferred_id);
             }
             Event::CallAnswered(answered) => self.apply_call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
@@ -96,16 +97,16 @@ impl Session {
             Event::ThreadReset { slot, .. } => *self.slot_resets.entry(slot.clone()).or_default() += 1,
             Event::ThreadCompacted(compacted) => self.apply_thread_compacted(compacted),
             Event::PhaseEntered(entered) => self.apply_phase_entered(spec, entered, at),
-            Event::SkipGranted { graph_key: phase, grant } => {
-                if let Some(stand) = self.phase_graph_status_mut(spec, phase) {
-                    stand.state.add_grant(grant.clone());
+            Event::SkipGranted { graph_key, grant } => {
+                if let Some(status) = self.phase_graph_status_mut(spec, graph_key) {
+                    status.state.add_grant(grant.clone());
                 }
             }
             Event::HandoverCreated(handover) => {
                 self.last_ids.handover = self.last_ids.handover.max(handover.id);
                 self.handover_repairs.remove(&handover.kind);
-                for stand in self.phase_graphs.values_mut() {
-                    Arc::make_mut(stand).handover_kinds.insert(handover.kind.clone());
+                for status in self.phase_graphs.values_mut() {
+                    Arc::make_mut(status).handover_kinds.insert(handover.kind.clone());
                 }
                 let handovers = Arc::make_mut(&mut self.handovers);
                 handovers.push_back(Arc::new(crate::handover::Handover { created_at: at, ..handover.clone() }));
@@ -118,17 +119,17 @@ impl Session {
             }
             Event::ToolRunEnded { run, text, failed, .. } => self.apply_tool_run_ended(*run, *text, *failed),
             Event::ToolRoundDropped { call, .. } => self.close_tool_round(*call),
-            Event::TimerSet { timer, name, fires_at: at, turn } => {
+            Event::TimerSet { timer, name, fires_at, turn } => {
                 self.last_ids.timer = self.last_ids.timer.max(*timer);
                 self.timers.retain(|_, running| running.name != *name);
-                self.timers.insert(*timer, Timer { name: name.clone(), fires_at: *at, turn: *turn });
+                self.timers.insert(*timer, Timer { name: name.clone(), fires_at: *fires_at, turn: *turn });
             }
             Event::TimerFired { timer, .. } | Event::TimerStopped { timer } => {
                 self.timers.remove(timer);
             }
-            Event::WorkItemAssigned { agent, work_item: work } => {
-                match work {
-                    Some(work) => self.work_assignments.insert(agent.clone(), work.clone()),
+            Event::WorkItemAssigned { agent, work_item } => {
+                match work_item {
+                    Some(work_item) => self.work_assignments.insert(agent.clone(), work_item.clone()),
                     None => self.work_assignments.remove(agent),
                 };
             }
@@ -169,11 +170,11 @@ impl Session {
     fn apply_turn_started(&mut self, turn: TurnId, messages: &[MessageId], retry_of: Option<TurnId>, at: UnixMillis) {
         self.last_ids.turn = self.last_ids.turn.max(turn);
         let failed = self.failed_turn.take().filter(|failed| Some(failed.id) == retry_of);
-        let (mut taken, left): (Vec<_>, Vec<_>) =
+        let (mut turn_messages, remaining): (Vec<_>, Vec<_>) =
             self.queued_messages.drain(..).partition(|waiting| messages.contains(&waiting.message));
-        self.queued_messages = left.into();
-        taken.extend(failed.into_iter().flat_map(|failed| failed.messages));
-        self.current_turn = Some(Turn { id: turn, messages: taken, started_at: at, calls_opened: 0 });
+        self.queued_messages = remaining.into();
+        turn_messages.extend(failed.into_iter().flat_map(|failed| failed.messages));
+        self.current_turn = Some(Turn { id: turn, messages: turn_messages, started_at: at, calls_opened: 0 });
         self.ledger.start_turn(turn);
     }
 
@@ -181,14 +182,14 @@ impl Session {
         let ended = self.current_turn.take();
         self.failed_turn = ended.filter(|_| matches!(outcome, TurnResult::Failed { .. }));
         if matches!(outcome, TurnResult::Cancelled | TurnResult::Interrupted) {
-            let of_turn = self.abandoned_calls.iter_mut().filter(|given_up| given_up.turn == Some(turn));
-            of_turn.for_each(|given_up| given_up.turn_stopped = true);
+            let calls_of_turn = self.abandoned_calls.iter_mut().filter(|abandoned| abandoned.turn == Some(turn));
+            calls_of_turn.for_each(|abandoned| abandoned.turn_stopped = true);
         }
         let rounds: Vec<CallId> =
             self.tool_rounds.iter().filter(|(_, round)| round.turn == Some(turn)).map(|(call, _)| *call).collect();
         rounds.into_iter().for_each(|call| self.close_tool_round(call));
-        for stand in self.phase_graphs.values_mut().filter(|stand| stand.counted_turn == Some(turn)) {
-            Arc::make_mut(stand).state.count_turn_ended();
+        for status in self.phase_graphs.values_mut().filter(|status| status.counted_turn == Some(turn)) {
+            Arc::make_mut(status).state.count_turn_ended();
         }
     }
 
@@ -203,7 +204,7 @@ impl Session {
         if let ThreadUse::Opened { thread, slot, tag, .. } = &opened.receipt.thread {
             self.last_ids.thread = self.last_ids.thread.max(*thread);
             let opening = opened.receipt.opening.iter();
-            let opening = opening.filter_map(|piece| Some((piece.name.clone(), piece.text?))).collect();
+            let opening = opening.filter_map(|fragment| Some((fragment.name.clone(), fragment.text?))).collect();
             let slot = Arc::new(slot.clone());
             let new = Thread::new(*thread, slot.clone(), tag.clone(), at, opened.call, opening);
             self.threads.insert(*thread, Arc::new(new));
@@ -213,15 +214,15 @@ impl Session {
                 self.drop_thread_if_unreachable(old);
             }
         }
-        let (root, round) = match opened.continues.and_then(|follows| self.tool_rounds.remove(&follows)) {
+        let (root_call, tool_round) = match opened.continues.and_then(|call| self.tool_rounds.remove(&call)) {
             Some(round) => (round.root_call, round.round_number + 1),
             None => (opened.call, 0),
         };
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
             thread.active_call = Some(opened.call);
             thread.last_used_at = at;
-            let ask = opened.receipt.ask.iter().filter_map(|piece| Some((piece.name.clone(), piece.text?)));
-            let mark = Arc::new(PromptOutline {
+            let ask = opened.receipt.ask.iter().filter_map(|fragment| Some((fragment.name.clone(), fragment.text?)));
+            let outline = Arc::new(PromptOutline {
                 call: opened.call,
                 thread: thread_id,
                 compactions: thread.compactions,
@@ -231,10 +232,10 @@ impl Session {
                 ask_status: AskStatus::Unanswered,
                 tools: opened.tools_body,
             });
-            thread.last_prompt = Some(mark.clone());
-            // A late round of a thread that was left behind says nothing about the one that took its place.
+            thread.last_prompt = Some(outline.clone());
+            // A late tool round in a replaced thread must not affect the thread that replaced it.
             if thread.scope_tag.single_call.is_some() || self.thread_by_slot.get(&thread.slot) == Some(&thread_id) {
-                self.last_prompts.insert(thread.slot.clone(), mark);
+                self.last_prompts.insert(thread.slot.clone(), outline);
             }
         }
         if let Some(thread) = opened.compacts_thread.and_then(|thread| self.threads.get_mut(&thread)) {
@@ -243,13 +244,13 @@ impl Session {
         self.evict_threads();
         self.evict_last_prompts();
         let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
-        let account = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
-        if let Some(stand) = key.and_then(|key| self.phase_graph_status_mut(spec, &key))
+        let ledger_phase = key.as_ref().zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
+        if let Some(status) = key.and_then(|key| self.phase_graph_status_mut(spec, &key))
             && opened.turn.is_some()
-            && stand.counted_turn != opened.turn
+            && status.counted_turn != opened.turn
         {
-            stand.counted_turn = opened.turn;
-            stand.state.count_turn_started();
+            status.counted_turn = opened.turn;
+            status.state.count_turn_started();
         }
         if let Some(turn) = self.current_turn.as_mut().filter(|turn| Some(turn.id) == opened.turn) {
             turn.calls_opened += 1;
@@ -262,30 +263,30 @@ impl Session {
                 model_first_attempt: 1,
                 status: CallStatus::Due,
                 opened_at: at,
-                root_call: root,
-                tool_round: round,
-                ledger_phase: account,
+                root_call,
+                tool_round,
+                ledger_phase,
             },
         );
     }
 
-    /// A past call is made once more: it is owed and paid for, and touches nothing else.
+    /// Opens a call that repeats an earlier one. It is pending and counted, but affects nothing else.
     fn apply_recomputation_opened(&mut self, spec: &FlowSpec, opened: &Arc<CallOpened>, at: UnixMillis) {
         let key = Self::phase_graph_key_for_role(spec, &opened.role, opened.agent.as_ref());
-        let account = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
-        let (opened, root) = (opened.clone(), opened.call);
-        let (attempt, on_model_since, status, round) = (1, 1, CallStatus::Due, 0);
+        let ledger_phase = key.zip(opened.phase.as_ref()).map(|(key, phase)| format!("{}/{phase}", key.graph));
+        let (opened, root_call) = (opened.clone(), opened.call);
+        let (attempt, model_first_attempt, status, tool_round) = (1, 1, CallStatus::Due, 0);
         let open = OpenCall {
             opened,
             attempt,
-            model_first_attempt: on_model_since,
+            model_first_attempt,
             status,
             opened_at: at,
-            root_call: root,
-            tool_round: round,
-            ledger_phase: account,
+            root_call,
+            tool_round,
+            ledger_phase,
         };
-        self.open_calls.insert(root, open);
+        self.open_calls.insert(root_call, open);
     }
 
     fn apply_call_answered(&mut self, answered: &CallAnswered, at: UnixMillis) {
@@ -300,22 +301,23 @@ impl Session {
         let thread_id = opened.receipt.thread.thread_id();
         let waits_for_tools = !answered.tool_calls.is_empty();
         if let Some(thread) = self.threads.get_mut(&thread_id).map(Arc::make_mut) {
-            let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|piece| piece.text).collect();
+            let parts: Vec<_> = opened.receipt.ask.iter().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
-                let pinned = opened.receipt.ask.iter().any(|piece| piece.pinned);
-                let words = opened.receipt.user_words().collect();
-                let images = opened.receipt.ask.iter().flat_map(|piece| &piece.images).copied().collect();
+                let pinned = opened.receipt.ask.iter().any(|fragment| fragment.pinned);
+                let user_texts = opened.receipt.user_words().collect();
+                let images = opened.receipt.ask.iter().flat_map(|fragment| &fragment.images).copied().collect();
                 thread.push(ThreadEntry {
                     pinned,
-                    user_texts: words,
+                    user_texts,
                     images,
                     ..ThreadEntry::user_message(opened.call, parts)
                 });
             }
-            if let Some(mark) = thread.last_prompt.as_mut().filter(|mark| mark.call == opened.call) {
-                Arc::make_mut(mark).ask_status = AskStatus::Answered;
-                let of_slot = self.last_prompts.get_mut(&thread.slot).filter(|of_slot| of_slot.call == opened.call);
-                of_slot.into_iter().for_each(|of_slot| of_slot.clone_from(mark));
+            if let Some(outline) = thread.last_prompt.as_mut().filter(|outline| outline.call == opened.call) {
+                Arc::make_mut(outline).ask_status = AskStatus::Answered;
+                let slot_prompt =
+                    self.last_prompts.get_mut(&thread.slot).filter(|slot_prompt| slot_prompt.call == opened.call);
+                slot_prompt.into_iter().for_each(|slot_prompt| slot_prompt.clone_from(outline));
             }
             thread.push(ThreadEntry {
                 parts: vec![answered.text],
@@ -342,12 +344,12 @@ impl Session {
         }
     }
 
-    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, how: UnansweredAttempt) {
+    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, ended: UnansweredAttempt) {
         let Some(open) = self.open_calls.get_mut(&call) else {
-            return self.apply_late_failure(call, how);
+            return self.apply_late_failure(call, ended);
         };
-        match how {
-            UnansweredAttempt::Failed(spent) => self.ledger.record_failure(ledger_account(open), spent),
+        match ended {
+            UnansweredAttempt::Failed(cost) => self.ledger.record_failure(ledger_account(open), cost),
             UnansweredAttempt::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
             UnansweredAttempt::Resolved => {}
         }
@@ -361,35 +363,35 @@ impl Session {
         }
     }
 
-    /// A model that says a prompt is too long is believed, whatever its card says.
+    /// Remembers the size of a prompt that a model refused as too long, whatever its model card says.
     fn learn_refused_window(&mut self, call: CallId, kind: FailureKind) {
         let refused = self.open_calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
-        // What we did not send for want of room no model has refused.
+        // A prompt that was not sent because it did not fit was not refused by the model.
         let Some(open) = refused.filter(|open| open.opened.fits_window()) else { return };
         let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
         let known = self.refused_prompt_tokens.entry(model).or_insert(tokens);
         *known = (*known).min(tokens);
     }
 
-    /// A vendor's own figure for a prompt says what our tokens weigh with its model. Of an answer that was sent back first, the figure
-    /// for that one counts: the prompt was longer the second time.
+    /// Learns the token ratio of a model from the count that its vendor reported. If an answer was rejected first, the
+    /// count of that request is used, because the second prompt was longer.
     fn learn_token_ratio(&mut self, opened: &CallOpened, answered: &CallAnswered) {
         if answered.usage_source != UsageSource::Vendor {
             return;
         }
         let reported = answered.rejected_usage.unwrap_or(answered.usage).input_tokens;
-        let mut weight = self.token_ratio(&opened.model);
-        weight.add_observation(self.current_prompt_tokens(opened), reported);
-        if weight != VendorTokenRatio::default() {
-            self.token_ratios.insert(opened.model.clone(), weight);
+        let mut ratio = self.token_ratio(&opened.model);
+        ratio.add_observation(self.current_prompt_tokens(opened), reported);
+        if ratio != VendorTokenRatio::default() {
+            self.token_ratios.insert(opened.model.clone(), ratio);
         }
     }
 
-    /// Another model makes the tries from here on.
+    /// Makes further attempts with another model.
     fn apply_call_failed_over(&mut self, call: CallId, to: &ModelName) {
         let Some(open) = self.open_calls.get_mut(&call) else { return };
         let mut opened = CallOpened { model: to.clone(), ..(*open.opened).clone() };
-        // That was reckoned for the other model.
+        // The estimate was for the other model.
         opened.receipt.vendor_tokens_estimate = None;
         open.opened = Arc::new(opened);
         open.model_first_attempt = open.attempt;
@@ -402,17 +404,17 @@ impl Session {
         }
     }
 
-    /// Nobody goes on with an answer that asked for tools.
+    /// Ends a tool round that no call continues.
     fn close_tool_round(&mut self, call: CallId) {
         let Some(round) = self.tool_rounds.remove(&call) else { return };
-        // No thread may keep a tool call without its results, not even one copied from the middle of a decision.
+        // A thread must not keep a tool call without results, even if it was forked in the middle of a decision.
         if !round.is_complete() {
             self.push_tool_results(call, &round);
         }
         self.release_thread(round.thread, call);
     }
 
-    /// `call` is done with a thread; it goes back to the round it was shortened in the middle of, if there is one.
+    /// Releases a thread after a call. If the thread was compacted during a tool round, the round gets it back.
     fn release_thread(&mut self, id: ThreadId, call: CallId) {
         if let Some(thread) = self.threads.get_mut(&id).filter(|thread| thread.active_call == Some(call)) {
             Arc::make_mut(thread).active_call =
@@ -421,14 +423,14 @@ impl Session {
         self.drop_thread_if_unreachable(id);
     }
 
-    /// A thread that no call can continue any more is forgotten: it stands in no slot, and no call uses it.
+    /// Drops a thread that no call can continue: it is not the current thread of a slot, and no call uses it.
     fn drop_thread_if_unreachable(&mut self, id: ThreadId) {
         let Some(thread) = self.threads.get(&id) else { return };
-        let stands = self.thread_by_slot.get(&thread.slot) == Some(&id);
-        let used = thread
+        let is_current = self.thread_by_slot.get(&thread.slot) == Some(&id);
+        let is_used = thread
             .active_call
             .is_some_and(|call| self.open_calls.contains_key(&call) || self.tool_rounds.contains_key(&call));
-        if !stands && !used {
+        if !is_current && !is_used {
             self.threads.remove(&id);
         }
     }
@@ -447,19 +449,19 @@ impl Session {
 
     fn evict_last_prompts(&mut self) {
         while self.last_prompts.len() > LAST_PROMPTS_MAX {
-            let oldest = self.last_prompts.iter().min_by_key(|(_, mark)| mark.call).map(|(slot, _)| slot.clone());
+            let oldest = self.last_prompts.iter().min_by_key(|(_, outline)| outline.call).map(|(slot, _)| slot.clone());
             oldest.map(|slot| self.last_prompts.remove(&slot));
         }
     }
 
     fn apply_thread_compacted(&mut self, compacted: &ThreadCompacted) {
         let Some(thread) = self.threads.get_mut(&compacted.thread).map(Arc::make_mut) else { return };
-        let kept: Vec<usize> = compacted.kept_indices.iter().map(|place| *place as usize).collect();
+        let kept: Vec<usize> = compacted.kept_indices.iter().map(|index| *index as usize).collect();
         let summary = (!compacted.summary.is_empty()).then(|| {
-            let by = compacted.summary_call.unwrap_or(thread.opened_by);
+            let call = compacted.summary_call.unwrap_or(thread.opened_by);
             ThreadEntry {
                 user_texts: compacted.user_texts.clone(),
-                ..ThreadEntry::user_message(by, compacted.summary.clone())
+                ..ThreadEntry::user_message(call, compacted.summary.clone())
             }
         });
         thread.compact(summary, &kept);
@@ -467,17 +469,17 @@ impl Session {
 
     fn apply_phase_entered(&mut self, spec: &FlowSpec, entered: &PhaseEntered, at: UnixMillis) {
         let turn = self.current_turn.as_ref().map(|turn| turn.id);
-        let Some(stand) = self.phase_graph_status_mut(spec, &entered.graph_key) else { return };
+        let Some(status) = self.phase_graph_status_mut(spec, &entered.graph_key) else { return };
         if !entered.transition.begins_visit() {
             return;
         }
-        stand.past_states.push_back(stand.state.clone());
-        keep_newest(&mut stand.past_states, PAST_PHASE_STATES_MAX);
-        stand.state.apply_transition(&entered.transition, at);
-        stand.handover_kinds.clear();
-        // The turn that brought the transition counts for the new visit only once somebody speaks in it.
-        if stand.counted_turn == turn {
-            stand.counted_turn = None;
+        status.past_states.push_back(status.state.clone());
+        keep_newest(&mut status.past_states, PAST_PHASE_STATES_MAX);
+        status.state.apply_transition(&entered.transition, at);
+        status.handover_kinds.clear();
+        // The turn of the transition counts for the new visit only if a call is opened in it.
+        if status.counted_turn == turn {
+            status.counted_turn = None;
         }
     }
 
@@ -485,10 +487,10 @@ impl Session {
         let Some(opened) = self.open_tool_runs.remove(&run) else { return };
         let Some((call, id)) = opened.requested_by else { return };
         let Some(round) = self.tool_rounds.get_mut(&call) else { return };
-        if let Some(wished) =
-            round.tool_results.iter_mut().find(|wished| wished.tool_call_id == id && wished.text.is_none())
+        if let Some(result) =
+            round.tool_results.iter_mut().find(|result| result.tool_call_id == id && result.text.is_none())
         {
-            (wished.text, wished.failed) = (Some(text), failed);
+            (result.text, result.failed) = (Some(text), failed);
         }
         if round.is_complete() {
             let round = round.clone();
@@ -514,38 +516,38 @@ impl Session {
         key: &PhaseGraphKey,
     ) -> Option<&mut PhaseGraphStatus> {
         if !self.phase_graphs.contains_key(key) {
-            let stand = self.phase_graph_status(spec.graphs.get(&key.graph)?, key);
-            self.phase_graphs.insert(key.clone(), Arc::new(stand));
+            let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, key);
+            self.phase_graphs.insert(key.clone(), Arc::new(status));
         }
         self.phase_graphs.get_mut(key).map(Arc::make_mut)
     }
 }
 
 impl OpenCall {
-    /// The session is a copy from here on, and in the copy nobody has begun it.
+    /// Marks a call as inherited, because it has not started in the forked session.
     fn mark_inherited(&mut self) {
         self.status = match self.status {
             CallStatus::Due => CallStatus::Inherited(UnixMillis(0)),
             CallStatus::WaitingUntil(until) => CallStatus::Inherited(until),
-            stands @ (CallStatus::AwaitingOperator | CallStatus::Inherited(_)) => stands,
+            unchanged @ (CallStatus::AwaitingOperator | CallStatus::Inherited(_)) => unchanged,
         };
     }
 
-    /// Somebody makes it from here on.
+    /// Makes an inherited call due.
     fn start_inherited(&mut self) {
         self.status = match self.status {
             CallStatus::Inherited(UnixMillis(0)) => CallStatus::Due,
             CallStatus::Inherited(until) => CallStatus::WaitingUntil(until),
-            stands @ (CallStatus::Due | CallStatus::WaitingUntil(_) | CallStatus::AwaitingOperator) => stands,
+            unchanged @ (CallStatus::Due | CallStatus::WaitingUntil(_) | CallStatus::AwaitingOperator) => unchanged,
         };
     }
 }
 
 impl ToolRound {
-    /// Whether every tool has answered.
+    /// Returns true if every tool call has finished.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.tool_results.iter().all(|wished| wished.text.is_some())
+        self.tool_results.iter().all(|result| result.text.is_some())
     }
 }
 
@@ -567,7 +569,7 @@ pub(super) fn ledger_account(open: &OpenCall) -> LedgerAccount<'_> {
     LedgerAccount { role: &opened.role, model: &opened.model, phase: open.ledger_phase.as_deref(), turn: opened.turn }
 }
 
-/// The call as a flow would wish it again.
+/// Returns a request that would open the same call again.
 pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
     CallRequest {
         role: opened.role.clone(),

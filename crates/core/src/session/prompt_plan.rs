@@ -1,5 +1,5 @@
-//! A prompt by reference: what an owed call is to be sent, before its texts are fetched. The same function serves the
-//! dispatch, the recovery after a crash and the rebuilding of any past call.
+//! Prompts by reference: the messages of a pending call before their texts are loaded. Normal dispatch, recovery after
+//! a crash and the inspection of past calls all use this code.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -15,65 +15,62 @@ use crate::prompt::{ChatRole, OutputFormat, Prompt, PromptImage, PromptMessage, 
 use crate::session::Session;
 use crate::thread::{ThreadEntries, ThreadEntry};
 
-/// A prompt whose texts are still to be fetched. Shares what the thread holds, so that making one costs next to nothing.
+/// A prompt whose texts are not loaded yet. It shares the thread's messages, so it is cheap to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPlan {
-    /// The call as it was opened.
     pub opened: Arc<CallOpened>,
     content: PlanContent,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum PlanContent {
-    /// A thread, and what the call asks.
+    /// A thread and the ask of the call.
     Thread { opening: Vec<BodyId>, entries: ThreadEntries, compactions: u32 },
-    /// What another call was shown.
-    Frozen(Vec<PromptMessageRef>),
+    /// The messages of an earlier call that is repeated.
+    Recorded(Vec<PromptMessageRef>),
 }
 
-/// The messages of a thread as its last prompt held them. The next one only adds what was said since.
+/// The messages of a thread's last prompt. The next prompt only adds the messages since then.
 #[derive(Debug, Default)]
 pub struct ThreadPromptCache {
     messages: Arc<Vec<PromptMessage>>,
-    /// How many of them the thread holds; the others are what was asked last.
+    /// The number of messages in the thread; the others are the last ask.
     thread_message_count: usize,
     /// How often the thread had been compacted.
     compactions: u32,
 }
 
-/// A message whose texts are still to be fetched.
+/// A message whose texts are not loaded yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessageRef {
-    /// Whose words.
     pub chat_role: ChatRole,
-    /// Its parts.
     pub parts: Vec<BodyId>,
-    /// What the assistant asked to run.
+    /// The tools that the assistant called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Which of those a tool's message answers.
+    /// In a tool's message, the id of the tool call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Whether that tool did not do what was asked.
+    /// In a tool's message, true if the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// What the user showed with it.
+    /// The images that belong to the user's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageRef>,
-    /// What an answer's vendor wants to see again with it.
+    /// In an answer, opaque vendor data that must be sent back with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_state: Option<BodyId>,
 }
 
 impl PromptMessageRef {
-    /// Every text it names.
+    /// Returns the ids of all texts and images of the message.
     pub fn body_ids(&self) -> impl Iterator<Item = BodyId> {
         self.parts.iter().copied().chain(self.images.iter().map(|image| image.body)).chain(self.vendor_state)
     }
 }
 
 impl Session {
-    /// Tokens of what an owed call is sent: those of its receipt, unless its thread was shortened since it was opened.
+    /// Returns the size of a pending call's prompt: that of its receipt, unless its thread was shortened since.
     #[must_use]
     pub fn current_prompt_tokens(&self, opened: &CallOpened) -> u32 {
         let receipt = &opened.receipt;
@@ -81,91 +78,84 @@ impl Session {
         thread.map_or(receipt.tokens, |thread| receipt.tokens.saturating_sub(receipt.carried.tokens) + thread.tokens)
     }
 
-    /// What an owed call is to be sent.
+    /// Returns the prompt of a pending call by reference.
     #[must_use]
     pub fn prompt_plan(&self, call: CallId) -> Option<PromptPlan> {
         let open = self.open_calls.get(&call)?;
-        if let Some(again) = &open.opened.recomputation {
+        if let Some(repeated) = &open.opened.recomputation {
             return Some(PromptPlan {
                 opened: open.opened.clone(),
-                content: PlanContent::Frozen(again.messages.clone()),
+                content: PlanContent::Recorded(repeated.messages.clone()),
             });
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread_id())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
-        let shown = PlanContent::Thread { opening, entries, compactions };
-        Some(PromptPlan { opened: open.opened.clone(), content: shown })
+        let content = PlanContent::Thread { opening, entries, compactions };
+        Some(PromptPlan { opened: open.opened.clone(), content })
     }
 }
 
 impl PromptPlan {
-    /// Its messages.
+    /// Returns the messages of the prompt.
     #[must_use]
     pub fn messages(&self) -> Vec<PromptMessageRef> {
         let mut messages = Vec::with_capacity(self.message_count_max());
-        let told = self.try_for_each_message(0, |message, parts| {
+        let result = self.try_for_each_message(0, |message, parts| {
             let parts = parts.collect();
-            let MessageHeader {
-                chat_role: speaker,
-                tool_calls,
-                tool_call_id: answers,
-                failed,
-                images,
-                vendor_state: seal,
-            } = message;
+            let MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
             messages.push(PromptMessageRef {
-                chat_role: speaker,
+                chat_role,
                 parts,
                 tool_calls: tool_calls.to_vec(),
-                tool_call_id: answers.cloned(),
+                tool_call_id: tool_call_id.cloned(),
                 failed,
                 images: images.to_vec(),
-                vendor_state: seal,
+                vendor_state,
             });
             Ok::<_, Infallible>(())
         });
-        let Ok(()) = told;
+        let Ok(()) = result;
         messages
     }
 
-    /// The texts it needs.
+    /// Returns the ids of all texts that the prompt needs.
     #[must_use]
     pub fn required_body_ids(&self) -> BTreeSet<BodyId> {
-        let mut needs: BTreeSet<BodyId> = self.opened.tools_body.into_iter().chain(self.opened.output_schema).collect();
-        let told = self.try_for_each_message(0, |message, parts| {
-            needs.extend(parts);
-            needs.extend(message.images.iter().map(|image| image.body).chain(message.vendor_state));
+        let mut ids: BTreeSet<BodyId> = self.opened.tools_body.into_iter().chain(self.opened.output_schema).collect();
+        let result = self.try_for_each_message(0, |message, parts| {
+            ids.extend(parts);
+            ids.extend(message.images.iter().map(|image| image.body).chain(message.vendor_state));
             Ok::<_, Infallible>(())
         });
-        let Ok(()) = told;
-        needs
+        let Ok(()) = result;
+        ids
     }
 
-    /// At most so many messages.
+    /// Returns an upper bound of the number of messages.
     fn message_count_max(&self) -> usize {
         match &self.content {
             PlanContent::Thread { entries, .. } => entries.len() + 2,
-            PlanContent::Frozen(messages) => messages.len(),
+            PlanContent::Recorded(messages) => messages.len(),
         }
     }
 
-    /// How many messages come before what the call asks.
+    /// Returns the number of messages before the ask.
     fn thread_message_count(&self) -> usize {
         match &self.content {
             PlanContent::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
-            PlanContent::Frozen(_) => 0,
+            PlanContent::Recorded(_) => 0,
         }
     }
 
-    /// Goes through the messages in order, but for the first `known`.
+    /// Calls `each` for the messages in order, without the first `skip_count`.
     fn try_for_each_message<E>(
         &self,
         skip_count: usize,
         mut each: impl FnMut(MessageHeader<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let plain = |speaker| MessageHeader {
-            chat_role: speaker,
+        let plain = |chat_role| MessageHeader {
+            chat_role,
             tool_calls: &[],
             tool_call_id: None,
             failed: false,
@@ -174,27 +164,14 @@ impl PromptPlan {
         };
         let (opening, entries) = match &self.content {
             PlanContent::Thread { opening, entries, .. } => (opening, entries),
-            PlanContent::Frozen(messages) => {
+            PlanContent::Recorded(messages) => {
                 return messages.iter().skip(skip_count).try_for_each(|message| {
-                    let PromptMessageRef {
-                        chat_role: speaker,
-                        parts,
-                        tool_calls,
-                        tool_call_id: answers,
-                        failed,
-                        images,
-                        vendor_state: seal,
-                    } = message;
-                    let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
+                    let PromptMessageRef { chat_role, parts, tool_calls, tool_call_id, failed, images, vendor_state } =
+                        message;
+                    let (chat_role, tool_call_id, failed, vendor_state) =
+                        (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
                     each(
-                        MessageHeader {
-                            chat_role: speaker,
-                            tool_calls,
-                            tool_call_id: answers,
-                            failed,
-                            images,
-                            vendor_state: seal,
-                        },
+                        MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state },
                         &mut parts.iter().copied(),
                     )
                 });
@@ -203,50 +180,36 @@ impl PromptPlan {
         if skip_count == 0 && !opening.is_empty() {
             each(plain(ChatRole::System), &mut opening.iter().copied())?;
         }
-        let known = skip_count.saturating_sub(usize::from(!opening.is_empty()));
-        for entry in (known..entries.len()).filter_map(|place| entries.get(place)) {
-            let ThreadEntry {
-                chat_role: speaker,
-                tool_calls,
-                tool_call_id: answers,
-                failed,
-                images,
-                vendor_state: seal,
-                ..
-            } = &**entry;
-            let (speaker, answers, failed, seal) = (*speaker, answers.as_ref(), *failed, *seal);
-            let told = MessageHeader {
-                chat_role: speaker,
-                tool_calls,
-                tool_call_id: answers,
-                failed,
-                images,
-                vendor_state: seal,
-            };
-            each(told, &mut entry.parts.iter().map(|text| text.body))?;
+        let skipped_entries = skip_count.saturating_sub(usize::from(!opening.is_empty()));
+        for entry in (skipped_entries..entries.len()).filter_map(|index| entries.get(index)) {
+            let ThreadEntry { chat_role, tool_calls, tool_call_id, failed, images, vendor_state, .. } = &**entry;
+            let (chat_role, tool_call_id, failed, vendor_state) =
+                (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
+            let header = MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };
+            each(header, &mut entry.parts.iter().map(|text| text.body))?;
         }
-        let ask = || self.opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|text| text.body);
+        let ask = || self.opened.receipt.ask.iter().filter_map(|fragment| fragment.text).map(|text| text.body);
         if ask().next().is_some() {
-            let shown = self.opened.receipt.ask.iter().flat_map(|piece| &piece.images);
-            let images: Vec<ImageRef> = shown.copied().collect();
+            let ask_images = self.opened.receipt.ask.iter().flat_map(|fragment| &fragment.images);
+            let images: Vec<ImageRef> = ask_images.copied().collect();
             each(MessageHeader { images: &images, ..plain(ChatRole::User) }, &mut ask())?;
         }
         Ok(())
     }
 
-    /// The prompt itself.
+    /// Loads the texts and returns the prompt.
     ///
     /// # Errors
-    /// Names a text that is not at hand, or that is not what its id says.
+    /// Returns the id of a text that is missing or cannot be parsed.
     pub fn resolve_prompt(&self, texts: &dyn BodyTextLookup) -> Result<Prompt, BodyId> {
         self.resolve_prompt_cached(&mut ThreadPromptCache::default(), texts)
     }
 
-    /// The same, but of what was `filled` for an earlier call of the same thread nothing is looked up again: a long thread costs
-    /// no more than a short one.
+    /// Loads the prompt like [`Self::resolve_prompt`], but reuses the messages in `cache` from an earlier call of the
+    /// same thread, so that the cost does not grow with the thread.
     ///
     /// # Errors
-    /// Names a text that is not at hand, or that is not what its id says.
+    /// Returns the id of a text that is missing or cannot be parsed.
     pub fn resolve_prompt_cached(
         &self,
         cache: &mut ThreadPromptCache,
@@ -254,37 +217,30 @@ impl PromptPlan {
     ) -> Result<Prompt, BodyId> {
         let find = |id: BodyId| texts.find_text(id).ok_or(id);
         cache.sync_with_plan(self);
-        // Shared only while that earlier call is still under way.
+        // Copied only while the earlier call is still in progress.
         let messages = Arc::make_mut(&mut cache.messages);
         messages.truncate(cache.thread_message_count);
         messages.reserve(self.message_count_max().saturating_sub(cache.thread_message_count));
         self.try_for_each_message(cache.thread_message_count, |message, parts| {
-            let mut filled = Vec::with_capacity(parts.size_hint().0);
+            let mut loaded_parts = Vec::with_capacity(parts.size_hint().0);
             for part in parts {
-                filled.push(find(part)?);
+                loaded_parts.push(find(part)?);
             }
-            let MessageHeader {
-                chat_role: speaker,
-                tool_calls,
-                tool_call_id: answers,
-                failed,
-                images,
-                vendor_state: seal,
-            } = message;
-            let mut shown = Vec::with_capacity(images.len());
+            let MessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
+            let mut prompt_images = Vec::with_capacity(images.len());
             for image in images {
-                shown.push(PromptImage { media_type: image.media_type, data: find(image.body)? });
+                prompt_images.push(PromptImage { media_type: image.media_type, data: find(image.body)? });
             }
-            let (tool_calls, answers) = (tool_calls.to_vec(), answers.cloned());
-            let seal = seal.map(find).transpose()?;
+            let (tool_calls, tool_call_id) = (tool_calls.to_vec(), tool_call_id.cloned());
+            let vendor_state = vendor_state.map(find).transpose()?;
             messages.push(PromptMessage {
-                chat_role: speaker,
-                parts: filled,
-                images: shown,
+                chat_role,
+                parts: loaded_parts,
+                images: prompt_images,
                 tool_calls,
-                tool_call_id: answers,
+                tool_call_id,
                 failed,
-                vendor_state: seal,
+                vendor_state,
             });
             Ok(())
         })?;
@@ -308,19 +264,19 @@ impl PromptPlan {
 }
 
 impl ThreadPromptCache {
-    /// Forgets what is not in the thread of that plan any more.
+    /// Removes messages that are no longer in the plan's thread.
     fn sync_with_plan(&mut self, plan: &PromptPlan) {
         match &plan.content {
             PlanContent::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());
             }
             PlanContent::Thread { compactions, .. } => *self = Self { compactions: *compactions, ..Self::default() },
-            PlanContent::Frozen(_) => *self = Self::default(),
+            PlanContent::Recorded(_) => *self = Self::default(),
         }
     }
 }
 
-/// A message but for its parts.
+/// A message without its parts.
 struct MessageHeader<'p> {
     chat_role: ChatRole,
     tool_calls: &'p [ToolCall],

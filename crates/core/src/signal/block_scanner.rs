@@ -1,6 +1,5 @@
-//! Reads a text once, character by character, and parts it into visible text and blocks. It decides where blocks begin
-//! and end; of what is in them it only asks whether it was meant as a block at all. How the text is cut into chunks makes
-//! no difference to it.
+//! Splits a text into visible text and blocks in one pass. It decides where blocks begin and end. Of their content it
+//! only checks whether a block was intended at all. The result does not depend on how the text is split into chunks.
 
 use super::markdown_lines::MarkdownTracker;
 use super::user_quotes::{QuoteMatch, UserQuotes};
@@ -11,14 +10,14 @@ use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
 /// The name in every end marker.
 pub(super) const END_MARKER_NAME: &str = "END";
 
-/// A reading under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(super) struct BlockScanner {
     names: BlockSet,
-    quotable: UserQuotes,
+    quotes: UserQuotes,
     lines: MarkdownTracker,
     visible: VisibleText,
-    /// What may become a marker.
+    /// Text that may become a marker.
     candidate: Option<MarkerCandidate>,
     open: Option<OpenBlock>,
     found: Vec<(String, String)>,
@@ -28,7 +27,7 @@ pub(super) struct BlockScanner {
 #[derive(Debug)]
 struct MarkerCandidate {
     text: String,
-    /// Whether it begins its line.
+    /// True if it is at the beginning of its line.
     begins_line: bool,
     ignored_region: Option<IgnoredRegion>,
 }
@@ -36,21 +35,21 @@ struct MarkerCandidate {
 #[derive(Debug)]
 struct OpenBlock {
     name: String,
-    /// The marker as it was written, to be shown should this be no block.
+    /// The marker as written, which is shown if this is not a block.
     marker: String,
-    /// Whether the marker begins its line.
+    /// True if the marker is at the beginning of its line.
     begins_line: bool,
     content: String,
-    /// What ends it: models like to name what they close.
+    /// The labels of possible end markers. Models often name the block that they close.
     ends: [String; 4],
-    /// Where the user wrote the same.
+    /// The matching positions in the user's texts.
     quote_match: QuoteMatch,
-    /// Its content has grown too long to be kept and is hidden.
+    /// True if the content is too long to be kept. It is hidden.
     is_dropped: bool,
 }
 
 impl OpenBlock {
-    /// Whether its marker has a line to itself.
+    /// Returns true if the marker has its own line.
     fn has_own_line(&self) -> bool {
         self.begins_line && self.content.lines().next().unwrap_or_default().trim().is_empty()
     }
@@ -63,19 +62,19 @@ enum BlockMarker {
 }
 
 enum MarkerMatch {
-    /// May still become a marker.
+    /// The text may still become a marker.
     Partial,
-    /// Is this marker.
+    /// The text is this marker.
     Complete(BlockMarker),
-    /// Is none and cannot become one.
+    /// The text is not a marker and cannot become one.
     NoMatch,
 }
 
 impl BlockScanner {
-    pub(super) fn new(names: BlockSet, quotable: UserQuotes) -> Self {
+    pub(super) fn new(names: BlockSet, quotes: UserQuotes) -> Self {
         Self {
             names,
-            quotable,
+            quotes,
             lines: MarkdownTracker::default(),
             visible: VisibleText::default(),
             candidate: None,
@@ -85,7 +84,7 @@ impl BlockScanner {
         }
     }
 
-    /// Takes the next chunk; returns the visible text that is certain now.
+    /// Processes the next chunk and returns the visible text that is final now.
     pub(super) fn push(&mut self, chunk: &str) -> String {
         for c in chunk.chars() {
             self.push_char(c);
@@ -93,12 +92,12 @@ impl BlockScanner {
         self.visible.take_ready()
     }
 
-    /// The text has ended; returns the rest of the visible text.
+    /// Ends the text and returns the rest of the visible text.
     pub(super) fn finish(&mut self) -> String {
         self.flush_candidate();
         if let Some(open) = self.open.take() {
             let block = open.name.clone();
-            // Of what is cut off nobody can tell whether it would have gone on like the user's.
+            // For a block that is cut off, it is unknown whether it would have continued like the user's.
             if open.quote_match.is_matching() && !open.has_own_line() && !open.content.trim().is_empty() {
                 push_complaint(&mut self.complaints, BlockComplaint::QuotedFromUser { block });
                 self.show_as_text(&open);
@@ -116,12 +115,12 @@ impl BlockScanner {
         self.visible.take_ready()
     }
 
-    /// Names and contents of the blocks found, and what was amiss.
+    /// Returns the names and contents of the blocks, and the complaints.
     pub(super) fn into_blocks_and_complaints(self) -> (Vec<(String, String)>, Vec<BlockComplaint>) {
         (self.found, self.complaints)
     }
 
-    /// Forgets the blocks found so far, for a reader who wants only the visible text.
+    /// Drops the blocks found so far, if only the visible text is needed.
     pub(super) fn discard_blocks(&mut self) {
         self.found.clear();
         self.complaints.clear();
@@ -164,7 +163,8 @@ impl BlockScanner {
         }
     }
 
-    /// What `text`, which begins with `<`, is or may become. It is never longer than the longest marker.
+    /// Returns whether `text`, which begins with `<`, is a marker or may become one. It is never longer than the
+    /// longest marker.
     fn match_marker(&self, text: &str) -> MarkerMatch {
         let Some(inner) = text.strip_prefix("<<<") else {
             return if text.len() < 3 && text.bytes().all(|byte| byte == b'<') {
@@ -184,10 +184,10 @@ impl BlockScanner {
             let may_be = |known: &str| begins(known, &label) || known.eq_ignore_ascii_case(name);
             return if self.marker_labels().any(may_be) { MarkerMatch::Partial } else { MarkerMatch::NoMatch };
         }
-        let place = self.marker_labels().position(|known| known.eq_ignore_ascii_case(name));
-        match (place, closing) {
+        let index = self.marker_labels().position(|known| known.eq_ignore_ascii_case(name));
+        match (index, closing) {
             (Some(_), ">" | ">>") => MarkerMatch::Partial,
-            (Some(place), ">>>") => match self.names.names().nth(place) {
+            (Some(index), ">>>") => match self.names.names().nth(index) {
                 Some(name) => MarkerMatch::Complete(BlockMarker::Start(name.to_owned())),
                 None => MarkerMatch::Complete(BlockMarker::End),
             },
@@ -195,7 +195,7 @@ impl BlockScanner {
         }
     }
 
-    /// What can stand in a marker here: the names, and in a block what ends it.
+    /// Returns the labels that a marker can have here: the block names and, in a block, its end labels.
     fn marker_labels(&self) -> impl Iterator<Item = &str> {
         let ends = self.open.iter().flat_map(|open| open.ends.iter().map(String::as_str));
         self.names.names().chain(ends)
@@ -206,7 +206,7 @@ impl BlockScanner {
             (BlockMarker::End, Some(_), None) => return self.close_block(&candidate.text),
             (BlockMarker::End, Some(_), Some(_)) if candidate.begins_line => return self.close_block(&candidate.text),
             (BlockMarker::Start(name), Some(open), None) if open.quote_match.is_matching() => {
-                // What the user left open is not closed by the model's own block.
+                // A block that the user left open is not closed by the model's own block.
                 self.show_quoted_block("");
                 return self.open_block(name, candidate);
             }
@@ -214,14 +214,14 @@ impl BlockScanner {
                 let complaint = BlockComplaint::NestedStartMarker { block: open.name.clone(), inner };
                 push_complaint(&mut self.complaints, complaint);
             }
-            // A block may well show in a fence what a block looks like.
+            // A block may show an example of a block in a fence.
             (BlockMarker::Start(_), Some(_), Some(_)) => {}
-            (BlockMarker::Start(marker), None, Some(place)) => {
-                push_complaint(&mut self.complaints, BlockComplaint::IgnoredMarker { marker, region: place });
+            (BlockMarker::Start(marker), None, Some(region)) => {
+                push_complaint(&mut self.complaints, BlockComplaint::IgnoredMarker { marker, region });
             }
-            (BlockMarker::End, _, place) => {
-                let hidden = place
-                    .map(|place| BlockComplaint::IgnoredMarker { marker: END_MARKER_NAME.to_owned(), region: place });
+            (BlockMarker::End, _, region) => {
+                let hidden =
+                    region.map(|region| BlockComplaint::IgnoredMarker { marker: END_MARKER_NAME.to_owned(), region });
                 hidden.into_iter().for_each(|complaint| push_complaint(&mut self.complaints, complaint));
             }
             (BlockMarker::Start(name), None, None) => return self.open_block(name, candidate),
@@ -238,15 +238,15 @@ impl BlockScanner {
             format!("{END_MARKER_NAME}_{name}"),
             format!("/{name}"),
         ];
-        let echo = self.quotable.start_match(&name);
+        let quote_match = self.quotes.start_match(&name);
         let MarkerCandidate { text: marker, begins_line, .. } = candidate;
         let content = String::new();
-        self.open = Some(OpenBlock { name, marker, begins_line, content, ends, quote_match: echo, is_dropped: false });
+        self.open = Some(OpenBlock { name, marker, begins_line, content, ends, quote_match, is_dropped: false });
         self.lines = MarkdownTracker::mid_line();
     }
 
     fn close_block(&mut self, marker: &str) {
-        if self.open.as_ref().is_some_and(|open| self.quotable.is_complete_quote(&open.quote_match)) {
+        if self.open.as_ref().is_some_and(|open| self.quotes.is_complete_quote(&open.quote_match)) {
             return self.show_quoted_block(marker);
         }
         let Some(open) = self.open.take() else { return };
@@ -261,7 +261,7 @@ impl BlockScanner {
         self.visible.mark_block_removed();
     }
 
-    /// What the user wrote is shown as any text is.
+    /// Shows a block that is quoted from the user.
     fn show_quoted_block(&mut self, end: &str) {
         let Some(open) = self.open.take() else { return };
         push_complaint(&mut self.complaints, BlockComplaint::QuotedFromUser { block: open.name.clone() });
@@ -270,16 +270,16 @@ impl BlockScanner {
         self.lines = MarkdownTracker::mid_line();
     }
 
-    /// Whether what has no end was meant as a block and not only mentioned: it holds what such a block holds, its marker
-    /// has a line to itself, or nothing follows.
+    /// Returns true if a block without an end was intended as one and not only mentioned: it contains a known key, its
+    /// marker has its own line, or nothing follows.
     fn is_intended_block(&self, open: &OpenBlock) -> bool {
-        let shape = self.names.block_schema(&open.name);
+        let schema = self.names.block_schema(&open.name);
         open.has_own_line()
             || open.content.trim().is_empty()
-            || shape.is_some_and(|shape| fields::has_known_key(&open.content, shape))
+            || schema.is_some_and(|schema| fields::has_known_key(&open.content, schema))
     }
 
-    /// A character that is part of no marker.
+    /// Processes a character that is not part of a marker.
     fn push_text_char(&mut self, c: char) {
         self.lines.push_char(c);
         let Some(open) = &mut self.open else {
@@ -290,7 +290,7 @@ impl BlockScanner {
             return;
         }
         open.content.push(c);
-        self.quotable.advance_match(&mut open.quote_match, c);
+        self.quotes.advance_match(&mut open.quote_match, c);
         if open.content.len() > BLOCK_BYTES_MAX
             && let Some(mut open) = self.open.take()
         {
@@ -304,7 +304,7 @@ impl BlockScanner {
         }
     }
 
-    /// Shows what turned out to be no block.
+    /// Shows text that is not a block.
     fn show_as_text(&mut self, open: &OpenBlock) {
         for c in open.marker.chars().chain(open.content.chars()) {
             self.visible.push_char(c);
@@ -327,7 +327,7 @@ impl BlockScanner {
     }
 }
 
-/// What stands in a marker, with one blank for several; nothing if there are too many of them.
+/// Replaces each run of blanks in a label by one space; returns `None` if a run is too long.
 fn collapse_blanks(label: &str) -> Option<String> {
     let mut out = String::with_capacity(label.len());
     let mut blanks = 0;

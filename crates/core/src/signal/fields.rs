@@ -1,84 +1,85 @@
-//! Reads the content of a block as fields. Only keys that the caller's shape knows count as keys, so that a line of
-//! prose with a colon in it stays prose.
+//! Parses the content of a block as fields. Only keys in the caller's schema count, so that a line of prose with a
+//! colon stays prose.
 //!
-//! - A key is letters, digits, `_`, `-` and blanks (at most [`KEY_CHARS_MAX`]), then a colon, at the beginning of a line,
-//!   perhaps in `**bold**`. Case does not matter, and blanks, `-` and `_` are the same: `Key findings` is `key_findings`.
-//! - A value goes on until the next known key that is not indented deeper than its own (one column of slack is given).
-//! - A section holds fields of its own. They should be indented, and what follows the section should not; where that
-//!   is not so, a key belongs to whoever knows it.
-//! - A raw value takes everything to the end of the block, whatever it looks like.
-//! - `null`, `none`, `[]` and nothing at all are absent.
-//! - A key given twice: the first one stands.
+//! - A key consists of letters, digits, `_`, `-` and spaces (at most [`FIELD_KEY_CHARS_MAX`]), then a colon, at the
+//!   beginning of a line, optionally in `**bold**`. Case does not matter, and spaces, `-` and `_` are equal: `Key
+//!   findings` is `key_findings`.
+//! - A value continues until the next known key that is not indented more than its own (with one column of tolerance).
+//! - A section has its own fields. They should be indented, and the text after the section should not. Otherwise a key
+//!   belongs to the section that knows it.
+//! - A raw value extends to the end of the block, whatever it contains.
+//! - `null`, `none`, `[]` and an empty value are absent.
+//! - If a key is repeated, the first value is used.
 
 use super::{BlockComplaint, list_value, push_complaint, shorten_excerpt};
 use crate::limits::FIELD_KEY_CHARS_MAX;
 
-/// How many columns deeper than the key before it a key may stand.
+/// The number of columns by which a key may be indented more than the previous one.
 const INDENT_SLACK: usize = 1;
 
-/// An empty list stands for nothing also where no list is expected.
+/// An empty list also means an absent value where no list is expected.
 const EMPTY_LIST: &str = "[]";
 
-/// The keys a block or section knows.
+/// The known keys of a block or section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSchema {
     keys: Vec<(String, BlockFieldKind)>,
-    /// Keys of entries that the block's owner reads.
+    /// Keys of entries that the caller parses.
     entries: Vec<String>,
 }
 
-/// What a key holds.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockFieldKind {
-    /// Words, perhaps over several lines.
+    /// Text, possibly over several lines.
     Text,
-    /// Several texts: `[a, "b, c"]`, or one behind each dash, star, dot or number.
+    /// Several texts: `[a, "b, c"]`, or one per bullet or number.
     List,
-    /// Fields of its own.
+    /// Nested fields.
     Section(BlockSchema),
     /// Everything to the end of the block, verbatim.
     Raw,
 }
 
 impl BlockSchema {
-    /// Knows no key.
+    /// Creates a schema without keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Also a text.
+    /// Returns the schema with a text field added.
     #[must_use]
     pub fn with_text(self, key: &str) -> Self {
         self.with_key(key, BlockFieldKind::Text)
     }
 
-    /// Also a list.
+    /// Returns the schema with a list field added.
     #[must_use]
     pub fn with_list(self, key: &str) -> Self {
         self.with_key(key, BlockFieldKind::List)
     }
 
-    /// Also a section.
+    /// Returns the schema with a section added.
     #[must_use]
     pub fn with_section(self, key: &str, schema: BlockSchema) -> Self {
         self.with_key(key, BlockFieldKind::Section(schema))
     }
 
-    /// Also a raw text.
+    /// Returns the schema with a raw field added.
     #[must_use]
     pub fn with_raw(self, key: &str) -> Self {
         self.with_key(key, BlockFieldKind::Raw)
     }
 
-    /// Also entries with this key, which are not read here: they only tell that this is such a block.
+    /// Returns the schema with a key of entries that are not parsed here. They only show that a block was intended.
     #[must_use]
     pub fn with_entry_key(mut self, key: &str) -> Self {
         self.entries.push(normalize_key(key));
         self
     }
 
-    /// Also `key`, in place of an earlier one of that name.
+    /// Returns the schema with a field added, or replaced if the key is known.
     #[must_use]
     pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
         let key = normalize_key(key);
@@ -89,9 +90,9 @@ impl BlockSchema {
         self
     }
 
-    /// Whether it knows the key, at any depth.
+    /// Returns true if the key is known at any depth.
     fn knows_key(&self, key: &str) -> bool {
-        let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(shape) if shape.knows_key(key));
+        let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(schema) if schema.knows_key(key));
         self.entries.iter().any(|known| known == key)
             || self.keys.iter().any(|(known, kind)| known == key || within(kind))
     }
@@ -101,18 +102,17 @@ impl BlockSchema {
     }
 }
 
-/// Fields in the order they were given.
+/// The fields of a block, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockFields {
     entries: Vec<(String, BlockFieldValue)>,
 }
 
-/// What was given for a key.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockFieldValue {
-    /// The key was given, and nothing for it.
+    /// The key is present without a value.
     Absent,
-    /// Words.
     Text(String),
     /// At least one item.
     List(Vec<String>),
@@ -121,7 +121,7 @@ pub enum BlockFieldValue {
 }
 
 impl BlockFields {
-    /// The words given for `key`.
+    /// Returns the text of `key`.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
@@ -130,7 +130,7 @@ impl BlockFields {
         }
     }
 
-    /// The items given for `key`; words count as one item.
+    /// Returns the items of `key`; a text counts as one item.
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<String> {
         match self.get(key) {
@@ -140,7 +140,7 @@ impl BlockFields {
         }
     }
 
-    /// The fields given for `key`.
+    /// Returns the fields of the section `key`.
     #[must_use]
     pub fn section(&self, key: &str) -> Option<&BlockFields> {
         match self.get(key) {
@@ -149,26 +149,26 @@ impl BlockFields {
         }
     }
 
-    /// What was given for `key`, if it was given at all.
+    /// Returns the value of `key`, if it is present.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&BlockFieldValue> {
         let key = normalize_key(key);
         self.entries.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// All fields, in the order they were given.
+    /// Iterates over all fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &BlockFieldValue)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Whether no key was given.
+    /// Returns true if there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// Reads the content of the block `name`.
+/// Parses the content of the block `name`.
 pub(super) fn parse_block_fields(
     name: &str,
     raw: &str,
@@ -184,7 +184,7 @@ pub(super) fn parse_block_fields(
         let end = offset + line.len();
         if let Some(mut key) = KeyLine::parse(line) {
             if offset == 0 {
-                // It shares its line with the start marker: its indentation says nothing.
+                // The key is on the line of the start marker, so its indentation means nothing.
                 key.indent = usize::MAX - 1;
             }
             if let Some(kind) = reader.resolve_key(&key) {
@@ -204,7 +204,7 @@ pub(super) fn parse_block_fields(
     reader.finish()
 }
 
-/// Whether any line of `raw` begins with a key of the shape, perhaps as an item of a list.
+/// Returns true if any line begins with a known key, possibly as a list item.
 pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
     raw.lines().any(|line| {
         let line = line.trim_start().trim_start_matches(['-', '+']);
@@ -228,7 +228,7 @@ impl<'a> KeyLine<'a> {
             Some(inner) => (true, inner),
             None => (false, trimmed),
         };
-        // Two more for the stars that may close the bold.
+        // Two more for the asterisks that may close the bold text.
         let (colon, _) = trimmed.char_indices().take(FIELD_KEY_CHARS_MAX + 3).find(|(_, c)| *c == ':')?;
         let (mut name, mut rest) = (trimmed[..colon].trim_end(), &trimmed[colon + 1..]);
         if bold {
@@ -244,9 +244,9 @@ impl<'a> KeyLine<'a> {
     }
 }
 
-/// A block or section being read.
+/// A block or section in progress.
 struct SectionFrame<'a> {
-    /// Where it is, for complaints.
+    /// The path for complaints.
     path: String,
     schema: &'a BlockSchema,
     fields: BlockFields,
@@ -254,7 +254,7 @@ struct SectionFrame<'a> {
     stray: Option<&'a str>,
 }
 
-/// A field being read.
+/// A field in progress.
 struct OpenField<'a> {
     name: String,
     indent: usize,
@@ -264,36 +264,36 @@ struct OpenField<'a> {
 }
 
 impl<'a> SectionFrame<'a> {
-    fn new(at: String, shape: &'a BlockSchema) -> Self {
-        Self { path: at, schema: shape, fields: BlockFields::default(), open: None, stray: None }
+    fn new(path: String, schema: &'a BlockSchema) -> Self {
+        Self { path, schema, fields: BlockFields::default(), open: None, stray: None }
     }
 }
 
 struct FieldParser<'a, 'c> {
-    /// The block, then the open section, then the open section in it, …
+    /// The block, the open section, the open section in it, and so on.
     frames: Vec<SectionFrame<'a>>,
     complaints: &'c mut Vec<BlockComplaint>,
 }
 
 impl<'a> FieldParser<'a, '_> {
-    /// Closes what `key` ends, if it is a known key here, and says what it holds.
+    /// Closes the fields that `key` ends and returns its type, if the key is known here.
     fn resolve_key(&mut self, key: &KeyLine<'a>) -> Option<&'a BlockFieldKind> {
         let value_before = self.frames.last().and_then(|frame| frame.open.as_ref());
         if value_before.is_some_and(|field| key.indent > field.indent.saturating_add(INDENT_SLACK)) {
             return None;
         }
-        let mut taken = None;
+        let mut resolved = None;
         for (depth, frame) in self.frames.iter().enumerate().rev() {
             if let Some(kind) = frame.schema.field_kind(&key.name) {
-                taken = Some((depth, kind));
+                resolved = Some((depth, kind));
             }
             let section = depth.checked_sub(1).and_then(|outer| self.frames[outer].open.as_ref());
             let is_indented = section.is_none_or(|section| key.indent > section.indent);
-            if taken.is_some() && is_indented {
+            if resolved.is_some() && is_indented {
                 break;
             }
         }
-        let (depth, kind) = taken?;
+        let (depth, kind) = resolved?;
         while self.frames.len() > depth + 1 {
             self.close_section();
         }
@@ -303,10 +303,10 @@ impl<'a> FieldParser<'a, '_> {
 
     fn open_field(&mut self, key: KeyLine<'a>, kind: &'a BlockFieldKind) {
         let Some(frame) = self.frames.last_mut() else { return };
-        let at = format!("{}.{}", frame.path, key.name);
+        let path = format!("{}.{}", frame.path, key.name);
         frame.open = Some(OpenField { name: key.name, indent: key.indent, kind, first: key.rest, lines: Vec::new() });
-        if let BlockFieldKind::Section(shape) = kind {
-            self.frames.push(SectionFrame::new(at, shape));
+        if let BlockFieldKind::Section(schema) = kind {
+            self.frames.push(SectionFrame::new(path, schema));
         }
     }
 
@@ -319,7 +319,7 @@ impl<'a> FieldParser<'a, '_> {
         self.store_value(key.name.clone(), value);
     }
 
-    /// A line that is no key.
+    /// Adds a line without a key.
     fn push_line(&mut self, line: &'a str) {
         let Some(frame) = self.frames.last_mut() else { return };
         match &mut frame.open {
@@ -347,14 +347,14 @@ impl<'a> FieldParser<'a, '_> {
         }
     }
 
-    /// Closes the innermost section; its frame goes, and its fields become a value of the frame around it.
+    /// Closes the innermost section and stores its fields as a value of the outer one.
     fn close_section(&mut self) {
         self.close_field();
         let Some(inner) = self.frames.pop() else { return };
         let Some(field) = self.frames.last_mut().and_then(|frame| frame.open.take()) else { return };
-        let said = if is_absent_value(field.first) { inner.stray.unwrap_or("") } else { field.first };
-        if !is_absent_value(said) && said.trim() != EMPTY_LIST {
-            let text = shorten_excerpt(said);
+        let text = if is_absent_value(field.first) { inner.stray.unwrap_or("") } else { field.first };
+        if !is_absent_value(text) && text.trim() != EMPTY_LIST {
+            let text = shorten_excerpt(text);
             let at = inner.path;
             let complaint = if inner.fields.is_empty() {
                 BlockComplaint::ExpectedSection { at, text }
@@ -368,7 +368,7 @@ impl<'a> FieldParser<'a, '_> {
         self.store_value(field.name, value);
     }
 
-    /// Closes the open field of the innermost frame, which is no section.
+    /// Closes the open field of the innermost frame, which is not a section.
     fn close_field(&mut self) {
         let Some(frame) = self.frames.last_mut() else { return };
         let Some(field) = frame.open.take() else { return };
@@ -392,7 +392,7 @@ impl<'a> FieldParser<'a, '_> {
     }
 }
 
-/// The words of a value: those behind its key and the lines that follow, without the indentation they share.
+/// Returns the text after the key and the following lines, without their common indentation.
 fn parse_text_value(first: &str, lines: &[&str]) -> BlockFieldValue {
     const BLOCK_SCALARS: [&str; 6] = ["|", ">", "|-", ">-", "|+", ">+"];
     let first = first.trim();
@@ -412,7 +412,7 @@ fn parse_text_value(first: &str, lines: &[&str]) -> BlockFieldValue {
     }
 }
 
-/// `text` without a pair of double quotes around all of it.
+/// Removes a pair of double quotes around the whole text.
 pub(super) fn strip_double_quotes(text: &str) -> &str {
     match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) if !inner.contains('"') => inner,
@@ -420,13 +420,13 @@ pub(super) fn strip_double_quotes(text: &str) -> &str {
     }
 }
 
-/// Whether these words stand for nothing.
+/// Returns true if the text means an absent value.
 pub(super) fn is_absent_value(text: &str) -> bool {
     let text = text.trim();
     text.is_empty() || text.eq_ignore_ascii_case("null") || text.eq_ignore_ascii_case("none")
 }
 
-/// A key as it is compared: lower case, words joined by `_`.
+/// Normalizes a key: lower case, words joined by `_`.
 fn normalize_key(key: &str) -> String {
     let mut out = String::with_capacity(key.len());
     for word in key.split(['_', '-', ' ']).filter(|word| !word.is_empty()) {

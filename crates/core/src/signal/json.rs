@@ -1,57 +1,60 @@
-//! Finds the JSON in a reply. What a model thinks aloud is left aside; a fenced value goes before a bare one, and in
-//! bare text the longest value is taken, for prose is full of small brackets. Only objects and arrays count. It does
-//! not know what the value should look like: the caller does, and says so.
+//! Finds the JSON in a reply. Reasoning is ignored. A value in a code fence is preferred, and in plain text the longest
+//! value, because prose contains many small brackets. Only objects and arrays count. The caller says which values it
+//! accepts.
 
 use crate::limits::JSON_SCANS_PER_BYTE_MAX;
 use serde_json::Value;
 
 use super::{JSON_FULL_SEARCH_BYTES, json_repair};
 
-/// What was found.
+/// The result of a search for JSON.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JsonSearchResult {
     /// An object or an array.
     pub value: Option<Value>,
-    /// What was not as it should be.
     pub complaints: Vec<JsonComplaint>,
 }
 
-/// Something that was not as it should be.
+/// A problem with the JSON in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonComplaint {
     /// There is no object or array.
     #[error("no JSON object or array found")]
     Missing,
-    /// There is one, and it is not what the caller wants.
-    #[error("the JSON found is not what was asked for")]
+    /// The caller accepted none of the values.
+    #[error("the JSON is not of the expected form")]
     NoneAccepted,
-    /// It was not valid and had to be mended.
-    #[error("the JSON was not valid and was mended")]
+    /// The JSON was invalid and was repaired.
+    #[error("the JSON was invalid and was repaired")]
     Repaired,
-    /// The text ended before it did; its end is missing.
-    #[error("the JSON was cut short and its end is missing")]
+    /// The text ended before the JSON did.
+    #[error("the JSON was cut off and its end is missing")]
     Truncated,
 }
 
-/// The JSON of a reply: the first that is valid in a fence, else the first in a fence that can be mended, else the
+/// Finds the JSON of a reply: the first valid value in a fence, else the first repairable one in a fence, else the
 /// longest in the text.
 #[must_use]
 pub fn find_json(text: &str) -> JsonSearchResult {
     find_json_where(text, |_| true)
 }
 
-/// As [`find`], among those values that are `wanted`.
+/// Finds JSON like [`find_json`], among the values that `accepts` returns true for.
 #[must_use]
-pub fn find_json_where(text: &str, wanted: impl Fn(&Value) -> bool) -> JsonSearchResult {
-    let mut search = JsonSearch { is_wanted: &wanted, saw_unwanted: false };
+pub fn find_json_where(text: &str, accepts: impl Fn(&Value) -> bool) -> JsonSearchResult {
+    let mut search = JsonSearch { is_accepted: &accepts, saw_rejected: false };
     let found = search.parse_whole_text(text).or_else(|| {
-        let spoken = strip_reasoning_tags(text);
-        let found = search.search_fences_then_text(&spoken);
-        // A thought that was cut out may have been part of a string.
-        if found.is_none() && spoken.len() < text.len() { search.search_fences_then_text(text) } else { found }
+        let without_reasoning = strip_reasoning_tags(text);
+        let found = search.search_fences_then_text(&without_reasoning);
+        // What looked like reasoning may have been part of a string.
+        if found.is_none() && without_reasoning.len() < text.len() {
+            search.search_fences_then_text(text)
+        } else {
+            found
+        }
     });
     let Some(found) = found else {
-        let complaint = if search.saw_unwanted { JsonComplaint::NoneAccepted } else { JsonComplaint::Missing };
+        let complaint = if search.saw_rejected { JsonComplaint::NoneAccepted } else { JsonComplaint::Missing };
         return JsonSearchResult { value: None, complaints: vec![complaint] };
     };
     let complaints = match (found.is_truncated, found.is_repaired) {
@@ -62,7 +65,7 @@ pub fn find_json_where(text: &str, wanted: impl Fn(&Value) -> bool) -> JsonSearc
     JsonSearchResult { value: Some(found.value), complaints }
 }
 
-/// The one way to write `value` down, with the keys of all objects sorted: what hashes are made of.
+/// Returns the canonical form of `value`, with sorted keys, for hashing.
 #[must_use]
 pub fn canonical_json(value: &Value) -> String {
     let mut out = String::new();
@@ -74,8 +77,8 @@ fn write_canonical_json(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
             out.push('[');
-            for (place, item) in items.iter().enumerate() {
-                if place > 0 {
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
                     out.push(',');
                 }
                 write_canonical_json(item, out);
@@ -86,8 +89,8 @@ fn write_canonical_json(value: &Value, out: &mut String) {
             let mut members: Vec<_> = members.iter().collect();
             members.sort_unstable_by_key(|(key, _)| *key);
             out.push('{');
-            for (place, (key, member)) in members.into_iter().enumerate() {
-                if place > 0 {
+            for (index, (key, member)) in members.into_iter().enumerate() {
+                if index > 0 {
                     out.push(',');
                 }
                 out.push_str(&Value::from(key.as_str()).to_string());
@@ -101,15 +104,15 @@ fn write_canonical_json(value: &Value, out: &mut String) {
 }
 
 struct JsonSearch<'w> {
-    is_wanted: &'w dyn Fn(&Value) -> bool,
-    saw_unwanted: bool,
+    is_accepted: &'w dyn Fn(&Value) -> bool,
+    saw_rejected: bool,
 }
 
 impl JsonSearch<'_> {
     fn accepts(&mut self, value: &Value) -> bool {
-        let wants = (self.is_wanted)(value);
-        self.saw_unwanted |= !wants;
-        wants
+        let accepted = (self.is_accepted)(value);
+        self.saw_rejected |= !accepted;
+        accepted
     }
 
     fn search_fences_then_text(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
@@ -127,7 +130,7 @@ impl JsonSearch<'_> {
         self.find_longest_value(text)
     }
 
-    /// The whole of `text`, if it is an object or array and nothing else.
+    /// Parses the whole of `text`, if it is an object or array and nothing else.
     fn parse_whole_text(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
         let text = text.trim();
         let value: Value = text.starts_with(['{', '[']).then(|| serde_json::from_str(text).ok())??;
@@ -139,9 +142,9 @@ impl JsonSearch<'_> {
         })
     }
 
-    /// The longest of the outermost values in `text`.
+    /// Returns the longest of the outermost values in `text`.
     fn find_longest_value(&mut self, text: &str) -> Option<json_repair::RepairedJson> {
-        let mut looks_left = (text.len() + JSON_FULL_SEARCH_BYTES).saturating_mul(JSON_SCANS_PER_BYTE_MAX);
+        let mut scans_left = (text.len() + JSON_FULL_SEARCH_BYTES).saturating_mul(JSON_SCANS_PER_BYTE_MAX);
         let mut best: Option<(usize, json_repair::RepairedJson)> = None;
         let mut at = 0;
         while let Some(offset) = text[at..].find(['{', '[']) {
@@ -155,10 +158,10 @@ impl JsonSearch<'_> {
                         best = Some((len, found));
                     }
                 }
-                Err(given_up) => {
+                Err(failed_at) => {
                     at = start + 1;
-                    looks_left = looks_left.saturating_sub(given_up - start + 1);
-                    if looks_left == 0 {
+                    scans_left = scans_left.saturating_sub(failed_at - start + 1);
+                    if scans_left == 0 {
                         break;
                     }
                 }
@@ -168,7 +171,7 @@ impl JsonSearch<'_> {
     }
 }
 
-/// In prose, brackets around nothing but numbers refer to a source, and brackets around nothing at all mean nothing.
+/// In prose, brackets around numbers are references, and empty brackets mean nothing.
 fn is_accidental_match(found: &json_repair::RepairedJson) -> bool {
     match &found.value {
         Value::Array(items) => items.iter().all(Value::is_number),
@@ -177,7 +180,7 @@ fn is_accidental_match(found: &json_repair::RepairedJson) -> bool {
     }
 }
 
-/// The contents of the fences that say they hold JSON, or do not say what they hold.
+/// Returns the contents of the code fences that are labelled as JSON or not labelled.
 fn json_code_fences(text: &str) -> Vec<&str> {
     let mut fences = Vec::new();
     let mut open: Option<(&str, bool, usize)> = None;
@@ -216,8 +219,8 @@ const REASONING_TAGS: [(&str, &str); 4] = [
     ("<reasoning>", "</reasoning>"),
 ];
 
-/// `text` without what stands between the tags of a thought. An opening tag counts at the beginning of a line. Without
-/// a closing one it is left alone; a closing one without an opening one ends a thought that began with the text.
+/// Removes reasoning between tags. An opening tag must be at the beginning of a line. Without a closing tag it is kept.
+/// A closing tag without an opening one ends reasoning that began with the text.
 fn strip_reasoning_tags(text: &str) -> String {
     let mut out = String::new();
     let mut no_more = [false; REASONING_TAGS.len()];

@@ -1,33 +1,33 @@
-//! Reads JSON as models write it. Valid JSON is read as it stands; of the rest, as much as can be understood without
-//! inventing anything: comments, missing or superfluous commas, quotes of the wrong kind or unescaped, keys without
-//! quotes, Python's words, line ends in strings, and an end that is missing because the reply was cut. What cannot be
-//! JSON is given up at once. It never looks at a byte more than a few times.
+//! Parses JSON as models write it. Valid JSON is parsed as it is. Otherwise the parser repairs what it can without
+//! inventing anything: comments, missing or extra commas, wrong or unescaped quotes, unquoted keys, Python literals,
+//! line breaks in strings, and a missing end. It stops as soon as the text cannot be JSON, and looks at each byte only
+//! a few times.
 
 use crate::limits::JSON_DEPTH_MAX;
 use crate::limits::UNQUOTED_KEY_BYTES_MAX;
 use serde_json::{Map, Number, Value};
 
-/// A value that was read, and how.
+/// A parsed value.
 #[derive(Debug)]
 pub(super) struct RepairedJson {
     pub(super) value: Value,
-    /// Where in the text it ends.
+    /// The offset of its end in the text.
     pub(super) end: usize,
-    /// Whether it was not valid JSON.
+    /// True if it was not valid JSON.
     pub(super) is_repaired: bool,
-    /// Whether the text ended before it did.
+    /// True if the text ended before the value did.
     pub(super) is_truncated: bool,
 }
 
-/// Reads the object or array that begins at `start`; otherwise says where it became clear that there is none.
+/// Parses the object or array at `start`. Otherwise returns the offset at which it became clear that there is none.
 pub(super) fn repair_json_at(text: &str, start: usize) -> Result<RepairedJson, usize> {
-    let mut mender = JsonRepairParser { text, at: start, is_repaired: false, is_truncated: false };
-    match mender.parse_value(1, JsonContainer::Array) {
+    let mut parser = JsonRepairParser { text, at: start, is_repaired: false, is_truncated: false };
+    match parser.parse_value(1, JsonContainer::Array) {
         Some(value) => {
-            let JsonRepairParser { at, is_repaired: is_amiss, is_truncated: is_cut_short, .. } = mender;
-            Ok(RepairedJson { value, end: at, is_repaired: is_amiss || is_cut_short, is_truncated: is_cut_short })
+            let JsonRepairParser { at, is_repaired, is_truncated, .. } = parser;
+            Ok(RepairedJson { value, end: at, is_repaired: is_repaired || is_truncated, is_truncated })
         }
-        None => Err(mender.at),
+        None => Err(parser.at),
     }
 }
 
@@ -44,14 +44,14 @@ enum JsonContainer {
     Array,
 }
 
-/// What stands where a member or an item may stand.
+/// The next element of a container.
 enum NextToken {
     Entry,
     End,
 }
 
 impl JsonRepairParser<'_> {
-    /// `None` gives up.
+    /// Returns `None` if the text cannot be JSON.
     fn parse_value(&mut self, depth: usize, inside: JsonContainer) -> Option<Value> {
         match self.peek()? {
             '{' | '[' if depth > JSON_DEPTH_MAX => None,
@@ -106,7 +106,7 @@ impl JsonRepairParser<'_> {
                 break;
             }
             let item = self.parse_value(depth + 1, JsonContainer::Array)?;
-            // Of an item that was cut as soon as it began, nothing is known.
+            // An item that was cut off at its beginning is dropped.
             if !(self.is_truncated && is_empty_json(&item)) {
                 items.push(item);
             }
@@ -114,7 +114,7 @@ impl JsonRepairParser<'_> {
         Some(Value::Array(items))
     }
 
-    /// Goes past commas to the next entry, or past the end of the container.
+    /// Skips commas up to the next entry, or to the end of the container.
     fn advance_to_entry(&mut self, comma: &mut CommaState, inside: JsonContainer) -> NextToken {
         loop {
             self.skip_space_and_comments();
@@ -128,7 +128,7 @@ impl JsonRepairParser<'_> {
                     if (c == '}') == (inside == JsonContainer::Object) {
                         self.at += 1;
                     } else {
-                        // It closes something further out; this container was never closed.
+                        // It closes an outer container; this one was not closed.
                         self.is_repaired = true;
                     }
                     return NextToken::End;
@@ -151,7 +151,7 @@ impl JsonRepairParser<'_> {
         }
     }
 
-    /// Letters, digits, `_`, `-`, `$` up to a colon.
+    /// Parses letters, digits, `_`, `-` and `$` up to a colon.
     fn parse_bare_key(&mut self) -> Option<String> {
         let end = find_bare_key_end(&self.text[self.at..])?;
         let key = self.text[self.at..self.at + end].to_owned();
@@ -160,7 +160,7 @@ impl JsonRepairParser<'_> {
         Some(key)
     }
 
-    /// A string within `inside`, or a key.
+    /// Parses a string in `inside`, or a key.
     fn parse_string(&mut self, inside: Option<JsonContainer>) -> String {
         let Some(opening) = self.next_char() else { return String::new() };
         let closing = if opening == '“' { '”' } else { opening };
@@ -186,7 +186,7 @@ impl JsonRepairParser<'_> {
         out
     }
 
-    /// Whether a quotation mark just read ends its string, judging by what follows it.
+    /// Decides from the following text whether a quote that was just read ends its string.
     fn quote_closes_string(&self, inside: JsonContainer) -> bool {
         let rest = &self.text[self.at..];
         let next = rest.trim_start();
@@ -209,7 +209,7 @@ impl JsonRepairParser<'_> {
         }
     }
 
-    /// What follows a backslash.
+    /// Parses the rest of an escape sequence.
     fn parse_escape(&mut self, out: &mut String) {
         match self.next_char() {
             Some('n') => out.push('\n'),
@@ -230,7 +230,7 @@ impl JsonRepairParser<'_> {
                 out.push('\'');
             }
             Some(c) => {
-                // A path or a formula: the backslash was meant.
+                // A path or a formula, in which the backslash is meant.
                 self.is_repaired = true;
                 out.push('\\');
                 out.push(c);
@@ -239,7 +239,7 @@ impl JsonRepairParser<'_> {
         }
     }
 
-    /// The character of `unit` and, if it takes two, of the one that follows.
+    /// Pushes the character of `unit`, together with the following one if they are a surrogate pair.
     fn push_unicode(&mut self, unit: u16, out: &mut String) {
         let before = self.at;
         let second = if self.text[self.at..].starts_with("\\u") {
@@ -252,7 +252,7 @@ impl JsonRepairParser<'_> {
         match (decoded.next(), decoded.next()) {
             (Some(Ok(c)), None) if second.is_some() => out.push(c),
             (first, _) => {
-                // The second, if any, is a character of its own.
+                // The second unit, if any, is a character of its own.
                 self.at = before;
                 let c = first.and_then(Result::ok);
                 self.is_repaired |= c.is_none();
@@ -269,7 +269,7 @@ impl JsonRepairParser<'_> {
         Some(unit)
     }
 
-    /// Goes past a word that the end of the text cut in two, if there is one here.
+    /// Skips a word that the end of the text cuts off, if there is one here.
     fn skip_truncated_word(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let is_half = find_token_end(rest) == rest.len()
@@ -283,7 +283,7 @@ impl JsonRepairParser<'_> {
         is_half
     }
 
-    /// A number, a literal or, in an object, words without quotes.
+    /// Parses a number, a literal or, in an object, unquoted text.
     fn parse_bare_word(&mut self, inside: JsonContainer) -> Option<Value> {
         let rest = &self.text[self.at..];
         let token_end = find_token_end(rest);
@@ -306,12 +306,11 @@ impl JsonRepairParser<'_> {
         Some(Value::String(words.to_owned()))
     }
 
-    /// Past white space and comments.
     fn skip_space_and_comments(&mut self) {
         loop {
             let rest = self.text[self.at..].trim_start();
             self.at = self.text.len() - rest.len();
-            // `[#1]` is no comment.
+            // `[#1]` is not a comment.
             let is_apart = self.text[..self.at].ends_with(char::is_whitespace);
             let comment = if rest.starts_with("//") || (rest.starts_with('#') && is_apart) {
                 rest.find('\n').unwrap_or(rest.len())
@@ -336,7 +335,7 @@ impl JsonRepairParser<'_> {
     }
 }
 
-/// How things stand between two entries.
+/// The state between two entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CommaState {
     /// There was no entry yet.
@@ -360,13 +359,13 @@ fn is_quote(c: char) -> bool {
     matches!(c, '"' | '\'' | '“')
 }
 
-/// Where the number or word ends with which `text` begins.
+/// Returns the end of the number or word at the beginning of `text`.
 fn find_token_end(text: &str) -> usize {
     let is_delimiter = |c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']' | '{' | '[' | ':' | '"');
     text.find(is_delimiter).unwrap_or(text.len())
 }
 
-/// Where the key without quotes ends that a colon follows.
+/// Returns the end of the unquoted key at the beginning of `text`, if a colon follows.
 fn find_bare_key_end(text: &str) -> Option<usize> {
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
     let end = text.bytes().take(UNQUOTED_KEY_BYTES_MAX).take_while(|byte| is_key(*byte)).count();
@@ -387,10 +386,10 @@ const LITERALS: [(&str, Option<bool>); 9] = [
 ];
 const VALID_LITERALS: usize = 3;
 
-/// The literal and whether JSON has it.
+/// Returns the value of a literal, and whether JSON has it.
 fn parse_literal(token: &str) -> Option<(Value, bool)> {
-    let place = LITERALS.iter().position(|(word, _)| *word == token)?;
-    Some((LITERALS[place].1.map_or(Value::Null, Value::Bool), place < VALID_LITERALS))
+    let index = LITERALS.iter().position(|(word, _)| *word == token)?;
+    Some((LITERALS[index].1.map_or(Value::Null, Value::Bool), index < VALID_LITERALS))
 }
 
 fn starts_with_literal(text: &str) -> bool {
@@ -401,7 +400,7 @@ fn starts_with_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
 }
 
-/// The number and whether JSON writes it so.
+/// Returns the number, and whether it is valid JSON.
 fn parse_number(token: &str) -> Option<(Value, bool)> {
     if !starts_with_number(token) {
         return None;
@@ -411,7 +410,7 @@ fn parse_number(token: &str) -> Option<(Value, bool)> {
     }
     let is_plain = token.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     let number: f64 = token.parse().ok().filter(|_| is_plain)?;
-    // Whole numbers stay whole: `007` and `+7` are 7.
+    // Integers stay integers: `007` and `+7` are 7.
     let whole = token.trim_start_matches('+').parse::<i64>().ok().map(Number::from);
     whole.or_else(|| Number::from_f64(number)).map(|number| (Value::Number(number), false))
 }

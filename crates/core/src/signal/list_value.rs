@@ -1,10 +1,10 @@
-//! Reads the value of a list field: inline in brackets, one item behind each bullet, or plain words as the only item.
+//! Parses the value of a list field: an inline list in brackets, one item per bullet, or plain text as the only item.
 
 use super::fields::{BlockFieldValue, is_absent_value, strip_double_quotes};
 use super::{BlockComplaint, push_complaint};
 use crate::limits::LIST_ITEMS_MAX;
 
-/// Reads the words behind a key and the lines that follow it as a list.
+/// Parses the text after a key and the following lines as a list.
 pub(super) fn parse_list_value(
     first: &str,
     lines: &[&str],
@@ -36,14 +36,13 @@ pub(super) fn parse_list_value(
 enum InlineList {
     Items(Vec<String>),
     Unclosed(Vec<String>),
-    /// This is no inline list.
     NotInline,
 }
 
-/// `[a, "b, c", f(d, e)]`. Commas within quotes and within further brackets do not part items.
+/// Parses `[a, "b, c", f(d, e)]`. Commas in quotes and in further brackets do not separate items.
 fn parse_inline_list(text: &str) -> InlineList {
     let Some(inner) = text.strip_prefix('[') else { return InlineList::NotInline };
-    // Brackets of other kinds are often unbalanced in prose (`a) one, b) two`); then only square ones count.
+    // Other brackets are often unbalanced in prose (`a) one, b) two`); then only square brackets nest.
     for nesting in [&['[', '(', '{'][..], &['['], &[]] {
         let split = split_at_commas(inner, nesting);
         match split.end {
@@ -58,34 +57,34 @@ fn parse_inline_list(text: &str) -> InlineList {
 
 struct SplitItems {
     items: Vec<String>,
-    /// Where the closing bracket of the list stands.
+    /// The offset of the closing bracket of the list.
     end: Option<usize>,
 }
 
-/// Parts `text` at its commas, up to the bracket that closes the list. Brackets whose opening one is in `nesting` nest.
+/// Splits `text` at its commas, up to the bracket that closes the list. Brackets in `nesting` nest.
 fn split_at_commas(text: &str, nesting: &[char]) -> SplitItems {
     let mut quotes = QuoteFinder::default();
     let mut items = Vec::new();
-    let (mut item, mut begun) = (String::new(), false);
+    let (mut item, mut started) = (String::new(), false);
     let mut depth = Vec::new();
     let mut skip_to = 0;
     for (at, c) in text.char_indices() {
         if at < skip_to {
             continue;
         }
-        if !begun
+        if !started
             && depth.is_empty()
             && let Some(end) = quotes.find_closing_quote(text, at, c)
         {
             item = unescape_quotes(&text[at + 1..end], c);
-            (skip_to, begun) = (end + 1, true);
+            (skip_to, started) = (end + 1, true);
             continue;
         }
         match c {
             ',' if depth.is_empty() => {
                 items.push(join_trimmed_lines(&item));
                 item.clear();
-                begun = false;
+                started = false;
             }
             ']' if depth.is_empty() => {
                 items.push(join_trimmed_lines(&item));
@@ -98,7 +97,7 @@ fn split_at_commas(text: &str, nesting: &[char]) -> SplitItems {
                     depth.pop();
                 }
                 item.push(c);
-                begun |= !c.is_whitespace();
+                started |= !c.is_whitespace();
             }
         }
     }
@@ -110,7 +109,7 @@ fn is_closing_bracket(open: char, c: char) -> bool {
     matches!((open, c), ('[', ']') | ('(', ')') | ('{', '}'))
 }
 
-/// Finds the ends of quoted items. A search that was in vain once is in vain from any later place too, so it is not
+/// Finds the ends of quoted items. A search without a result would have none from any later offset either, so it is not
 /// repeated.
 #[derive(Default)]
 struct QuoteFinder {
@@ -119,7 +118,7 @@ struct QuoteFinder {
 }
 
 impl QuoteFinder {
-    /// Where the quote ends that `c` at `at` opens: at the next such mark that a comma, a bracket or the end follows.
+    /// Returns the end of the quote that `c` at `at` opens: the next such quote before a comma, a bracket or the end.
     fn find_closing_quote(&mut self, text: &str, at: usize, c: char) -> Option<usize> {
         let no_more = match c {
             '"' => &mut self.no_more_double,
@@ -149,7 +148,7 @@ fn unescape_quotes(text: &str, quote: char) -> String {
     text.replace(&format!("\\{quote}"), &quote.to_string())
 }
 
-/// One item for each bullet; lines without one go on with the item before them.
+/// Parses one item per bullet. Lines without a bullet continue the previous item.
 fn parse_bulleted_list(text: &str) -> Vec<String> {
     if !text.lines().any(|line| strip_bullet(line).is_some()) {
         return vec![strip_double_quotes(&join_trimmed_lines(text)).to_owned()];
@@ -169,7 +168,7 @@ fn parse_bulleted_list(text: &str) -> Vec<String> {
     items.iter().map(|item| strip_double_quotes(item).to_owned()).collect()
 }
 
-/// What stands behind the bullet that begins `line`.
+/// Returns the text after the bullet at the beginning of `line`.
 fn strip_bullet(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let rest = match line.strip_prefix(['-', '*', '•', '–']) {
@@ -185,7 +184,7 @@ fn strip_bullet(line: &str) -> Option<&str> {
     (rest.is_empty() || rest.starts_with([' ', '\t'])).then_some(rest)
 }
 
-/// An item on a single line.
+/// Returns the item on a single line.
 fn join_trimmed_lines(item: &str) -> String {
     item.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

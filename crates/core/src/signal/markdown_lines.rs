@@ -1,12 +1,12 @@
-//! Knows, while a text comes in character by character, whether a marker would count here. Of Markdown it knows what
-//! that takes: fences, quotes, list items, runs of backticks. It renders nothing.
+//! Tracks the Markdown structure of a text as it arrives, as far as it decides whether a marker counts: fences, quotes,
+//! list items and runs of backticks.
 
 use super::IgnoredRegion;
 use crate::limits::{FENCE_LENGTH_MIN, LIST_NUMBER_DIGITS_MAX, MARKDOWN_INDENT_MAX};
 
 const TAB_COLUMNS: usize = 4;
 
-/// The state of the lines read so far.
+/// The Markdown state at the current character.
 #[derive(Debug, Default)]
 pub(super) struct MarkdownTracker {
     fence: Option<OpenCodeFence>,
@@ -24,57 +24,69 @@ struct OpenCodeFence {
 
 #[derive(Debug, Default)]
 struct MarkdownLine {
-    /// Columns read, as long as the lead is not settled.
+    /// The current column, as long as the prefix is not final.
     column: usize,
-    /// Whether anything but white space was read.
-    begun: bool,
-    lead: LinePrefix,
-    /// The run of backticks being read.
+    /// True if anything but whitespace was read.
+    started: bool,
+    prefix: LinePrefix,
+    /// The length of the current run of backticks.
     run: usize,
     /// The length of the run that opened a code span.
     span: Option<usize>,
 }
 
-/// What a line turns out to be.
+/// The kind of a line, as far as it is known.
 #[derive(Debug, Default, Clone, Copy)]
 enum LinePrefix {
-    /// Nothing but white space and list marks so far.
+    /// Only whitespace and list markers so far.
     #[default]
     Blank,
-    /// What may be the mark of a list item that begins at this column.
-    Bullet { indent: usize },
-    /// Digits that may become such a mark.
-    Digits { indent: usize, count: u8 },
+    /// A possible list marker at this column.
+    Bullet {
+        indent: usize,
+    },
+    /// Digits that may become a list marker.
+    Digits {
+        indent: usize,
+        count: u8,
+    },
     /// A run of fence characters.
-    FenceRun { mark: char, length: usize },
-    /// What comes behind such a run: only blanks so far, any backtick so far.
-    FenceTail { mark: char, length: usize, blank: bool, ticks: bool },
-    /// A quote.
+    FenceRun {
+        mark: char,
+        length: usize,
+    },
+    /// The text after such a run: whether it is blank so far, and whether it has backticks.
+    FenceTail {
+        mark: char,
+        length: usize,
+        blank: bool,
+        ticks: bool,
+    },
     Quote,
     /// Anything else.
     Plain,
 }
 
 impl MarkdownTracker {
-    /// As in the middle of an ordinary line.
+    /// Returns the state in the middle of an ordinary line.
     pub(super) fn mid_line() -> Self {
         Self {
-            line: MarkdownLine { begun: true, lead: LinePrefix::Plain, ..MarkdownLine::default() },
+            line: MarkdownLine { started: true, prefix: LinePrefix::Plain, ..MarkdownLine::default() },
             ..Self::default()
         }
     }
 
-    /// Whether only white space was read on this line.
+    /// Returns true if only whitespace was read on this line.
     pub(super) fn is_at_line_start(&self) -> bool {
-        !self.line.begun
+        !self.line.started
     }
 
-    /// Why a marker that begins here does not count; `None` if it does.
+    /// Returns why a marker here is ignored; `None` if it counts.
     pub(super) fn ignored_region(&self) -> Option<IgnoredRegion> {
         if self.fence.is_some() {
             return Some(IgnoredRegion::CodeFence);
         }
-        match self.line.lead {
+        match self.line.prefix {
             LinePrefix::Quote => return Some(IgnoredRegion::Quote),
             LinePrefix::FenceRun { mark: '~', length } | LinePrefix::FenceTail { mark: '~', length, .. }
                 if length >= FENCE_LENGTH_MIN =>
@@ -86,7 +98,7 @@ impl MarkdownTracker {
         self.line.code_span_after_run().map(|_| IgnoredRegion::CodeSpan)
     }
 
-    /// Takes the next character.
+    /// Processes the next character.
     pub(super) fn push_char(&mut self, c: char) {
         if c == '\n' {
             self.end_line();
@@ -98,19 +110,19 @@ impl MarkdownTracker {
             self.line.span = self.line.code_span_after_run();
             self.line.run = 0;
         }
-        self.line.lead = self.next_prefix(c);
-        self.line.begun |= !is_blank(c);
-        if !matches!(self.line.lead, LinePrefix::Plain | LinePrefix::Quote) {
+        self.line.prefix = self.next_prefix(c);
+        self.line.started |= !is_blank(c);
+        if !matches!(self.line.prefix, LinePrefix::Plain | LinePrefix::Quote) {
             self.line.column += if c == '\t' { TAB_COLUMNS - self.line.column % TAB_COLUMNS } else { 1 };
         }
-        if matches!(self.line.lead, LinePrefix::Blank) && self.line.begun {
-            // A list mark was just read: what follows it is indented by as much.
+        if matches!(self.line.prefix, LinePrefix::Blank) && self.line.started {
+            // A list marker was just read; the content of the item is indented by as much.
             self.list_column = self.line.column;
         }
     }
 
     fn next_prefix(&mut self, c: char) -> LinePrefix {
-        match self.line.lead {
+        match self.line.prefix {
             LinePrefix::Blank if is_blank(c) => LinePrefix::Blank,
             LinePrefix::Blank => self.initial_prefix(c),
             LinePrefix::Bullet { .. } if is_blank(c) => LinePrefix::Blank,
@@ -134,7 +146,7 @@ impl MarkdownTracker {
         }
     }
 
-    /// What a line becomes whose first character past the indentation is `c`.
+    /// Returns the kind of a line whose first character after the indentation is `c`.
     fn initial_prefix(&mut self, c: char) -> LinePrefix {
         let indent = self.line.column;
         if let Some(fence) = &self.fence {
@@ -157,7 +169,7 @@ impl MarkdownTracker {
     }
 
     fn end_line(&mut self) {
-        let (mark, length, blank, ticks) = match self.line.lead {
+        let (mark, length, blank, ticks) = match self.line.prefix {
             LinePrefix::FenceRun { mark, length } => (mark, length, true, false),
             LinePrefix::FenceTail { mark, length, blank, ticks } => (mark, length, blank, ticks),
             _ => (' ', 0, false, false),
@@ -175,7 +187,7 @@ impl MarkdownTracker {
 }
 
 impl MarkdownLine {
-    /// The code span that is open once the present run of backticks has ended.
+    /// Returns the length of the code span that is open after the current run of backticks.
     fn code_span_after_run(&self) -> Option<usize> {
         match (self.run, self.span) {
             (0, span) => span,

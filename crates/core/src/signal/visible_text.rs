@@ -1,23 +1,23 @@
-//! Gathers what the user sees and closes the gaps that removed blocks leave. It holds white space back until it is
-//! known what follows, and nothing else.
+//! Collects the text that the user sees and closes the gaps that removed blocks leave. It holds whitespace back until
+//! the next character is known.
 
 use crate::limits::HELD_WHITESPACE_BYTES_MAX;
 
-/// The visible text on its way out.
+/// The visible text in progress.
 #[derive(Debug, Default)]
 pub(super) struct VisibleText {
-    /// Certain and not yet taken.
+    /// Final text that was not taken yet.
     out: String,
-    /// White space that nothing has followed yet.
+    /// Whitespace at the end, so far.
     gap: String,
-    /// What stood before the blocks that were just removed.
+    /// The whitespace before the blocks that were just removed.
     before: Option<String>,
-    /// Whether anything was ever let out.
-    begun: bool,
+    /// True if any text was emitted.
+    started: bool,
 }
 
 impl VisibleText {
-    /// The next character outside blocks.
+    /// Adds the next character outside blocks.
     pub(super) fn push_char(&mut self, c: char) {
         if matches!(c, ' ' | '\t' | '\r' | '\n') {
             self.gap.push(c);
@@ -27,11 +27,11 @@ impl VisibleText {
         } else {
             self.flush_gap();
             self.out.push(c);
-            self.begun = true;
+            self.started = true;
         }
     }
 
-    /// Here a block was taken out.
+    /// Marks that a block was removed here.
     pub(super) fn mark_block_removed(&mut self) {
         let gap = std::mem::take(&mut self.gap);
         self.before = Some(match self.before.take() {
@@ -40,30 +40,30 @@ impl VisibleText {
         });
     }
 
-    /// The text has ended.
+    /// Ends the text.
     pub(super) fn finish(&mut self) {
         if self.before.is_none() {
             self.flush_gap();
         }
     }
 
-    /// What became certain since this was last asked.
+    /// Returns the text that became final since the last call.
     pub(super) fn take_ready(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
 
     fn flush_gap(&mut self) {
         match self.before.take() {
-            Some(before) if self.begun => self.out.push_str(&merge_gaps(&before, &self.gap)),
+            Some(before) if self.started => self.out.push_str(&merge_gaps(&before, &self.gap)),
             Some(_) => {}
             None => self.out.push_str(&self.gap),
         }
-        self.begun |= !self.out.is_empty();
+        self.started |= !self.out.is_empty();
         self.gap.clear();
     }
 }
 
-/// What remains of the white space on both sides of a block.
+/// Merges the whitespace on both sides of a block.
 fn merge_gaps(before: &str, after: &str) -> String {
     let line_ends = |gap: &str| gap.bytes().filter(|byte| *byte == b'\n').count();
     let (ends_before, ends_after) = (line_ends(before), line_ends(after));

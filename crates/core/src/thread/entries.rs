@@ -1,5 +1,5 @@
-//! The messages of a thread, kept so that a copy costs next to nothing, and adding to a copy little more: of a long thread
-//! nothing but the end is touched.
+//! Stores the messages of a thread so that copies are cheap, and so is appending to a copy: only the end of a long
+//! thread is touched.
 
 use std::iter::Chain;
 use std::ops::Index;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::ThreadEntry;
 use crate::limits::UNSHARED_ENTRIES_MAX;
 
-/// Messages, oldest first.
+/// The messages of a thread, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadEntries {
     shared: imbl::Vector<Arc<ThreadEntry>>,
@@ -19,39 +19,37 @@ pub struct ThreadEntries {
 }
 
 impl ThreadEntries {
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.len() + self.newest.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The one at a place.
+    /// Returns the message at `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Arc<ThreadEntry>> {
         match index.checked_sub(self.shared.len()) {
-            Some(place) => self.newest.get(place),
+            Some(index) => self.newest.get(index),
             None => self.shared.get(index),
         }
     }
 
-    /// The oldest.
+    /// Returns the oldest message.
     #[must_use]
     pub fn first(&self) -> Option<&Arc<ThreadEntry>> {
         self.get(0)
     }
 
-    /// All of them.
+    /// Iterates over all messages, oldest first.
     pub fn iter(&self) -> ThreadEntriesIter<'_> {
         self.shared.iter().chain(&self.newest)
     }
 
-    /// Adds one.
+    /// Appends a message.
     pub fn push(&mut self, entry: Arc<ThreadEntry>) {
         if self.newest.len() == UNSHARED_ENTRIES_MAX {
             self.shared.extend(self.newest.drain(..));
@@ -60,7 +58,7 @@ impl ThreadEntries {
     }
 }
 
-/// Goes through messages, oldest first.
+/// An iterator over the messages of a thread, oldest first.
 pub type ThreadEntriesIter<'e> = Chain<
     imbl::vector::Iter<'e, Arc<ThreadEntry>, imbl::shared_ptr::DefaultSharedPtr>,
     slice::Iter<'e, Arc<ThreadEntry>>,
@@ -84,12 +82,12 @@ impl FromIterator<Arc<ThreadEntry>> for ThreadEntries {
 impl Index<usize> for ThreadEntries {
     type Output = Arc<ThreadEntry>;
 
-    fn index(&self, place: usize) -> &Arc<ThreadEntry> {
-        self.get(place).expect("a place that is there")
+    fn index(&self, index: usize) -> &Arc<ThreadEntry> {
+        self.get(index).expect("the index is in range")
     }
 }
 
-/// The same messages, wherever they lie.
+/// Compares the messages, not how they are stored.
 impl PartialEq for ThreadEntries {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other)
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_stands_at_its_place_and_a_copy_knows_nothing_of_it() {
+    fn appended_messages_are_in_order_and_copies_do_not_change() {
         let mut entries = ThreadEntries::default();
         let mut copies = Vec::new();
         for call in 0..50 {

@@ -1,5 +1,5 @@
-//! A flow that does what the user's message orders, and a play that makes every kind of event happen. Its journal is
-//! golden: see `tests/golden/README.md`.
+//! A flow that follows orders in the user's messages, and a script that produces every kind of event. Its journal is a
+//! golden file: see `tests/golden/README.md`.
 
 use std::collections::BTreeSet;
 
@@ -109,8 +109,8 @@ impl All {
     }
 }
 
-/// What an order comes to: `[what, …]`.
-fn obey(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep> {
+/// Returns the step for an order `[name, …]`.
+fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep> {
     let word = |place: usize| order[place].as_str().unwrap_or_default();
     let number = |place: usize| order[place].as_u64().unwrap_or_default();
     Some(match word(0) {
@@ -123,10 +123,10 @@ fn obey(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep> {
                 .with_metadata(order[2].clone()),
         ),
         "expert" => {
-            let mut wish =
+            let mut request =
                 CallRequest::new("expert", "note").with_model(&word(1).into()).with_metadata(order[2].clone());
-            wish.sample = 1;
-            FlowStep::Call(wish)
+            request.sample = 1;
+            FlowStep::Call(request)
         }
         "say" => FlowStep::Reply { text: ReplyText::New(word(1).to_owned()), role: None, call: None },
         "end" => FlowStep::EndTurn(TurnResult::Done),
@@ -192,7 +192,7 @@ impl Flow for All {
                 let turn = view.session.current_turn.as_ref().expect("a turn has begun");
                 let texts = turn.messages.iter().map(|waiting| view.read_text(waiting.text));
                 let orders = texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default());
-                orders.filter_map(|order| obey(view, &order)).collect()
+                orders.filter_map(|order| step_for_order(view, &order)).collect()
             }
             Event::CallAnswered(answered) if answered.tool_calls.is_empty() => {
                 let text = ReplyText::Stored(answered.text);
@@ -246,15 +246,15 @@ impl Flow for All {
     }
 }
 
-fn order(stage: &mut SessionHarness, orders: &Value) {
-    stage.send_message(&orders.to_string());
+fn order(harness: &mut SessionHarness, orders: &Value) {
+    harness.send_message(&orders.to_string());
 }
 
 fn long() -> String {
     "word ".repeat(180)
 }
 
-/// Makes every kind of event happen at least once.
+/// Produces every kind of event at least once.
 pub fn play_all() -> SessionHarness {
     let opened = SessionOpened {
         format: 1,
@@ -265,27 +265,27 @@ pub fn play_all() -> SessionHarness {
         settings: json!({"depth": 2}),
         model_overrides: std::collections::BTreeMap::new(),
     };
-    let mut stage = SessionHarness::open_session(All::new(), opened);
-    stage.set_window(1_024);
-    calls(&mut stage);
-    tools(&mut stage);
-    phases(&mut stage);
-    agents(&mut stage);
-    compaction(&mut stage);
-    stage.fork();
-    ending(&mut stage);
-    stage
+    let mut harness = SessionHarness::open_session(All::new(), opened);
+    harness.set_window(1_024);
+    calls(&mut harness);
+    tools(&mut harness);
+    phases(&mut harness);
+    agents(&mut harness);
+    compaction(&mut harness);
+    harness.fork();
+    ending(&mut harness);
+    harness
 }
 
-fn calls(stage: &mut SessionHarness) {
+fn calls(harness: &mut SessionHarness) {
     let keyed = SessionInput::Message {
         text: json!([["call", "speaker", "one"], ["call", "speaker", "two"], ["call", "nobody", ""]]).to_string(),
         idempotency_key: Some("k-1".into()),
         mid_turn_policy: None,
         images: Vec::new(),
     };
-    stage.apply_input(keyed);
-    stage.fail_call("speaker", FailureKind::Network);
+    harness.apply_input(keyed);
+    harness.fail_call("speaker", FailureKind::Network);
     let usage = Some(TokenUsage {
         input_tokens: 100,
         output_tokens: 9,
@@ -302,49 +302,51 @@ fn calls(stage: &mut SessionHarness) {
         rejected_usage: None,
         vendor_state: None,
     };
-    stage.reply_to_call("speaker", full);
-    let (call, attempt) = stage.oldest_open_call("speaker");
+    harness.reply_to_call("speaker", full);
+    let (call, attempt) = harness.oldest_open_call("speaker");
     let reply = ModelReply { text: "again".into(), ..ModelReply::default() };
-    stage.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 3 });
-    order(stage, &json!([["expert", "bee", "a question"]]));
-    stage.crash_and_recover();
-    let call = stage.session().last_ids.call;
-    stage.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Retry }).crash_and_recover();
-    stage.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Fail });
-    order(stage, &json!([["call", "speaker", "slow"], ["call", "speaker", "waits"]]));
-    let (call, attempt) = stage.oldest_open_call("speaker");
+    harness.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 3 });
+    order(harness, &json!([["expert", "bee", "a question"]]));
+    harness.crash_and_recover();
+    let call = harness.session().last_ids.call;
+    harness
+        .run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Retry })
+        .crash_and_recover();
+    harness.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Fail });
+    order(harness, &json!([["call", "speaker", "slow"], ["call", "speaker", "waits"]]));
+    let (call, attempt) = harness.oldest_open_call("speaker");
     let limited = CallFailure { retry_after_ms: Some(900), ..CallFailure::new(FailureKind::RateLimit, "slow down") };
-    stage
+    harness
         .apply_input(SessionInput::CallFailure { call, attempt, failure: limited })
         .run_command(OperatorCommand::Cancel);
     let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
-    stage.apply_input(SessionInput::Answer { call, attempt: 2, reply, cost_microusd: Some(4), duration_ms: 9 });
+    harness.apply_input(SessionInput::Answer { call, attempt: 2, reply, cost_microusd: Some(4), duration_ms: 9 });
 }
 
-fn tools(stage: &mut SessionHarness) {
-    order(stage, &json!([["run", "look"], ["call", "speaker", "use tools"]]));
-    let wish = |id: &str, name: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": id}) };
-    let tool_calls = vec![wish("a", "look"), wish("b", "tick"), wish("c", "sing")];
-    stage.reply_to_call(
+fn tools(harness: &mut SessionHarness) {
+    order(harness, &json!([["run", "look"], ["call", "speaker", "use tools"]]));
+    let tool_call = |id: &str, name: &str| ToolCall { id: id.into(), name: name.into(), arguments: json!({"at": id}) };
+    let tool_calls = vec![tool_call("a", "look"), tool_call("b", "tick"), tool_call("c", "sing")];
+    harness.reply_to_call(
         "speaker",
         ModelReply { tool_calls, stop_reason: StopReason::ToolCalls, ..ModelReply::default() },
     );
-    stage.finish_tool("look", Err("nothing there")).finish_tool("look", Ok("two files"));
-    stage.answer_call("speaker", "two files");
+    harness.finish_tool("look", Err("nothing there")).finish_tool("look", Ok("two files"));
+    harness.answer_call("speaker", "two files");
     order(
-        stage,
+        harness,
         &json!([["call", "speaker", "look again"], ["timer", "bell", 50], ["timer", "other", 5000], ["stop", "other"]]),
     );
-    stage
+    harness
         .answer_with_tool_call("speaker", "look", json!({}))
         .advance_and_tick(60)
         .crash_and_recover()
         .answer_call("speaker", "gone");
 }
 
-fn phases(stage: &mut SessionHarness) {
+fn phases(harness: &mut SessionHarness) {
     order(
-        stage,
+        harness,
         &json!([
             ["go", "nowhere"],
             ["go", "review"],
@@ -355,19 +357,19 @@ fn phases(stage: &mut SessionHarness) {
             ["end"]
         ]),
     );
-    stage.run_command(OperatorCommand::Grant { phase: talk(), to: "end".into() });
-    stage.run_command(OperatorCommand::Propose { phase: talk(), to: "end".into(), reason: Some("enough".into()) });
-    stage.run_command(OperatorCommand::Propose { phase: talk(), to: "draft".into(), reason: None });
-    stage.run_command(OperatorCommand::RollBack { phase: talk(), visit: 1 });
+    harness.run_command(OperatorCommand::Grant { phase: talk(), to: "end".into() });
+    harness.run_command(OperatorCommand::Propose { phase: talk(), to: "end".into(), reason: Some("enough".into()) });
+    harness.run_command(OperatorCommand::Propose { phase: talk(), to: "draft".into(), reason: None });
+    harness.run_command(OperatorCommand::RollBack { phase: talk(), visit: 1 });
     for _ in 0..6 {
-        order(stage, &json!([["call", "speaker", "again"]]));
-        stage.answer_call("speaker", "yes");
+        order(harness, &json!([["call", "speaker", "again"]]));
+        harness.answer_call("speaker", "yes");
     }
 }
 
-fn agents(stage: &mut SessionHarness) {
+fn agents(harness: &mut SessionHarness) {
     order(
-        stage,
+        harness,
         &json!([
             ["lease", "ann", "story-1"],
             ["post", "ann", "build it"],
@@ -381,45 +383,45 @@ fn agents(stage: &mut SessionHarness) {
             ["title", "agents"],
         ]),
     );
-    stage.answer_call("coder", "good").answer_call("coder", "good too");
-    order(stage, &json!([["end"], ["code", "bob", "beside the turns"]]));
-    order(stage, &json!([["cancel"], ["say", "no more"], ["fail", "on purpose"]]));
+    harness.answer_call("coder", "good").answer_call("coder", "good too");
+    order(harness, &json!([["end"], ["code", "bob", "beside the turns"]]));
+    order(harness, &json!([["cancel"], ["say", "no more"], ["fail", "on purpose"]]));
 }
 
-fn compaction(stage: &mut SessionHarness) {
+fn compaction(harness: &mut SessionHarness) {
     for _ in 0..6 {
-        order(stage, &json!([["talk", "tell me more"]]));
-        if stage.open_call_roles() == ["scribe"] {
-            stage.answer_call("scribe", "they talked");
+        order(harness, &json!([["talk", "tell me more"]]));
+        if harness.open_call_roles() == ["scribe"] {
+            harness.answer_call("scribe", "they talked");
         }
-        stage.answer_call("speaker", &long());
+        harness.answer_call("speaker", &long());
     }
-    order(stage, &json!([["talk", "use tools"]]));
-    stage.answer_call("scribe", "they talked more");
+    order(harness, &json!([["talk", "use tools"]]));
+    harness.answer_call("scribe", "they talked more");
     for _ in 0..4 {
-        stage.answer_with_tool_call("speaker", "look", json!({"deep": true})).finish_tool("look", Ok(&long()));
-        if stage.open_call_roles() == ["scribe"] {
-            stage.fail_call("scribe", FailureKind::Refused);
+        harness.answer_with_tool_call("speaker", "look", json!({"deep": true})).finish_tool("look", Ok(&long()));
+        if harness.open_call_roles() == ["scribe"] {
+            harness.fail_call("scribe", FailureKind::Refused);
         }
     }
-    stage.answer_call("speaker", "enough");
-    stage.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
-    order(stage, &json!([["forget", "speaker"], ["call", "speaker", "who am I?"]]));
+    harness.answer_call("speaker", "enough");
+    harness.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
+    order(harness, &json!([["forget", "speaker"], ["call", "speaker", "who am I?"]]));
     let busy = Some(MidTurnPolicy::Interrupt);
-    stage.apply_input(SessionInput::Message {
+    harness.apply_input(SessionInput::Message {
         text: json!([["call", "speaker", "never mind"]]).to_string(),
         idempotency_key: None,
         mid_turn_policy: busy,
         images: Vec::new(),
     });
-    stage.answer_call("speaker", "fine");
-    order(stage, &json!([["call", "speaker", long().repeat(6)]]));
+    harness.answer_call("speaker", "fine");
+    order(harness, &json!([["call", "speaker", long().repeat(6)]]));
 }
 
-fn ending(stage: &mut SessionHarness) {
-    stage.run_command(OperatorCommand::Rename { title: "the end".into() });
-    order(stage, &json!([["end"], ["call", "speaker", "beside"], ["timer", "never", 99_999]]));
-    stage.answer_with_tool_call("speaker", "look", json!({}));
-    order(stage, &json!([["call", "expert", "last words"], ["close", "all is said"]]));
-    stage.answer_call("expert", "{}");
+fn ending(harness: &mut SessionHarness) {
+    harness.run_command(OperatorCommand::Rename { title: "the end".into() });
+    order(harness, &json!([["end"], ["call", "speaker", "beside"], ["timer", "never", 99_999]]));
+    harness.answer_with_tool_call("speaker", "look", json!({}));
+    order(harness, &json!([["call", "expert", "last words"], ["close", "all is said"]]));
+    harness.answer_call("expert", "{}");
 }

@@ -1,4 +1,4 @@
-//! What a flow offers to a person at the controls: it says whether that can be done now, and then does it.
+//! Commands that a flow defines: the flow checks whether one can be run, and then reacts to it.
 
 use segue_core::context::RenderedFragment;
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
@@ -8,7 +8,7 @@ use segue_core::ids::FragmentName;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
-/// A bell that can be rung while no turn runs.
+/// A bell that can be rung while no turn is running.
 pub struct Bell {
     spec: FlowSpec,
 }
@@ -54,35 +54,38 @@ fn ring(arguments: Value) -> SessionInput {
 }
 
 pub fn play() -> SessionHarness {
-    let mut stage = SessionHarness::open(flow());
-    stage.send_message("is it on?").apply_input(ring(Value::Null)).apply_input(ring(json!({"times": 2})));
-    stage
+    let mut harness = SessionHarness::open(flow());
+    harness.send_message("is it on?").apply_input(ring(Value::Null)).apply_input(ring(json!({"times": 2})));
+    harness
 }
 
 #[test]
-fn a_command_of_the_flow_is_recorded_and_followed() {
-    let stage = play();
-    assert_eq!(stage.last_reply(), "rung 3 times");
+fn command_of_the_flow_is_recorded_and_run() {
+    let harness = play();
+    assert_eq!(harness.last_reply(), "rung 3 times");
     let lines: Vec<String> =
-        stage.journal().iter().map(|recorded| recorded.event.summary_line(&|_| String::new())).collect();
-    assert!(lines.contains(&"asked by hand: ring".to_owned()), "{lines:?}");
-    assert!(lines.contains(&"asked by hand: ring {\"times\":2}".to_owned()), "{lines:?}");
+        harness.journal().iter().map(|recorded| recorded.event.summary_line(&|_| String::new())).collect();
+    assert!(lines.contains(&"command ring".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"command ring {\"times\":2}".to_owned()), "{lines:?}");
 }
 
 #[test]
-fn a_command_that_cannot_be_followed_is_refused_with_the_reason_and_nothing_is_recorded() {
-    let mut stage = play();
-    let before = stage.journal().len();
+fn refused_command_states_the_reason_and_records_nothing() {
+    let mut harness = play();
+    let before = harness.journal().len();
     let refused =
-        |stage: &mut SessionHarness, input: SessionInput| stage.try_input(input).expect_err("refused").to_string();
-    assert_eq!(refused(&mut stage, ring(Value::Null)), "the bell is worn out");
-    assert_eq!(refused(&mut stage, ring(json!({"loud": true}))), "`ring`: it takes no `loud`; it takes `times`");
-    assert_eq!(refused(&mut stage, ring(json!(3))), "`ring`: its arguments must be an object");
+        |harness: &mut SessionHarness, input: SessionInput| harness.try_input(input).expect_err("refused").to_string();
+    assert_eq!(refused(&mut harness, ring(Value::Null)), "the bell is worn out");
+    assert_eq!(
+        refused(&mut harness, ring(json!({"loud": true}))),
+        "`ring`: `loud` is not an argument; it takes `times`"
+    );
+    assert_eq!(refused(&mut harness, ring(json!(3))), "`ring`: its arguments must be an object");
     let other = SessionInput::Operator(OperatorCommand::Flow { command: "sing".to_owned(), arguments: Value::Null });
-    assert_eq!(refused(&mut stage, other), "the flow has no command `sing`; it has `ring`");
+    assert_eq!(refused(&mut harness, other), "the flow has no command `sing`; it has `ring`");
     let too_long = ring(json!({"times": "9".repeat(2 << 20)}));
-    assert!(refused(&mut stage, too_long).contains("bytes of JSON"));
-    assert_eq!(stage.journal().len(), before);
-    stage.run_command(OperatorCommand::Close);
-    assert!(matches!(stage.try_input(ring(Value::Null)), Err(InputRefusal::Closed { .. })));
+    assert!(refused(&mut harness, too_long).contains("bytes of JSON"));
+    assert_eq!(harness.journal().len(), before);
+    harness.run_command(OperatorCommand::Close);
+    assert!(matches!(harness.try_input(ring(Value::Null)), Err(InputRefusal::Closed { .. })));
 }

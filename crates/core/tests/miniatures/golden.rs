@@ -1,4 +1,4 @@
-//! Journals of every format ever written, read again. See `tests/golden/README.md`.
+//! Reads golden journals of every format. See `tests/golden/README.md`.
 #![expect(clippy::disallowed_methods, reason = "golden journals are files; core itself touches none")]
 
 use std::collections::BTreeSet;
@@ -21,172 +21,172 @@ use serde_json::{Value, json};
 use super::all::{All, play_all};
 use super::{commanded, project};
 
-/// A journal of format 1: its name, the rules it was written by, and the play that wrote it.
+/// A journal of format 1: its name, its flow, and the script that produced it.
 struct Golden {
     name: &'static str,
-    rules: fn() -> Box<dyn DynFlow>,
+    flow: fn() -> Box<dyn DynFlow>,
     play: fn() -> SessionHarness,
 }
 
 const FORMAT_1: [Golden; 12] = [
-    Golden { name: "concierge", rules: || Box::new(MiniConcierge::new()), play: concierge },
-    Golden { name: "nodes", rules: || Box::new(MiniNodes::new()), play: nodes },
-    Golden { name: "project", rules: || Box::new(MiniProject::new()), play: project },
-    Golden { name: "team", rules: || Box::new(MiniTeam::new()), play: team },
-    Golden { name: "all", rules: || Box::new(All::new()), play: play_all },
-    Golden { name: "commanded", rules: || Box::new(commanded::flow()), play: commanded::play },
-    Golden { name: "vendors", rules: || Box::new(MiniConcierge::new()), play: vendors },
-    Golden { name: "again", rules: || Box::new(MiniConcierge::new()), play: again },
-    Golden { name: "outcomes", rules: || Box::new(MiniProject::new()), play: outcomes },
-    Golden { name: "weights", rules: || Box::new(MiniConcierge::new()), play: weights },
-    Golden { name: "cancelled", rules: || Box::new(MiniConcierge::new()), play: cancelled },
-    Golden { name: "copied", rules: || Box::new(MiniTeam::new()), play: copied },
+    Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
+    Golden { name: "nodes", flow: || Box::new(MiniNodes::new()), play: nodes },
+    Golden { name: "project", flow: || Box::new(MiniProject::new()), play: project },
+    Golden { name: "team", flow: || Box::new(MiniTeam::new()), play: team },
+    Golden { name: "all", flow: || Box::new(All::new()), play: play_all },
+    Golden { name: "commanded", flow: || Box::new(commanded::flow()), play: commanded::play },
+    Golden { name: "vendors", flow: || Box::new(MiniConcierge::new()), play: vendors },
+    Golden { name: "retried", flow: || Box::new(MiniConcierge::new()), play: retried },
+    Golden { name: "outcomes", flow: || Box::new(MiniProject::new()), play: outcomes },
+    Golden { name: "token_ratios", flow: || Box::new(MiniConcierge::new()), play: token_ratios },
+    Golden { name: "cancelled", flow: || Box::new(MiniConcierge::new()), play: cancelled },
+    Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
 ];
 
 fn concierge() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniConcierge::new());
-    stage
+    let mut harness = SessionHarness::open(MiniConcierge::new());
+    harness
         .send_message("which way?")
         .answer_call("expert", "left")
         .fail_call("expert", FailureKind::Overload)
         .crash_and_recover();
-    stage.fail_call("expert", FailureKind::Refused).answer_call("expert", "straight");
-    stage.answer_call("mapper", "two ways").answer_call("speaker", "Left or straight?");
-    stage
+    harness.fail_call("expert", FailureKind::Refused).answer_call("expert", "straight");
+    harness.answer_call("mapper", "two ways").answer_call("speaker", "Left or straight?");
+    harness
         .send_message("home by six")
         .answer_call("speaker", "Then left.")
         .answer_call("speaker", "<<<HANDOVER>>>\ngoal: home\n<<<END>>>");
-    stage.send_message("why left?").answer_call("speaker", "It is short.");
-    stage.assign_model("speaker", "dog");
-    stage.send_message("and now?").answer_call("speaker", "Go.");
-    stage
+    harness.send_message("why left?").answer_call("speaker", "It is short.");
+    harness.assign_model("speaker", "dog");
+    harness.send_message("and now?").answer_call("speaker", "Go.");
+    harness
 }
 
-/// A turn that failed and was tried again.
-fn again() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniConcierge::new());
-    stage
+/// A turn that failed and was retried.
+fn retried() -> SessionHarness {
+    let mut harness = SessionHarness::open(MiniConcierge::new());
+    harness
         .send_message("which way?")
         .answer_call("expert", "left")
         .answer_call("expert", "right")
         .answer_call("expert", "straight");
-    stage
+    harness
         .answer_call("mapper", "three ways")
         .fail_call("speaker", FailureKind::Refused)
         .run_command(OperatorCommand::Retry);
-    stage.answer_call("speaker", "Left.");
-    stage
+    harness.answer_call("speaker", "Left.");
+    harness
 }
 
-/// Calls that were stopped: not begun, under way and heard of after all, under way and never heard of again.
+/// Cancelled calls: not started, in flight with a late outcome, and in flight without one.
 fn cancelled() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniConcierge::new());
-    stage
+    let mut harness = SessionHarness::open(MiniConcierge::new());
+    harness
         .send_message("which way?")
         .answer_call("expert", "left")
         .fail_call("expert", FailureKind::Overload)
         .run_command(OperatorCommand::Cancel);
     let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
-    stage.apply_input(SessionInput::Answer {
+    harness.apply_input(SessionInput::Answer {
         call: CallId(3),
         attempt: 1,
         reply,
         cost_microusd: Some(10),
         duration_ms: 5,
     });
-    stage.send_message("well?").run_command(OperatorCommand::Cancel);
+    harness.send_message("well?").run_command(OperatorCommand::Cancel);
     let failure = CallFailure::new(FailureKind::Network, "cut off");
-    stage.apply_input(SessionInput::CallFailure { call: CallId(4), attempt: 1, failure });
-    stage.send_message("and now?").run_command(OperatorCommand::Cancel);
-    stage
+    harness.apply_input(SessionInput::CallFailure { call: CallId(4), attempt: 1, failure });
+    harness.send_message("and now?").run_command(OperatorCommand::Cancel);
+    harness
 }
 
 fn nodes() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniNodes::new());
-    stage.send_message("plan meals").answer_call("understand", "ok").answer_call("think", "{\"steps\": 2}");
-    stage.answer_call("act", "rice beans").answer_call("act", "a b c d e f g").answer_call("reply", "Rice?");
-    stage
+    let mut harness = SessionHarness::open(MiniNodes::new());
+    harness.send_message("plan meals").answer_call("understand", "ok").answer_call("think", "{\"steps\": 2}");
+    harness.answer_call("act", "rice beans").answer_call("act", "a b c d e f g").answer_call("reply", "Rice?");
+    harness
         .answer_call("summarize", "1 2 3 4 5 6 7 8 9")
         .send_message("no rice")
         .answer_call("understand", "ok")
         .answer_call("think", "none");
-    stage.answer_call("reply", "Beans.").fail_call("summarize", FailureKind::Refused);
-    stage
+    harness.answer_call("reply", "Beans.").fail_call("summarize", FailureKind::Refused);
+    harness
 }
 
 fn project() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
-    stage.answer_with_tool_call("worker", "look", json!({"at": "src"})).answer_with_tool_call(
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
+    harness.answer_with_tool_call("worker", "look", json!({"at": "src"})).answer_with_tool_call(
         "worker",
         "complete",
         json!({}),
     );
-    stage.finish_tool("look", Ok("two files")).answer_call("worker", "bob is done");
-    stage.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "ann is done");
-    stage.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
-    stage.run_command(OperatorCommand::RollBack { phase: project::work(), visit: 1 });
-    stage.answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
-    stage.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "done again");
-    stage.run_command(OperatorCommand::Grant { phase: project::work(), to: "end".into() });
-    stage.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
-    stage
+    harness.finish_tool("look", Ok("two files")).answer_call("worker", "bob is done");
+    harness.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "ann is done");
+    harness.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
+    harness.run_command(OperatorCommand::RollBack { phase: project::work(), visit: 1 });
+    harness.answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    harness.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "done again");
+    harness.run_command(OperatorCommand::Grant { phase: project::work(), to: "end".into() });
+    harness.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
+    harness
 }
 
-/// Tools that did not do what was asked, with models told so.
+/// Tools that failed, with models told so.
 fn outcomes() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("build it").answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
-    stage.answer_with_tool_call("worker", "look", json!({"at": "src"})).finish_tool("look", Err("no such folder"));
-    stage.answer_with_tool_call("worker", "look", json!({"at": "."})).finish_tool("look", Ok("two files"));
-    stage.answer_with_tool_call("worker", "guess", json!({})).answer_call("worker", "ann gave up");
-    stage
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("build it").answer_call("router", r#"{"agents": ["ann"], "phase": "execute"}"#);
+    harness.answer_with_tool_call("worker", "look", json!({"at": "src"})).finish_tool("look", Err("no such folder"));
+    harness.answer_with_tool_call("worker", "look", json!({"at": "."})).finish_tool("look", Ok("two files"));
+    harness.answer_with_tool_call("worker", "guess", json!({})).answer_call("worker", "ann gave up");
+    harness
 }
 
-/// Vendors that count more tokens than we do, one of them after it sent an answer back.
-fn weights() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniConcierge::new());
-    stage.send_message(&format!("which way? {}", "word ".repeat(600)));
+/// Vendors that count more tokens than we do, one of them after it rejected an answer.
+fn token_ratios() -> SessionHarness {
+    let mut harness = SessionHarness::open(MiniConcierge::new());
+    harness.send_message(&format!("which way? {}", "word ".repeat(600)));
     let input = |input| Some(TokenUsage { input_tokens: input, output_tokens: 9, ..TokenUsage::default() });
-    let told = |text: &str, usage, sent_back| ModelReply {
+    let reply = |text: &str, usage, rejected_usage| ModelReply {
         text: text.into(),
         usage,
-        rejected_usage: sent_back,
+        rejected_usage,
         ..ModelReply::default()
     };
-    stage
-        .reply_to_call("expert", told("left", input(900), None))
-        .reply_to_call("expert", told("right", input(1_900), input(900)));
-    stage
+    harness
+        .reply_to_call("expert", reply("left", input(900), None))
+        .reply_to_call("expert", reply("right", input(1_900), input(900)));
+    harness
         .answer_call("expert", "straight")
         .answer_call("mapper", "three ways")
-        .reply_to_call("speaker", told("Left.", input(990), None));
-    stage.send_message("and then?").answer_call("speaker", "Right.");
-    stage
+        .reply_to_call("speaker", reply("Left.", input(990), None));
+    harness.send_message("and then?").answer_call("speaker", "Right.");
+    harness
 }
 
 fn team() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniTeam::new());
-    stage.send_message("story-1 to ann").send_message("story-2 to bob").send_message("fact to ann");
-    stage.answer_call("coder", "plan one?").answer_call("architect", "change it").crash_and_recover();
-    stage.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").answer_call("coder", "plan two?");
-    stage
+    let mut harness = SessionHarness::open(MiniTeam::new());
+    harness.send_message("story-1 to ann").send_message("story-2 to bob").send_message("fact to ann");
+    harness.answer_call("coder", "plan one?").answer_call("architect", "change it").crash_and_recover();
+    harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").answer_call("coder", "plan two?");
+    harness
         .answer_call("architect", "good")
         .answer_call("coder", "done")
         .answer_call("coder", "done")
         .send_message("story-3 to ann");
-    stage
+    harness
 }
 
-/// A copy made by hand while agents were at work, taken up later.
+/// A deferred fork made while agents were working, resumed later.
 fn copied() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniTeam::new());
-    stage
+    let mut harness = SessionHarness::open(MiniTeam::new());
+    harness
         .send_message("story-1 to ann")
         .send_message("story-2 to bob")
         .answer_call("coder", "plan one?")
         .fail_call("coder", FailureKind::Overload);
-    let mut copy = stage.fork_deferred_at(stage.journal().len());
+    let mut copy = harness.fork_deferred_at(harness.journal().len());
     copy.crash_and_recover()
         .answer_call("coder", "plan bob?")
         .answer_call("architect", "good")
@@ -194,62 +194,62 @@ fn copied() -> SessionHarness {
     copy
 }
 
-/// What only real vendors bring about: images, seals, another model that steps in, a prompt they find too long.
+/// Behaviour of real vendors: images, vendor state, a fallback model, a prompt that is too long.
 fn vendors() -> SessionHarness {
-    let mut stage = SessionHarness::open(MiniConcierge::new());
-    stage.set_fallback_model("speaker", "spare");
+    let mut harness = SessionHarness::open(MiniConcierge::new());
+    harness.set_fallback_model("speaker", "spare");
     let images = vec![PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() }];
-    stage.apply_input(SessionInput::Message {
+    harness.apply_input(SessionInput::Message {
         text: "what is this?".into(),
         idempotency_key: None,
         mid_turn_policy: None,
         images,
     });
-    stage
+    harness
         .answer_call("expert", "a dog")
         .answer_call("expert", "a cat")
         .answer_call("expert", "a dog")
         .answer_call("mapper", "two views");
-    stage.fail_call("speaker", FailureKind::InvalidApiKey);
-    let (text, seal) = ("A dog.".into(), Some("{\"acme\":1}".into()));
-    stage.reply_to_call("speaker", ModelReply { text, vendor_state: seal, ..ModelReply::default() });
+    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    let (text, vendor_state) = ("A dog.".into(), Some("{\"acme\":1}".into()));
+    harness.reply_to_call("speaker", ModelReply { text, vendor_state, ..ModelReply::default() });
     for turn in 0..6 {
-        stage.send_message(&format!("and number {turn}? {}", "word ".repeat(400)));
+        harness.send_message(&format!("and number {turn}? {}", "word ".repeat(400)));
         if turn == 5 {
-            stage.fail_call("speaker", FailureKind::ContextTooLong);
+            harness.fail_call("speaker", FailureKind::ContextTooLong);
         }
-        stage.answer_call("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
+        harness.answer_call("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
     }
-    stage
+    harness
 }
 
-fn place(name: &str, ending: &str) -> PathBuf {
+fn golden_path(name: &str, ending: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1").join(format!("{name}{ending}"))
 }
 
-fn found(path: &Path) -> String {
+fn read_golden(path: &Path) -> String {
     static WRITTEN: Once = Once::new();
     WRITTEN.call_once(|| FORMAT_1.iter().for_each(write_if_new));
     fs::read_to_string(path).unwrap_or_else(|error| {
-        panic!("{} is gone ({error}); golden journals are kept for ever, see tests/golden/README.md", path.display())
+        panic!("{} is missing ({error}); golden journals are kept forever, see tests/golden/README.md", path.display())
     })
 }
 
-/// Writes what is not there yet, if that is asked for in so many words.
+/// Writes files that do not exist yet, if the environment variable asks for it.
 fn write_if_new(golden: &Golden) {
-    if std::env::var("SEGUE_GOLDEN").as_deref() != Ok("write") || place(golden.name, ".jsonl").exists() {
+    if std::env::var("SEGUE_GOLDEN").as_deref() != Ok("write") || golden_path(golden.name, ".jsonl").exists() {
         return;
     }
-    let stage = (golden.play)();
-    fs::write(place(golden.name, ".jsonl"), stage.journal_json_lines()).expect("the folder can be written to");
-    let state = SessionState::fold(&*(golden.rules)(), stage.journal());
-    fs::write(place(golden.name, ".state.txt"), summary(&state)).expect("the folder can be written to");
+    let harness = (golden.play)();
+    fs::write(golden_path(golden.name, ".jsonl"), harness.journal_json_lines()).expect("the folder can be written to");
+    let state = SessionState::fold(&*(golden.flow)(), harness.journal());
+    fs::write(golden_path(golden.name, ".state.txt"), summary(&state)).expect("the folder can be written to");
 }
 
-/// A line's place, time and event, the last as it was written.
+/// Returns the sequence number, time and encoded event of a line.
 fn parts(line: &str) -> (Seq, UnixMillis, &str) {
     let frame: Value = serde_json::from_str(line).expect("a line is JSON");
-    let number = |name: &str| frame[name].as_u64().expect("a line has its place and time");
+    let number = |name: &str| frame[name].as_u64().expect("a line has a sequence number and a time");
     let (_, event) = line.split_once(r#""event":"#).expect("a line has an event");
     let event = event.strip_suffix('}').expect("and nothing after it");
     (Seq(number("seq")), UnixMillis(number("at")), event)
@@ -260,20 +260,20 @@ fn journal(text: &str) -> Vec<RecordedEvent> {
         let (seq, at, event) = parts(line);
         let recorded = codec::decode_event(seq, at, event.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{line}"));
         let written = codec::encode_event(&recorded.event);
-        assert_eq!(String::from_utf8_lossy(&written), event, "what is read is written the same");
+        assert_eq!(String::from_utf8_lossy(&written), event, "decoding and encoding give the same bytes");
         recorded
     };
     text.lines().map(read).collect()
 }
 
-/// The state in a few lines that mean something to a reader.
+/// Describes the state in a few lines.
 fn summary(state: &SessionState) -> String {
     let session = &state.session;
     let mut out = String::new();
-    let mut line = |text: String| writeln!(out, "{text}").expect("a string takes everything");
+    let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string cannot fail");
     line(format!("seq {} at {}", session.last_seq, session.last_event_at.0));
     line(format!(
-        "id {:?} title {:?} busy {:?} closed {:?}",
+        "id {:?} title {:?} mid-turn policy {:?} closed {:?}",
         session.id, session.title, session.mid_turn_policy, session.closed_reason
     ));
     line(format!(
@@ -289,8 +289,8 @@ fn summary(state: &SessionState) -> String {
         let (entries, tokens, digest) = (thread.entries.len(), thread.tokens, thread.digest);
         line(format!("thread {id} of {} {entries} entries {tokens} tokens {digest}", thread.slot.role));
     }
-    for (key, stand) in &session.phase_graphs {
-        let now = &stand.state;
+    for (key, status) in &session.phase_graphs {
+        let now = &status.state;
         line(format!(
             "phase {key}: {} visit {} turns {} gates {:?}",
             now.current, now.visit, now.turns_started, now.open_gates
@@ -300,13 +300,13 @@ fn summary(state: &SessionState) -> String {
         line(format!("{agent} works on {work}"));
     }
     for (agent, inbox) in &session.inboxes {
-        line(format!("{agent} has {} letters", inbox.len()));
+        line(format!("{agent} has {} messages", inbox.len()));
     }
     for handover in &*session.handovers {
         line(format!("handover {} {} {:?}", handover.id, handover.kind, handover.provenance));
     }
     for (model, weight) in session.token_ratios.iter().filter(|(_, weight)| !weight.is_unity()) {
-        line(format!("a token weighs {} with {model}", weight.permille()));
+        line(format!("token ratio {} of {model}", weight.permille()));
     }
     let timers: Vec<&str> = session.timers.values().map(|timer| timer.name.as_str()).collect();
     line(format!("timers {timers:?} resets {:?}", session.slot_resets.values().collect::<Vec<_>>()));
@@ -325,21 +325,21 @@ fn summary(state: &SessionState) -> String {
 }
 
 #[test]
-fn every_golden_journal_is_read_written_the_same_and_folds_to_the_state_it_had() {
+fn golden_journals_are_decoded_encoded_and_applied_as_before() {
     for golden in &FORMAT_1 {
-        let journal = journal(&found(&place(golden.name, ".jsonl")));
+        let journal = journal(&read_golden(&golden_path(golden.name, ".jsonl")));
         assert!(journal.iter().enumerate().all(|(n, recorded)| recorded.seq.0 == n as u64 + 1), "{}", golden.name);
-        let rules = (golden.rules)();
-        let state = SessionState::fold(&*rules, &journal);
-        assert_eq!(summary(&state), found(&place(golden.name, ".state.txt")), "{}", golden.name);
-        let snapshot = codec::encode_snapshot(&*rules, &state).expect("a state can be written down");
-        assert!(codec::decode_snapshot(&*rules, &snapshot).is_some_and(|read| read.session == state.session));
+        let flow = (golden.flow)();
+        let state = SessionState::fold(&*flow, &journal);
+        assert_eq!(summary(&state), read_golden(&golden_path(golden.name, ".state.txt")), "{}", golden.name);
+        let snapshot = codec::encode_snapshot(&*flow, &state).expect("a state can be encoded");
+        assert!(codec::decode_snapshot(&*flow, &snapshot).is_some_and(|read| read.session == state.session));
     }
 }
 
 #[test]
-fn no_golden_journal_lies_there_unread() {
-    let files = fs::read_dir(place("", "")).expect("the folder is there");
+fn every_golden_file_is_tested() {
+    let files = fs::read_dir(golden_path("", "")).expect("the folder is there");
     let known: BTreeSet<String> = FORMAT_1
         .iter()
         .flat_map(|golden| [".jsonl", ".state.txt"].map(|ending| format!("{}{ending}", golden.name)))
@@ -349,7 +349,7 @@ fn no_golden_journal_lies_there_unread() {
     assert_eq!(found, known);
 }
 
-/// Every kind of event. Whoever adds one is stopped here by the compiler: it needs a new golden journal.
+/// Every kind of event. A new one fails to compile here, because it needs a new golden journal.
 fn kind(event: &Event) -> &'static str {
     match event {
         Event::SessionOpened(_) => "session_opened",
@@ -360,7 +360,7 @@ fn kind(event: &Event) -> &'static str {
         Event::AgentMessageSent(_) => "agent_message_sent",
         Event::AgentMessageReceived { .. } => "agent_message_received",
         Event::TurnStarted { .. } => "turn_started",
-        Event::ReplySent(_) => "said",
+        Event::ReplySent(_) => "reply_sent",
         Event::TurnEnded { .. } => "turn_ended",
         Event::CallOpened(_) => "call_opened",
         Event::CallDeferred(_) => "call_deferred",
@@ -390,7 +390,7 @@ fn kind(event: &Event) -> &'static str {
         Event::WorkItemAssigned { .. } => "work_item_assigned",
         Event::CommandIssued { .. } => "command_issued",
         Event::StepRefused { .. } => "step_refused",
-        Event::FlowFactRecorded { .. } => "fact",
+        Event::FlowFactRecorded { .. } => "flow_fact_recorded",
     }
 }
 
@@ -400,10 +400,10 @@ const KINDS: usize = 39;
 fn every_kind_of_event_is_in_a_golden_journal() {
     let mut kinds = BTreeSet::new();
     for golden in &FORMAT_1 {
-        for recorded in journal(&found(&place(golden.name, ".jsonl"))) {
+        for recorded in journal(&read_golden(&golden_path(golden.name, ".jsonl"))) {
             let written: Value =
                 serde_json::from_slice(&codec::encode_event(&recorded.event)).expect("an event is JSON");
-            assert_eq!(written["type"], kind(&recorded.event), "an event is written under its name");
+            assert_eq!(written["type"], kind(&recorded.event), "the type of an event is its name");
             kinds.insert(kind(&recorded.event));
         }
     }
@@ -411,7 +411,7 @@ fn every_kind_of_event_is_in_a_golden_journal() {
 }
 
 #[test]
-fn no_journal_without_one_of_its_fields_brings_us_down() {
+fn missing_fields_never_panic() {
     fn without_each(value: &Value, found: &mut Vec<Value>) {
         let Value::Object(fields) = value else { return };
         for (name, field) in fields {
@@ -427,15 +427,15 @@ fn no_journal_without_one_of_its_fields_brings_us_down() {
             }
         }
     }
-    let rules = All::new();
-    let mut state = SessionState::new(&rules);
-    for line in found(&place("all", ".jsonl")).lines() {
+    let flow = All::new();
+    let mut state = SessionState::new(&flow);
+    for line in read_golden(&golden_path("all", ".jsonl")).lines() {
         let (seq, at, event) = parts(line);
         let mut broken = Vec::new();
         without_each(&serde_json::from_str(event).expect("an event is JSON"), &mut broken);
         for value in broken {
             match codec::decode_event(seq, at, value.to_string().as_bytes()) {
-                Ok(recorded) => state.apply(&rules, &recorded),
+                Ok(recorded) => state.apply(&flow, &recorded),
                 Err(error) => assert!(matches!(error, codec::Error::Unreadable { .. }), "{error}"),
             }
         }
@@ -443,15 +443,15 @@ fn no_journal_without_one_of_its_fields_brings_us_down() {
 }
 
 #[test]
-fn folding_is_total_whatever_the_order() {
-    let rules = All::new();
-    let journal = journal(&found(&place("all", ".jsonl")));
-    let mut state = SessionState::fold(&rules, journal.iter().rev());
+fn applying_events_in_any_order_never_panics() {
+    let flow = All::new();
+    let journal = journal(&read_golden(&golden_path("all", ".jsonl")));
+    let mut state = SessionState::fold(&flow, journal.iter().rev());
     for stride in [2, 3, 5, 7, 11, 13] {
         for start in 0..stride {
             let sparse = journal.iter().skip(start).step_by(stride);
-            sparse.for_each(|recorded| state.apply(&rules, recorded));
+            sparse.for_each(|recorded| state.apply(&flow, recorded));
         }
     }
-    assert!(!state.session.pending_effects(&rules.spec().clone()).is_empty() || state.session.is_idle());
+    assert!(!state.session.pending_effects(&flow.spec().clone()).is_empty() || state.session.is_idle());
 }

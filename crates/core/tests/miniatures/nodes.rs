@@ -1,4 +1,4 @@
-//! Five nodes a turn, no threads, each shown its own slice of three layers.
+//! Tests of the sample flow with five nodes per turn and no lasting threads.
 
 use expect_test::expect;
 use segue_core::context::PrefixMatch;
@@ -7,47 +7,47 @@ use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniNodes;
 
 #[test]
-fn each_node_is_shown_its_own_slice_and_nothing_of_the_others() {
-    let mut stage = SessionHarness::open(MiniNodes::new());
-    stage
+fn each_node_sees_only_its_own_layers() {
+    let mut harness = SessionHarness::open(MiniNodes::new());
+    harness
         .send_message("plan meals")
         .answer_call("understand", "ok")
         .answer_call("think", "```json\n{\"steps\": 2}\n```");
-    stage
+    harness
         .answer_call("act", "rice beans")
         .answer_call("act", "fish")
         .answer_call("reply", "Rice or fish?")
         .answer_call("summarize", "offered two");
-    stage.send_message("no fish");
+    harness.send_message("no fish");
     assert_eq!(
-        stage.prompt_lines("understand"),
+        harness.prompt_lines("understand"),
         "System: be understand\nUser: rice beans fish⏎⏎Rice or fish?⏎⏎no fish\n"
     );
-    stage.answer_call("understand", "demote fish");
-    assert_eq!(stage.prompt_lines("think"), "System: be think\nUser: rice beans fish⏎⏎offered two⏎⏎no fish\n");
-    stage.answer_call("think", "{\"steps\": 0}");
-    assert_eq!(stage.prompt_lines("reply"), "System: be reply\nUser: Rice or fish?⏎⏎no fish\n");
-    stage.answer_call("reply", "Rice.").take_log();
-    stage.fail_call("summarize", FailureKind::Refused);
+    harness.answer_call("understand", "demote fish");
+    assert_eq!(harness.prompt_lines("think"), "System: be think\nUser: rice beans fish⏎⏎offered two⏎⏎no fish\n");
+    harness.answer_call("think", "{\"steps\": 0}");
+    assert_eq!(harness.prompt_lines("reply"), "System: be reply\nUser: Rice or fish?⏎⏎no fish\n");
+    harness.answer_call("reply", "Rice.").take_log();
+    harness.fail_call("summarize", FailureKind::Refused);
     expect![[r#"
-        c10 try 1 failed (refused: as the test wants); given up
+        c10 attempt 1 failed (refused: as the test wants); given up
         t2 done
     "#]]
-    .assert_eq(&stage.take_log());
+    .assert_eq(&harness.take_log());
 }
 
 #[test]
-fn a_stateless_role_keeps_its_stable_prefix_and_names_what_broke_it() {
-    let mut stage = SessionHarness::open(MiniNodes::new());
-    stage
+fn fresh_role_keeps_its_stable_prefix_and_names_the_first_difference() {
+    let mut harness = SessionHarness::open(MiniNodes::new());
+    harness
         .send_message("one")
         .answer_call("understand", "ok")
         .answer_call("think", "{}")
         .answer_call("reply", "r")
         .answer_call("summarize", "s");
-    stage.send_message("two");
-    let (call, _) = stage.oldest_open_call("understand");
-    let receipt = &stage.session().open_calls[&call].opened.receipt;
+    harness.send_message("two");
+    let (call, _) = harness.oldest_open_call("understand");
+    let receipt = &harness.session().open_calls[&call].opened.receipt;
     assert!(
         matches!(&receipt.prefix, PrefixMatch::Broken { kept_tokens: 2, cause, .. } if cause == "conversation"),
         "{:?}",
@@ -57,12 +57,12 @@ fn a_stateless_role_keeps_its_stable_prefix_and_names_what_broke_it() {
 
 #[test]
 fn a_layer_over_its_budget_is_cut_and_the_receipt_says_so() {
-    let mut stage = SessionHarness::open(MiniNodes::new());
-    stage.send_message("one").answer_call("understand", "ok").answer_call("think", "{\"steps\": 1}");
-    stage.answer_call("act", "a b c d e f g").answer_call("reply", "r").answer_call("summarize", "1 2 3 4 5 6 7 8 9");
-    stage.send_message("two").answer_call("understand", "ok");
-    let (call, _) = stage.oldest_open_call("think");
-    let receipt = &stage.session().open_calls[&call].opened.receipt;
+    let mut harness = SessionHarness::open(MiniNodes::new());
+    harness.send_message("one").answer_call("understand", "ok").answer_call("think", "{\"steps\": 1}");
+    harness.answer_call("act", "a b c d e f g").answer_call("reply", "r").answer_call("summarize", "1 2 3 4 5 6 7 8 9");
+    harness.send_message("two").answer_call("understand", "ok");
+    let (call, _) = harness.oldest_open_call("think");
+    let receipt = &harness.session().open_calls[&call].opened.receipt;
     let fates: Vec<_> =
         receipt.ask.iter().map(|piece| (piece.name.as_str(), piece.text.is_some(), piece.tokens_before_cut)).collect();
     assert_eq!(fates, [("entities", true, Some(7)), ("reasoning", false, Some(9)), ("message", true, None)]);

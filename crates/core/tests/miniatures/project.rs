@@ -1,4 +1,4 @@
-//! A router that sends two agents at once into guarded phases, with a tool and a gate.
+//! Tests of the sample flow with a router, two agents, guarded phases, a tool and a gate.
 
 use expect_test::expect;
 use segue_core::decide::OperatorCommand;
@@ -13,17 +13,17 @@ pub fn work() -> PhaseGraphKey {
 
 #[test]
 fn two_agents_work_at_once_and_the_router_waits_for_both() {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
-    assert_eq!(stage.open_call_roles(), ["worker", "worker"]);
-    stage.take_log();
-    stage.answer_with_tool_call("worker", "look", json!({"at": "src"}));
-    stage.answer_with_tool_call("worker", "complete", json!({}));
-    stage.finish_tool("look", Ok("two files"));
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("build it").answer_call("router", r#"{"agents": ["ann", "bob"], "phase": "execute"}"#);
+    assert_eq!(harness.open_call_roles(), ["worker", "worker"]);
+    harness.take_log();
+    harness.answer_with_tool_call("worker", "look", json!({"at": "src"}));
+    harness.answer_with_tool_call("worker", "complete", json!({}));
+    harness.finish_tool("look", Ok("two files"));
     expect![[r#"
-        c2 answered:  [wants look]
+        c2 answered:  [calls look]
         x1 look {"at":"src"}
-        c3 answered:  [wants complete]
+        c3 answered:  [calls complete]
         x2 complete {}
         x2 done: noted
         completed "bob"
@@ -31,47 +31,47 @@ fn two_agents_work_at_once_and_the_router_waits_for_both() {
         x1 done: two files
         c5 worker ann asked work on plain in execute, th2 continued (3 messages)
     "#]]
-    .assert_eq(&stage.take_log());
-    stage.answer_call("worker", "bob is done");
-    assert_eq!(stage.open_call_roles(), ["worker"], "the router is not asked while ann works");
+    .assert_eq(&harness.take_log());
+    harness.answer_call("worker", "bob is done");
+    assert_eq!(harness.open_call_roles(), ["worker"], "the router is not asked while ann works");
     assert_eq!(
-        stage.prompt_lines("worker"),
+        harness.prompt_lines("worker"),
         "System: be ann\nUser: [execute]⏎⏎build it\nAssistant: \nTool: two files\n"
     );
-    stage.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "ann is done");
-    assert_eq!(stage.open_call_roles(), ["router"]);
+    harness.answer_with_tool_call("worker", "complete", json!({})).answer_call("worker", "ann is done");
+    assert_eq!(harness.open_call_roles(), ["router"]);
 }
 
 #[test]
-fn an_open_gate_bars_the_end_until_it_is_met_and_the_router_is_told() {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
-    // No agent, nothing owed: the turn does not hang.
-    assert!(stage.session().is_idle());
-    stage.send_message("finish").answer_call("router", r#"{"agents": [], "phase": "end"}"#);
-    expect!["System: be router\nUser: finish\nAssistant: {\"agents\": [], \"phase\": \"end\"}\nUser: `end` cannot be entered from `execute`: gate `tested` is open: after `execute`, `verify` comes first (only the user can grant a skip); allowed now: `verify`⏎⏎finish\n"]
-        .assert_eq(&stage.prompt_lines("router"));
-    stage.run_command(OperatorCommand::Grant { phase: work(), to: "end".into() });
-    stage.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
-    assert_eq!(stage.session().closed_reason.as_deref(), Some("the project is done"));
+fn open_gate_blocks_the_end_until_it_is_satisfied_and_the_router_is_told() {
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
+    // Without agents nothing is pending, and the turn does not hang.
+    assert!(harness.session().is_idle());
+    harness.send_message("finish").answer_call("router", r#"{"agents": [], "phase": "end"}"#);
+    expect!["System: be router\nUser: finish\nAssistant: {\"agents\": [], \"phase\": \"end\"}\nUser: `end` cannot be entered from `execute`: gate `tested` is open, so after `execute` `verify` must be entered first (only the user can grant a skip); allowed now: `verify`⏎⏎finish\n"]
+        .assert_eq(&harness.prompt_lines("router"));
+    harness.run_command(OperatorCommand::Grant { phase: work(), to: "end".into() });
+    harness.answer_call("router", r#"{"agents": [], "phase": "end"}"#);
+    assert_eq!(harness.session().closed_reason.as_deref(), Some("the project is done"));
 }
 
 #[test]
 fn a_tool_that_the_phase_forbids_is_refused_and_the_model_is_told() {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("look around").answer_call("router", r#"{"agents": ["ann"]}"#);
-    assert_eq!(stage.prompt_for_role("worker").tools.len(), 1, "chat leaves only `complete`");
-    stage.answer_with_tool_call("worker", "look", json!({}));
-    assert!(stage.prompt_lines("worker").ends_with("Tool: `look` may not be used in this phase\n"));
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("look around").answer_call("router", r#"{"agents": ["ann"]}"#);
+    assert_eq!(harness.prompt_for_role("worker").tools.len(), 1, "chat leaves only `complete`");
+    harness.answer_with_tool_call("worker", "look", json!({}));
+    assert!(harness.prompt_lines("worker").ends_with("Tool: `look` may not be used in this phase\n"));
 }
 
 #[test]
 fn a_phase_can_be_rolled_back_and_nothing_is_deleted() {
-    let mut stage = SessionHarness::open(MiniProject::new());
-    stage.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
-    let before = stage.journal().len();
-    stage.run_command(OperatorCommand::RollBack { phase: work(), visit: 1 });
-    let now = &stage.session().phase_graphs[&work()].state;
+    let mut harness = SessionHarness::open(MiniProject::new());
+    harness.send_message("build it").answer_call("router", r#"{"agents": [], "phase": "execute"}"#);
+    let before = harness.journal().len();
+    harness.run_command(OperatorCommand::RollBack { phase: work(), visit: 1 });
+    let now = &harness.session().phase_graphs[&work()].state;
     assert_eq!((now.current.as_str(), now.visit, now.open_gates.len()), ("chat", 3, 0));
-    assert_eq!(stage.journal().len(), before + 1);
+    assert_eq!(harness.journal().len(), before + 1);
 }

@@ -1,60 +1,59 @@
-//! Three agents with state machines of their own, messages between them, a reviewer whose threads are keyed by (peer, work
-//! item), an urgent lane.
+//! Tests of the sample flow with three agents, messages between them, and threads per peer and work item.
 
 use expect_test::expect;
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniTeam;
 
 #[test]
-fn the_reviewer_remembers_within_a_story_and_forgets_with_it() {
-    let mut stage = SessionHarness::open(MiniTeam::new());
-    stage.send_message("story-1 to ann").send_message("story-2 to bob");
-    stage.answer_call("coder", "plan one?").answer_call("architect", "change it");
-    stage.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").take_log();
+fn reviewers_thread_lasts_for_one_story() {
+    let mut harness = SessionHarness::open(MiniTeam::new());
+    harness.send_message("story-1 to ann").send_message("story-2 to bob");
+    harness.answer_call("coder", "plan one?").answer_call("architect", "change it");
+    harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").take_log();
     // ann resubmits: the architect sees its own earlier review of ann, and nothing of bob's.
-    stage.answer_call("coder", "plan two?");
+    harness.answer_call("coder", "plan two?");
     assert_eq!(
-        stage.prompt_lines("architect"),
+        harness.prompt_lines("architect"),
         "System: arch on story-1 with ann\nUser: plan one?\nAssistant: change it\nUser: plan two?\n"
     );
-    stage.answer_call("architect", "good").answer_call("coder", "done").answer_call("coder", "done");
-    // A new story: no event says "reset", yet the thread is another.
-    stage.send_message("story-3 to ann").answer_call("coder", "plan three?");
-    assert_eq!(stage.prompt_lines("architect"), "System: arch on story-3 with ann\nUser: plan three?\n");
+    harness.answer_call("architect", "good").answer_call("coder", "done").answer_call("coder", "done");
+    // With a new story no event says "reset", but the thread is a new one.
+    harness.send_message("story-3 to ann").answer_call("coder", "plan three?");
+    assert_eq!(harness.prompt_lines("architect"), "System: arch on story-3 with ann\nUser: plan three?\n");
 }
 
 #[test]
-fn an_urgent_letter_is_taken_first_and_none_is_lost() {
-    let mut stage = SessionHarness::open(MiniTeam::new());
-    stage.send_message("story-1 to ann").send_message("story-2 to ann").send_message("fact to ann").take_log();
-    stage.answer_call("coder", "done");
+fn urgent_message_is_received_first_and_none_is_lost() {
+    let mut harness = SessionHarness::open(MiniTeam::new());
+    harness.send_message("story-1 to ann").send_message("story-2 to ann").send_message("fact to ann").take_log();
+    harness.answer_call("coder", "done");
     expect![[r#"
         c1 answered: done
         coder of ann: coding → review by agent `ann`
         coder of ann: review → waiting by agent `ann`
-        m6 taken
+        m6 received
         coder of ann: waiting → coding by agent `ann`
-        c2 coder ann asked letter on plain in coding, th2 new: another work item; prefix kept 0, broken by instruction
+        c2 coder ann asked letter on plain in coding, th2 new: another work item; prefix broken by instruction after 0 tokens
     "#]]
-    .assert_eq(&stage.take_log());
-    assert_eq!(stage.prompt_lines("coder"), "System: ann on story-2 with ann\nUser: fact\n");
-    stage.answer_call("coder", "noted");
+    .assert_eq(&harness.take_log());
+    assert_eq!(harness.prompt_lines("coder"), "System: ann on story-2 with ann\nUser: fact\n");
+    harness.answer_call("coder", "noted");
     assert_eq!(
-        stage.prompt_lines("coder"),
+        harness.prompt_lines("coder"),
         "System: ann on story-2 with ann\nUser: fact\nAssistant: noted\nUser: story-2\n"
     );
 }
 
 #[test]
-fn a_crash_between_two_letters_loses_neither() {
-    let mut stage = SessionHarness::open(MiniTeam::new());
-    stage
+fn crash_between_two_messages_loses_neither() {
+    let mut harness = SessionHarness::open(MiniTeam::new());
+    harness
         .send_message("story-1 to ann")
         .send_message("story-2 to bob")
         .answer_call("coder", "plan one?")
         .crash_and_recover();
-    assert_eq!(stage.open_call_roles(), ["coder", "architect"]);
-    stage.answer_call("architect", "good").answer_call("coder", "done").answer_call("coder", "done");
-    assert!(stage.session().is_idle());
-    assert!(stage.session().inboxes.is_empty());
+    assert_eq!(harness.open_call_roles(), ["coder", "architect"]);
+    harness.answer_call("architect", "good").answer_call("coder", "done").answer_call("coder", "done");
+    assert!(harness.session().is_idle());
+    assert!(harness.session().inboxes.is_empty());
 }

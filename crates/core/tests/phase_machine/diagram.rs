@@ -1,4 +1,4 @@
-//! The diagram: what it shows, and that odd names stay text.
+//! The Mermaid diagram of a phase graph, including escaping.
 
 use expect_test::expect;
 use segue_core::ids::PhaseName;

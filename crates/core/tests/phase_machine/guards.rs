@@ -1,4 +1,4 @@
-//! Guards: what they let pass, and what a proposer is told when they do not.
+//! Guards: which proposals they allow, and what a refused proposer is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,10 +25,10 @@ fn passes(guard: &Guard, by: Proposer, conditions: &GuardConditions) -> bool {
     matches!(rule(&guarded(guard.clone()), by, conditions), ProposalRuling::Enter(_))
 }
 
-fn check_told(guard: Guard, told: Expect) {
+fn check_refusal(guard: Guard, expected: Expect) {
     match rule(&guarded(guard), Proposer::Tool("mcp".into()), &GuardConditions::default()) {
         ProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
-        ProposalRuling::Refuse(refusal) => told.assert_eq(&refusal.to_string()),
+        ProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
     }
 }
 
@@ -47,16 +47,16 @@ fn a_handover_of_this_visit_opens_the_edge() {
     let other = GuardConditions { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
     assert!(passes(&guard, Proposer::Engine, &with));
     assert!(!passes(&guard, Proposer::Engine, &other));
-    check_told(
+    check_refusal(
         guard,
         expect![
-            "`b` cannot be entered from `a`: this needs a handover `brief` made in this phase; nothing else can be entered now"
+            "`b` cannot be entered from `a`: this needs a handover `brief` from this phase visit; no other phase can be entered now"
         ],
     );
 }
 
 #[test]
-fn a_condition_nobody_judged_does_not_hold() {
+fn condition_without_a_verdict_does_not_hold() {
     let guard = Guard::Condition("clear".to_owned());
     assert!(passes(&guard, Proposer::User, &holding("clear", ConditionVerdict::Holds)));
     assert!(!passes(
@@ -65,10 +65,10 @@ fn a_condition_nobody_judged_does_not_hold() {
         &holding("clear", ConditionVerdict::Fails("two questions are open".to_owned()))
     ));
     assert!(!passes(&guard, Proposer::User, &holding("other", ConditionVerdict::Holds)));
-    check_told(
+    check_refusal(
         guard,
         expect![
-            "`b` cannot be entered from `a`: this needs that `clear` holds (it was not judged); nothing else can be entered now"
+            "`b` cannot be entered from `a`: this needs the condition `clear` (it was not evaluated); no other phase can be entered now"
         ],
     );
 }
@@ -78,10 +78,10 @@ fn a_tool_proposes_like_anyone_and_the_guard_decides() {
     assert!(passes(&by(&[ProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardConditions::default()));
     assert!(!passes(&by(&[ProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardConditions::default()));
     let user_only = by(&[ProposerKind::User, ProposerKind::Operator]);
-    check_told(
+    check_refusal(
         user_only,
         expect![
-            "`b` cannot be entered from `a`: this needs a proposal by user or operator; nothing else can be entered now"
+            "`b` cannot be entered from `a`: this needs a proposal by user or operator; no other phase can be entered now"
         ],
     );
 }
@@ -96,16 +96,16 @@ fn all_and_any_name_exactly_what_is_missing() {
     assert!(passes(&Guard::All(Vec::new()), Proposer::User, &yes));
     assert!(!passes(&Guard::Any(Vec::new()), Proposer::User, &yes));
     let nested = Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[ProposerKind::User])]), Guard::Always]);
-    check_told(
+    check_refusal(
         nested,
         expect![
-            "`b` cannot be entered from `a`: this needs that `clear` holds (it was not judged) and (either a handover `brief` made in this phase or a proposal by user); nothing else can be entered now"
+            "`b` cannot be entered from `a`: this needs the condition `clear` (it was not evaluated) and (either a handover `brief` from this phase visit or a proposal by user); no other phase can be entered now"
         ],
     );
 }
 
 #[test]
-fn an_open_gate_is_told_before_an_unmet_guard() {
+fn open_gate_is_reported_before_an_unmet_guard() {
     let mut graph = guarded(Guard::Condition("clear".to_owned()));
     graph.gates.push(gate("g", "a", "end", &["b"]));
     let ruling = rule(&graph, Proposer::User, &GuardConditions::default());
@@ -115,7 +115,7 @@ fn an_open_gate_is_told_before_an_unmet_guard() {
 }
 
 #[test]
-fn a_grant_passes_an_unmet_guard_and_says_so() {
+fn grant_overrides_an_unmet_guard_and_records_it() {
     let graph = guarded(Guard::Condition("clear".to_owned()));
     let mut state = PhaseState::new(&graph, UnixMillis(0));
     let given = segue_core::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
@@ -131,7 +131,7 @@ fn a_grant_passes_an_unmet_guard_and_says_so() {
 }
 
 #[test]
-fn an_edge_to_itself_enters_a_phase_anew() {
+fn edge_to_itself_begins_a_new_visit() {
     let mut graph = graph(&["plan", "work", "end"], &["plan>work", "work>work", "work>end"]);
     graph.edges[1].guard = Guard::Handover("workflow".into());
     graph.gates.push(gate("g", "work", "end", &["plan"]));
@@ -157,7 +157,7 @@ fn an_edge_to_itself_enters_a_phase_anew() {
 }
 
 #[test]
-fn a_flow_learns_which_conditions_it_has_to_judge() {
+fn graph_lists_the_conditions_that_the_flow_must_evaluate() {
     let holds = |name: &str| Guard::Condition(name.to_owned());
     let graph = guarded(Guard::Any(vec![holds("x"), Guard::All(vec![holds("y"), Guard::Always]), holds("x")]));
     assert_eq!(graph.condition_names_from(&"a".into()).into_iter().collect::<Vec<_>>(), ["x", "y"]);

@@ -1,10 +1,10 @@
-//! Phase graphs and the machine over them: the rules, on the seven phases of a project and on random graphs.
+//! The phase machine, tested on the seven phases of a project and on random graphs.
 
 mod diagram;
-mod faults;
 mod guards;
 mod properties;
 mod seven;
+mod validation;
 
 use segue_core::ids::{PhaseName, UnixMillis};
 use segue_core::phase::guard::{Guard, GuardConditions, Proposer};
@@ -12,7 +12,7 @@ use segue_core::phase::ruling::{PhaseRefusal, ProposalRuling, rule_on_proposal};
 use segue_core::phase::state::{PhaseProposal, PhaseState, PhaseTransition};
 use segue_core::phase::{PhaseEdge, PhaseGate, PhaseGraph, PhaseKind, PhaseLimit, PhaseOwnerKind, PhaseSpec};
 
-/// The seven phases and an end, as a project's configuration would say it.
+/// The seven phases and an end, as in a project's configuration.
 fn seven() -> PhaseGraph {
     serde_json::from_str(include_str!("seven.json")).expect("the seven are well-formed")
 }
@@ -21,7 +21,7 @@ fn router() -> Proposer {
     Proposer::Role("router".into())
 }
 
-/// A conversation that stands at the end of `path`, every step of it proposed by the router, a second apart.
+/// The state after `path`, with every transition proposed by the router, one second apart.
 fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseState {
     let mut state = PhaseState::new(graph, UnixMillis(0));
     for (step, to) in path.iter().enumerate() {
@@ -49,7 +49,7 @@ fn refused(graph: &PhaseGraph, state: &PhaseState, to: &str) -> PhaseRefusal {
     }
 }
 
-/// A graph of the named phases and `"from>to"` edges; it starts at the first phase, and `end` is an end.
+/// A graph of the named phases and `"from>to"` edges. It starts at the first phase, and `end` is terminal.
 fn graph(phases: &[&str], edges: &[&str]) -> PhaseGraph {
     let phase = |name: &&str| {
         let kind = if *name == "end" { PhaseKind::End } else { PhaseKind::Work };

@@ -1,4 +1,4 @@
-//! What holds on every path through every graph, sound or not.
+//! Properties that hold on every path through every graph, valid or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::seven;
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// What happens next in a random history.
+/// The next step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
     Propose(usize, Proposer, GuardConditions),
@@ -32,15 +32,15 @@ enum Step {
     Rollback(usize, Proposer),
 }
 
-/// What was entered, each with the gates the user waived then.
+/// The phases that were entered, each with the gates that a grant skipped.
 type Path = Vec<(PhaseName, BTreeSet<String>)>;
 
-/// A history, and a second opinion on which gates are open: found from the list of what was entered alone.
+/// A history and an independent computation of the open gates from the path alone.
 struct History<'g> {
     graph: &'g PhaseGraph,
     state: PhaseState,
     now: UnixMillis,
-    /// A rollback takes it back to what it was.
+    /// Restored by a rollback.
     path: Path,
     past: Vec<(PhaseState, Path)>,
 }
@@ -125,7 +125,7 @@ impl<'g> History<'g> {
 
     fn enter(&mut self, transition: &PhaseTransition) {
         let before = self.state.clone();
-        let barring = self.barring(&transition.to);
+        let blocking = self.blocking_gates(&transition.to);
         assert_survives::<PhaseTransition>(transition);
         self.state.apply_transition(transition, self.now);
         let mut waived = BTreeSet::new();
@@ -141,10 +141,10 @@ impl<'g> History<'g> {
                         waived.insert(gate.clone());
                     }
                 }
-                assert_eq!(waived, barring);
+                assert_eq!(waived, blocking);
             }
             TransitionCause::Proposed | TransitionCause::Expired { .. } => {
-                assert_eq!(barring, BTreeSet::new(), "a barred phase was entered")
+                assert_eq!(blocking, BTreeSet::new(), "a blocked phase was entered")
             }
             TransitionCause::RolledBack { .. } => {}
         }
@@ -159,13 +159,13 @@ impl<'g> History<'g> {
         }
     }
 
-    fn barring(&self, to: &PhaseName) -> BTreeSet<String> {
+    fn blocking_gates(&self, to: &PhaseName) -> BTreeSet<String> {
         let open = self.open_by_path();
         let is_end = self.graph.phases.iter().any(|phase| phase.name == *to && phase.kind == PhaseKind::End);
-        let bars = |gate: &&PhaseGate| {
+        let blocks = |gate: &&PhaseGate| {
             open.contains(&gate.name) && gate.satisfied_by != *to && (is_end || gate.blocks.contains(to))
         };
-        self.graph.gates.iter().filter(bars).map(|gate| gate.name.clone()).collect()
+        self.graph.gates.iter().filter(blocks).map(|gate| gate.name.clone()).collect()
     }
 }
 
@@ -248,9 +248,9 @@ fn any_graph(guards: BoxedStrategy<Guard>) -> impl Strategy<Value = PhaseGraph> 
     )
 }
 
-/// The graph without what is plainly wrong, so that only dead ends are left to be found: a ring through all phases of work
-/// makes them reachable, and each end hangs on the start.
-fn mended(mut graph: PhaseGraph) -> PhaseGraph {
+/// Removes obvious errors from a graph, so that only dead ends are left: a ring through all work phases makes them
+/// reachable, and each terminal phase has an edge from the start.
+fn without_obvious_errors(mut graph: PhaseGraph) -> PhaseGraph {
     graph.phases[0].kind = PhaseKind::Work;
     let (work, ends): (Vec<&PhaseSpec>, Vec<&PhaseSpec>) = graph.phases.iter().partition(|phase| !phase.is_terminal());
     let work: Vec<PhaseName> = work.into_iter().map(|phase| phase.name.clone()).collect();
@@ -286,7 +286,7 @@ fn mended(mut graph: PhaseGraph) -> PhaseGraph {
     graph
 }
 
-/// The gates that are open in some phase of work from which the machine, tried out, never gets them satisfied.
+/// The gates that are open in some work phase from which the machine never satisfies them.
 fn gates_never_satisfied(graph: &PhaseGraph) -> BTreeSet<String> {
     let key = |state: &PhaseState| (state.current.clone(), state.open_gates.clone());
     let reachable = |from: &PhaseState| {
@@ -347,14 +347,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_history_of_the_seven_enters_a_barred_phase_without_a_grant(steps in any_steps()) {
+    fn no_history_of_the_seven_enters_a_blocked_phase_without_a_grant(steps in any_steps()) {
         let graph = seven();
         let mut history = History::begin(&graph);
         steps.iter().for_each(|step| history.step(step));
     }
 
     #[test]
-    fn no_history_of_any_graph_enters_a_barred_phase_without_a_grant(
+    fn no_history_of_any_graph_enters_a_blocked_phase_without_a_grant(
         graph in any_graph(any_guard().boxed()),
         steps in any_steps(),
     ) {
@@ -364,9 +364,9 @@ proptest! {
 
     #[test]
     fn any_graph_can_be_validated_drawn_and_written(graph in any_graph(any_guard().boxed())) {
-        if let Err(faults) = graph.validate() {
-            prop_assert!(!faults.is_empty());
-            prop_assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
+        if let Err(errors) = graph.validate() {
+            prop_assert!(!errors.is_empty());
+            prop_assert!(errors.iter().all(|error| !error.to_string().is_empty()));
         }
         let drawn = render_mermaid(&graph, None);
         prop_assert_eq!(&drawn, &render_mermaid(&graph, None));
@@ -376,20 +376,20 @@ proptest! {
 
     #[test]
     fn validate_finds_the_dead_ends_that_the_machine_runs_into(
-        graph in any_graph(Just(Guard::Always).boxed()).prop_map(mended),
+        graph in any_graph(Just(Guard::Always).boxed()).prop_map(without_obvious_errors),
     ) {
-        let faults = graph.validate().err().unwrap_or_default();
-        let found: BTreeSet<String> = faults.iter().filter_map(|fault| match fault {
+        let errors = graph.validate().err().unwrap_or_default();
+        let found: BTreeSet<String> = errors.iter().filter_map(|error| match error {
             PhaseGraphError::GateDeadEnd { gate, .. } => Some(gate.clone()),
             _ => None,
         }).collect();
-        prop_assume!(found.len() == faults.len());
+        prop_assume!(found.len() == errors.len());
         prop_assert_eq!(found, gates_never_satisfied(&graph));
     }
 
     #[test]
-    fn a_sound_graph_never_sticks(
-        graph in any_graph(Just(Guard::Always).boxed()).prop_map(mended),
+    fn valid_graph_never_gets_stuck(
+        graph in any_graph(Just(Guard::Always).boxed()).prop_map(without_obvious_errors),
         steps in prop::collection::vec(0..8usize, 1..40),
     ) {
         prop_assume!(graph.validate().is_ok());

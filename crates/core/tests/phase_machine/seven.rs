@@ -1,4 +1,4 @@
-//! The rules of a project's seven phases, row by row of the mission's checklist where there is one.
+//! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
 use expect_test::expect;
 use segue_core::ids::{PhaseName, UnixMillis};
@@ -15,7 +15,7 @@ use crate::{accepted, names, refused, router, seven, walked};
 
 const WORK: [&str; 7] = ["chat", "brainstorm", "plan", "execute", "verification", "chores", "reflection"];
 
-/// The seed's table, written out a second time so that the data is checked against it.
+/// The transition table of the requirements, repeated here to check the data against it.
 const TABLE: [(&str, &[&str]); 7] = [
     ("chat", &["brainstorm", "plan", "execute"]),
     ("brainstorm", &["chat", "plan", "execute"]),
@@ -26,7 +26,7 @@ const TABLE: [(&str, &[&str]); 7] = [
     ("reflection", &["chat"]),
 ];
 
-/// The usual way to each phase.
+/// The usual path to each phase.
 fn at(phase: &str) -> PhaseState {
     let path: &[&str] = match phase {
         "chat" => &[],
@@ -73,15 +73,15 @@ fn t2_listed_transitions_are_accepted_and_all_others_refused() {
 }
 
 #[test]
-fn t3_a_refusal_keeps_the_phase_and_says_what_is_allowed() {
+fn t3_refusal_keeps_the_phase_and_lists_allowed_phases() {
     let graph = seven();
     let state = at("chores");
     let refusal = refused(&graph, &state, "end");
     assert_eq!(refusal.allowed, names(&["reflection"]));
     assert_eq!(refusal.from, state.current);
-    expect!["`end` cannot be entered from `chores`: no edge leads there; allowed now: `reflection`"]
+    expect!["`end` cannot be entered from `chores`: there is no edge to it; allowed now: `reflection`"]
         .assert_eq(&refusal.to_string());
-    expect!["`deploy` cannot be entered from `chores`: there is no phase of that name; allowed now: `reflection`"]
+    expect!["`deploy` cannot be entered from `chores`: there is no such phase; allowed now: `reflection`"]
         .assert_eq(&refused(&graph, &state, "deploy").to_string());
 }
 
@@ -98,7 +98,7 @@ fn t4_a_hand_off_within_a_phase_changes_nothing_but_is_ruled() {
 }
 
 #[test]
-fn t5_a_transition_carries_everything_said_about_it() {
+fn t5_transition_contains_its_note() {
     let graph = seven();
     let note = TransitionNote {
         proposer_label: Some("Planner".to_owned()),
@@ -135,7 +135,7 @@ fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
     let graph = seven();
     let mut detour = walked(&graph, &["execute", "chat"]);
     assert_eq!(refused(&graph, &detour, "chores").why, PhaseRefusalReason::NoEdge);
-    // An edge alone would let it pass; the gate does not.
+    // An edge alone would allow it; the gate does not.
     let mut wider = graph.clone();
     wider.edges.push(segue_core::phase::PhaseEdge {
         from: "chat".into(),
@@ -150,7 +150,7 @@ fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
 }
 
 #[test]
-fn t10_verification_may_return_to_execute_and_is_owed_again() {
+fn t10_verification_may_return_to_execute_and_is_required_again() {
     let graph = seven();
     let state = walked(&graph, &["execute", "verification", "execute"]);
     assert_eq!(state.open_gates.iter().collect::<Vec<_>>(), ["tidy", "verify"]);
@@ -170,7 +170,7 @@ fn t24_the_end_cannot_be_reached_around_an_open_gate() {
         assert!(matches!(refused(&graph, &state, "end").why, PhaseRefusalReason::GatesOpen(_)), "{path:?}");
     }
     expect![
-        "`end` cannot be entered from `chat`: gate `verify` is open: after `execute`, `verification` comes first \
+        "`end` cannot be entered from `chat`: gate `verify` is open, so after `execute` `verification` must be entered first \
          (only the user can grant a skip); allowed now: `brainstorm`, `plan`, `execute`"
     ]
     .assert_eq(&refused(&graph, &walked(&graph, &["execute", "chat"]), "end").to_string());
@@ -203,17 +203,17 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     }
     let given = issue_skip_grant(&graph, &state, &Proposer::User, &to).expect("the user may");
     expect![
-        "`end` may be entered once; this can leave out the phase `verification` (gate `verify`); \
-         the phase `chores` (gate `tidy`); the phase `reflection` (gate `learn`); \
-         the way the graph prescribes (it has no edge from `execute` to `end`)"
+        "`end` may be entered once; this may skip phase `verification` (gate `verify`); \
+         phase `chores` (gate `tidy`); phase `reflection` (gate `learn`); \
+         the missing edge from `execute` to `end`"
     ]
     .assert_eq(&given.warning());
 
     state.add_grant(given);
     let transition = accepted(&graph, &state, "end");
     expect![
-        "`end` was entered on the user's word, which left out the phase `verification` (gate `verify`); \
-         the way the graph prescribes (it has no edge from `execute` to `end`)"
+        "`end` was entered with a grant, which skipped phase `verification` (gate `verify`); \
+         the missing edge from `execute` to `end`"
     ]
     .assert_eq(&transition.warning().expect("a skip warns"));
     state.apply_transition(&transition, UnixMillis(9000));
@@ -221,10 +221,10 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
 }
 
 #[test]
-fn a_grant_lets_one_transition_pass_and_lifts_what_it_skipped() {
+fn grant_allows_one_transition_and_closes_skipped_gates() {
     let graph = seven();
     let mut state = at("chat");
-    // Given in advance, before the gate it will lift is open.
+    // Given in advance, before the gate is open.
     state.add_grant(issue_skip_grant(&graph, &state, &Proposer::Operator, &"chores".into()).expect("an operator may"));
     state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(1));
     let transition = accepted(&graph, &state, "chores");
@@ -240,7 +240,7 @@ fn a_grant_lets_one_transition_pass_and_lifts_what_it_skipped() {
 }
 
 #[test]
-fn a_grant_that_was_not_needed_ends_all_the_same() {
+fn unneeded_grant_ends_with_the_transition() {
     let graph = seven();
     let mut state = at("verification");
     state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"chores".into()).expect("the user may"));
@@ -251,7 +251,7 @@ fn a_grant_that_was_not_needed_ends_all_the_same() {
 }
 
 #[test]
-fn a_grant_can_be_taken_back_and_is_not_doubled() {
+fn grant_can_be_revoked_and_is_not_duplicated() {
     let graph = seven();
     let mut state = at("execute");
     for _ in 0..3 {
@@ -265,7 +265,7 @@ fn a_grant_can_be_taken_back_and_is_not_doubled() {
 }
 
 #[test]
-fn turns_run_out_when_the_last_allowed_one_is_over() {
+fn turn_limit_is_reached_after_the_last_allowed_turn() {
     let graph = seven();
     let mut state = at("plan");
     for turn in 1..=6 {
@@ -285,7 +285,7 @@ fn turns_run_out_when_the_last_allowed_one_is_over() {
 }
 
 #[test]
-fn time_runs_out_at_the_deadline_and_not_before() {
+fn time_limit_is_reached_at_the_deadline_and_not_before() {
     let graph = seven();
     let state = at("execute");
     let over = visit_deadline(&graph, &state).expect("execute has a limit on time");
@@ -299,7 +299,7 @@ fn time_runs_out_at_the_deadline_and_not_before() {
 }
 
 #[test]
-fn a_barred_way_out_leads_to_what_the_gate_waits_for() {
+fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     let mut graph = seven();
     graph.phases[0].limit = crate::turns_limit(1, "end");
     assert_eq!(graph.validate(), Ok(()));
@@ -321,7 +321,7 @@ fn a_barred_way_out_leads_to_what_the_gate_waits_for() {
 }
 
 #[test]
-fn a_limit_that_leads_back_into_its_phase_does_not_spin() {
+fn limit_that_leads_back_to_its_phase_does_not_loop() {
     let mut graph = seven();
     graph.phases[0].limit = crate::turns_limit(1, "chat");
     assert!(graph.validate().is_err());
@@ -349,7 +349,7 @@ fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
 }
 
 #[test]
-fn a_rollback_to_the_current_visit_begins_it_again() {
+fn rollback_to_the_current_visit_restarts_it() {
     let graph = seven();
     let mut state = at("execute");
     let past = state.clone();
@@ -361,7 +361,7 @@ fn a_rollback_to_the_current_visit_begins_it_again() {
 }
 
 #[test]
-fn a_rollback_leads_out_of_the_end_for_the_user_alone() {
+fn only_the_user_can_roll_back_from_the_end() {
     let graph = seven();
     let past = at("chat");
     let state = at("end");
@@ -377,7 +377,7 @@ fn a_rollback_leads_out_of_the_end_for_the_user_alone() {
 }
 
 #[test]
-fn a_state_whose_phase_left_the_graph_is_stuck_but_the_user_is_not() {
+fn user_can_leave_a_phase_that_was_removed_from_the_graph() {
     let mut graph = seven();
     let mut state = at("plan");
     graph.phases.retain(|phase| phase.name != "plan");
@@ -389,7 +389,7 @@ fn a_state_whose_phase_left_the_graph_is_stuck_but_the_user_is_not() {
 }
 
 #[test]
-fn durations_add_up_and_hand_offs_are_no_visits() {
+fn durations_add_up_and_hand_offs_are_not_visits() {
     let graph = seven();
     let mut state = PhaseState::new(&graph, UnixMillis(100));
     let mut made = Vec::new();

@@ -1,4 +1,4 @@
-//! Closing, and going on elsewhere with a copy.
+//! Closing a session, and forking it.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, SessionOpened, TurnResult};
@@ -14,25 +14,25 @@ fn chat() -> SessionHarness {
 }
 
 #[test]
-fn a_closed_session_owes_nothing_and_takes_nothing() {
-    let mut stage = chat();
-    stage.send_message("one").send_message("two").run_command(OperatorCommand::Close);
-    assert_eq!(outcomes(&stage), ["cancelled"]);
-    assert!(stage.session().is_idle(), "a message that waits wakes nobody");
-    let refusal = stage.try_input(message("three")).expect_err("it is closed");
-    assert_eq!(refusal, InputRefusal::Closed { reason: "closed by hand".into() });
-    let before = stage.journal().len();
-    stage.run_command(OperatorCommand::Close).advance_and_tick(1_000).crash_and_recover();
-    assert_eq!(stage.journal().len(), before);
+fn closed_session_has_no_pending_work_and_accepts_no_messages() {
+    let mut harness = chat();
+    harness.send_message("one").send_message("two").run_command(OperatorCommand::Close);
+    assert_eq!(outcomes(&harness), ["cancelled"]);
+    assert!(harness.session().is_idle(), "a queued message does not start a turn");
+    let refusal = harness.try_input(message("three")).expect_err("it is closed");
+    assert_eq!(refusal, InputRefusal::Closed { reason: "closed on request".into() });
+    let before = harness.journal().len();
+    harness.run_command(OperatorCommand::Close).advance_and_tick(1_000).crash_and_recover();
+    assert_eq!(harness.journal().len(), before);
 }
 
 #[test]
-fn closing_ends_what_goes_on_beside_the_turns_and_nothing_new_begins() {
+fn closing_cancels_work_outside_turns_and_nothing_new_starts() {
     let worker = ClosureFlow::test_role("worker", Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(worker)
         .with_role(ClosureFlow::speaker_role())
         .with_tool(tool("look", ToolRunner::Host));
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
             FlowStep::EndTurn(TurnResult::Done),
             note("worker", "a"),
@@ -47,11 +47,11 @@ fn closing_ends_what_goes_on_beside_the_turns_and_nothing_new_begins() {
         ],
         _ => Vec::new(),
     }));
-    stage.send_message("go").answer_with_tool_call("worker", "look", json!({})).take_log();
-    stage.run_command(OperatorCommand::Close);
-    assert!(stage.session().is_idle() && stage.session().timers.is_empty());
+    harness.send_message("go").answer_with_tool_call("worker", "look", json!({})).take_log();
+    harness.run_command(OperatorCommand::Close);
+    assert!(harness.session().is_idle() && harness.session().timers.is_empty());
     assert_eq!(
-        refused_steps(&stage),
+        refused_steps(&harness),
         [
             "call of `worker` for `note`: the session is closed",
             "run of `look`: the session is closed",
@@ -63,7 +63,7 @@ fn closing_ends_what_goes_on_beside_the_turns_and_nothing_new_begins() {
 #[test]
 fn a_flow_that_closes_its_session_may_still_finish_the_turn() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => {
             let mut steps = vec![
                 FlowStep::CloseSession { reason: "done".into() },
@@ -74,42 +74,43 @@ fn a_flow_that_closes_its_session_may_still_finish_the_turn() {
         }
         _ => ClosureFlow::react_as_chat(view, event),
     }));
-    stage.send_message("bye").answer_call("speaker", "farewell");
-    assert_eq!((stage.last_reply().as_str(), outcomes(&stage)), ("farewell", vec!["done".to_owned()]));
-    assert_eq!(stage.session().closed_reason.as_deref(), Some("done"));
+    harness.send_message("bye").answer_call("speaker", "farewell");
+    assert_eq!((harness.last_reply().as_str(), outcomes(&harness)), ("farewell", vec!["done".to_owned()]));
+    assert_eq!(harness.session().closed_reason.as_deref(), Some("done"));
 }
 
 #[test]
-fn a_copy_made_in_the_middle_of_a_turn_starts_between_turns_with_the_same_memory() {
-    let mut stage = chat();
-    stage.send_message("one").answer_call("speaker", "1").send_message("two").fork();
-    assert_eq!(outcomes(&stage), ["done", "cancelled"]);
-    assert_eq!(stage.session().id, Some("copy".into()));
-    stage.send_message("another two");
-    assert_eq!(stage.prompt_lines("speaker"), "System: be speaker\nUser: one\nAssistant: 1\nUser: another two\n");
+fn fork_during_a_turn_starts_between_turns_with_the_same_threads() {
+    let mut harness = chat();
+    harness.send_message("one").answer_call("speaker", "1").send_message("two").fork();
+    assert_eq!(outcomes(&harness), ["done", "cancelled"]);
+    assert_eq!(harness.session().id, Some("copy".into()));
+    harness.send_message("another two");
+    assert_eq!(harness.prompt_lines("speaker"), "System: be speaker\nUser: one\nAssistant: 1\nUser: another two\n");
 }
 
 #[test]
-fn a_copy_of_a_closed_session_is_open() {
-    let mut stage = chat();
-    stage.send_message("one").answer_call("speaker", "1").run_command(OperatorCommand::Close).fork();
-    stage.send_message("two").answer_call("speaker", "2");
-    assert_eq!(stage.last_reply(), "2");
+fn fork_of_a_closed_session_is_open() {
+    let mut harness = chat();
+    harness.send_message("one").answer_call("speaker", "1").run_command(OperatorCommand::Close).fork();
+    harness.send_message("two").answer_call("speaker", "2");
+    assert_eq!(harness.last_reply(), "2");
 }
 
 #[test]
-fn a_copy_made_before_a_turn_began_begins_it() {
-    let mut stage = chat();
-    stage.send_message("one");
-    let received = stage.journal().iter().position(|recorded| matches!(recorded.event, Event::UserMessageReceived(_)));
-    let mut copy = stage.fork_at(received.expect("it was received") + 1);
+fn fork_before_a_turn_starts_the_turn() {
+    let mut harness = chat();
+    harness.send_message("one");
+    let received =
+        harness.journal().iter().position(|recorded| matches!(recorded.event, Event::UserMessageReceived(_)));
+    let mut copy = harness.fork_at(received.expect("it was received") + 1);
     assert_eq!(copy.open_call_roles(), ["speaker"]);
     copy.answer_call("speaker", "1");
 }
 
 #[test]
 fn a_session_is_opened_once_and_before_anything_else() {
-    let mut stage = chat();
+    let mut harness = chat();
     let opened = SessionOpened {
         format: 1,
         session: "again".into(),
@@ -119,8 +120,8 @@ fn a_session_is_opened_once_and_before_anything_else() {
         settings: serde_json::Value::Null,
         model_overrides: std::collections::BTreeMap::new(),
     };
-    assert_eq!(stage.try_input(SessionInput::Open(opened)).err(), Some(InputRefusal::AlreadyOpen));
-    let mut unopened = stage.copy_empty();
+    assert_eq!(harness.try_input(SessionInput::Open(opened)).err(), Some(InputRefusal::AlreadyOpen));
+    let mut unopened = harness.copy_empty();
     for input in
         [message("hi"), SessionInput::Tick, SessionInput::Recovered, SessionInput::Operator(OperatorCommand::Close)]
     {

@@ -1,4 +1,4 @@
-//! Deciding is a function: of its arguments alone, with all texts it needs, changing nothing.
+//! Decisions depend only on their arguments and change nothing.
 
 use segue_core::body::BodyId;
 use segue_core::decide::{DecideError, OperatorCommand, SessionInput};
@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::{message, outcomes};
 
-/// A flow that decides by what was said: it calls the role the answer names.
-fn by_word() -> SessionHarness {
+/// A flow that decides by the text of an answer: it calls the role that the answer names.
+fn flow_by_answer_text() -> SessionHarness {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
         .with_role(ClosureFlow::test_role("worker", Scope::Fresh));
     SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
@@ -26,7 +26,7 @@ fn by_word() -> SessionHarness {
         Event::CallAnswered(_) => {
             let turn = view.session.current_turn.as_ref().expect("it runs");
             let said = view.read_text(turn.messages[0].text);
-            // Misled by a missing text, this flow would never stop.
+            // If a missing text misled this flow, it would never stop.
             match &*said {
                 "" => vec![FlowStep::RecordFact { kind: "lost".into(), value: json!(null) }],
                 _ => vec![FlowStep::EndTurn(TurnResult::Done)],
@@ -37,44 +37,44 @@ fn by_word() -> SessionHarness {
     }))
 }
 
-fn answer(stage: &SessionHarness, role: &str) -> SessionInput {
-    let (call, attempt) = stage.oldest_open_call(role);
+fn answer(harness: &SessionHarness, role: &str) -> SessionInput {
+    let (call, attempt) = harness.oldest_open_call(role);
     SessionInput::Answer { call, attempt, reply: ModelReply::default(), cost_microusd: None, duration_ms: 1 }
 }
 
 #[test]
 fn the_same_arguments_give_the_same_decision() {
-    let stage = by_word();
+    let harness = flow_by_answer_text();
     let shelf = InMemoryTexts::default();
-    let decide = || stage.decide(message("worker"), &shelf).expect("its own text is enough");
+    let decide = || harness.decide(message("worker"), &shelf).expect("its own text is enough");
     let (one, other) = (decide(), decide());
     assert_eq!((one.events, one.bodies), (other.events, other.bodies));
     assert_eq!(one.state.session, other.state.session);
 }
 
 #[test]
-fn texts_that_are_not_at_hand_are_asked_for_by_id_and_then_suffice() {
-    let mut stage = by_word();
-    stage.send_message("worker");
-    let input = answer(&stage, "worker");
+fn missing_texts_are_requested_by_id_and_then_suffice() {
+    let mut harness = flow_by_answer_text();
+    harness.send_message("worker");
+    let input = answer(&harness, "worker");
     let mut shelf = InMemoryTexts::default();
-    let asked = stage.decide(input.clone(), &shelf).expect_err("the flow reads the message again");
+    let asked = harness.decide(input.clone(), &shelf).expect_err("the flow reads the message again");
     assert_eq!(
         asked,
         DecideError::MissingTexts(vec![BodyId::hash_text("worker")]),
         "even where the flow went astray without it"
     );
-    shelf.copy_texts(&[BodyId::hash_text("worker")], stage.texts());
-    let decision = stage.decide(input, &shelf).expect("now it is there");
+    shelf.copy_texts(&[BodyId::hash_text("worker")], harness.texts());
+    let decision = harness.decide(input, &shelf).expect("now it is there");
     assert!(matches!(decision.events.last().map(|last| &last.event), Some(Event::TurnEnded { .. })));
     assert!(decision.events.len() < STEPS_PER_INPUT_MAX);
 }
 
 #[test]
 fn a_refused_input_changes_nothing() {
-    let mut stage = by_word();
-    stage.send_message("worker");
-    let before = stage.session().clone();
+    let mut harness = flow_by_answer_text();
+    harness.send_message("worker");
+    let before = harness.session().clone();
     for input in [
         message(""),
         SessionInput::Operator(OperatorCommand::Resolve {
@@ -84,18 +84,18 @@ fn a_refused_input_changes_nothing() {
         SessionInput::Operator(OperatorCommand::Forget { role: "nobody".into(), agent: None, peer: None }),
         SessionInput::ToolResult { run: segue_core::ids::ToolRunId(1), result: Ok(String::new()) },
     ] {
-        assert!(stage.try_input(input).is_err());
-        assert_eq!(stage.session(), &before);
+        assert!(harness.try_input(input).is_err());
+        assert_eq!(harness.session(), &before);
     }
-    let given = answer(&stage, "worker");
-    stage.apply_input(given);
-    assert_eq!(outcomes(&stage), ["done"]);
+    let given = answer(&harness, "worker");
+    harness.apply_input(given);
+    assert_eq!(outcomes(&harness), ["done"]);
 }
 
 #[test]
-fn bodies_are_handed_out_once_and_only_when_new_to_the_decision() {
-    let stage = by_word();
-    let decision = stage.decide(message("worker"), &InMemoryTexts::default()).expect("its own text is enough");
+fn bodies_are_returned_once_and_only_if_new() {
+    let harness = flow_by_answer_text();
+    let decision = harness.decide(message("worker"), &InMemoryTexts::default()).expect("its own text is enough");
     let mut ids: Vec<BodyId> = decision.bodies.iter().map(|body| body.id).collect();
     let all = ids.len();
     ids.sort();
@@ -105,10 +105,10 @@ fn bodies_are_handed_out_once_and_only_when_new_to_the_decision() {
 }
 
 #[test]
-fn nothing_happened_is_no_event() {
-    let mut stage = by_word();
-    let before = stage.journal().len();
-    stage.apply_input(SessionInput::Tick).apply_input(SessionInput::Recovered);
-    stage.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
-    assert_eq!(stage.journal().len(), before);
+fn input_without_effect_records_no_event() {
+    let mut harness = flow_by_answer_text();
+    let before = harness.journal().len();
+    harness.apply_input(SessionInput::Tick).apply_input(SessionInput::Recovered);
+    harness.run_command(OperatorCommand::Forget { role: "speaker".into(), agent: None, peer: None });
+    assert_eq!(harness.journal().len(), before);
 }

@@ -1,4 +1,4 @@
-//! Everything that grows has a limit, and what goes beyond it is refused by name.
+//! Everything that grows has a limit, and what exceeds it is refused.
 
 use segue_core::decide::SessionInput;
 use segue_core::event::{Event, MessagePriority, TurnResult};
@@ -39,18 +39,18 @@ fn ask(peer: usize) -> FlowStep {
 
 #[test]
 fn no_more_calls_are_open_at_once_than_the_limit() {
-    let mut stage = once(|| (0..OPEN_CALLS_MAX + 2).map(ask).collect());
-    stage.send_message("go");
-    assert_eq!(stage.session().open_calls.len(), OPEN_CALLS_MAX);
-    assert_eq!(refused_steps(&stage).len(), 2);
+    let mut harness = once(|| (0..OPEN_CALLS_MAX + 2).map(ask).collect());
+    harness.send_message("go");
+    assert_eq!(harness.session().open_calls.len(), OPEN_CALLS_MAX);
+    assert_eq!(refused_steps(&harness).len(), 2);
 }
 
 #[test]
 fn no_more_calls_wait_than_the_limit() {
-    let mut stage = once(|| (0..DEFERRED_CALLS_MAX + 3).map(|_| super::note("speaker", "hi")).collect());
-    stage.send_message("go");
-    assert_eq!(stage.session().deferred_calls.len(), DEFERRED_CALLS_MAX);
-    assert_eq!(refused_steps(&stage).len(), 2);
+    let mut harness = once(|| (0..DEFERRED_CALLS_MAX + 3).map(|_| super::note("speaker", "hi")).collect());
+    harness.send_message("go");
+    assert_eq!(harness.session().deferred_calls.len(), DEFERRED_CALLS_MAX);
+    assert_eq!(refused_steps(&harness).len(), 2);
 }
 
 #[test]
@@ -63,61 +63,62 @@ fn timers_inboxes_and_facts_are_bounded() {
         text: "x".into(),
         in_reply_to: None,
     };
-    let mut stage = once(move || {
+    let mut harness = once(move || {
         let timers = (0..=TIMERS_MAX).map(|n| FlowStep::SetTimer { name: n.to_string(), after_ms: 1_000 });
         let renewed = FlowStep::SetTimer { name: "0".into(), after_ms: 2_000 };
         let posts = (0..=INBOX_MESSAGES_MAX).map(|_| post());
         let fact = FlowStep::RecordFact { kind: "big".into(), value: json!("x".repeat(FLOW_VALUE_BYTES_MAX)) };
         timers.chain([renewed]).chain(posts).chain([fact, FlowStep::EndTurn(TurnResult::Done)]).collect()
     });
-    stage.send_message("go");
-    let refused = refused_steps(&stage);
+    harness.send_message("go");
+    let refused = refused_steps(&harness);
     assert_eq!(refused.len(), 3, "{refused:#?}");
-    assert!(refused[0].starts_with("timer `128`: 128 timers run already"));
-    assert!(refused[1].starts_with("message from `a` to `b`: 256 messages wait there already"));
+    assert!(refused[0].starts_with("timer `128`: 128 timers are already running"));
+    assert!(refused[1].starts_with("message from `a` to `b`: 256 messages are already in the inbox"));
     assert!(refused[2].starts_with("fact `big`: it has 1048578 bytes"));
 }
 
 #[test]
-fn old_threads_marks_and_given_up_calls_are_forgotten_first() {
+fn oldest_threads_prompts_and_abandoned_calls_are_dropped_first() {
     let threads = std::sync::atomic::AtomicUsize::new(0);
-    let mut stage = once(move || vec![ask(threads.fetch_add(1, std::sync::atomic::Ordering::Relaxed))]);
-    // Straight into the fold: a stage that checks everything after each of a thousand turns would take its time.
-    stage.with_checks_at_end(|stage| {
+    let mut harness = once(move || vec![ask(threads.fetch_add(1, std::sync::atomic::Ordering::Relaxed))]);
+    // Applied directly to the state, because checks after each of a thousand turns would take long.
+    harness.with_checks_at_end(|harness| {
         for turn in 0..THREADS_MAX + 8 {
-            stage.send_message("go");
+            harness.send_message("go");
             if turn < ABANDONED_CALLS_MAX + 3 {
-                stage.fail_call("expert", FailureKind::Refused);
+                harness.fail_call("expert", FailureKind::Refused);
             } else {
-                stage.answer_call("expert", "hello");
+                harness.answer_call("expert", "hello");
             }
         }
     });
-    let session = stage.session();
+    let session = harness.session();
     assert_eq!((session.threads.len(), session.thread_by_slot.len()), (THREADS_MAX, THREADS_MAX));
     assert_eq!((session.last_prompts.len(), session.abandoned_calls.len()), (LAST_PROMPTS_MAX, ABANDONED_CALLS_MAX));
     let newest = session.last_prompts.values().map(|mark| mark.call.0).min();
     assert_eq!(newest, Some(9), "the oldest went first, whatever its name");
-    assert_eq!(outcomes(&stage).len(), THREADS_MAX + 8);
+    assert_eq!(outcomes(&harness).len(), THREADS_MAX + 8);
 }
 
 #[test]
-fn handovers_are_remembered_up_to_a_number_and_undeclared_ones_are_refused() {
+fn handovers_are_kept_up_to_a_limit_and_undeclared_kinds_are_refused() {
     let hand = |kind: &str| FlowStep::MakeHandover {
         kind: kind.into(),
         document: segue_core::handover::HandoverDocument::new(),
         calls: Vec::new(),
         provenance: HandoverProvenance::Built,
     };
-    let mut stage = once(move || (0..HANDOVERS_KEPT_MAX + 5).map(|_| hand("intent")).chain([hand("other")]).collect());
-    stage.send_message("go");
-    let kept: Vec<u32> = stage.session().handovers.iter().map(|handover| handover.id.0).collect();
+    let mut harness =
+        once(move || (0..HANDOVERS_KEPT_MAX + 5).map(|_| hand("intent")).chain([hand("other")]).collect());
+    harness.send_message("go");
+    let kept: Vec<u32> = harness.session().handovers.iter().map(|handover| handover.id.0).collect();
     assert_eq!((kept.len(), kept[0], kept[kept.len() - 1]), (HANDOVERS_KEPT_MAX, 6, 69));
-    assert_eq!(refused_steps(&stage), ["handover `other`: the flow declares no such kind"]);
+    assert_eq!(refused_steps(&harness), ["handover `other`: the flow declares no such kind"]);
 }
 
 #[test]
-fn nothing_of_a_flows_own_grows_beyond_its_limit() {
+fn values_of_a_flow_are_limited_in_size() {
     let giant = || json!("x".repeat(FLOW_VALUE_BYTES_MAX));
     let document = || {
         let field = segue_core::handover::HandoverFieldValue::Text("x".repeat(FLOW_VALUE_BYTES_MAX));
@@ -133,7 +134,7 @@ fn nothing_of_a_flows_own_grows_beyond_its_limit() {
         fields: vec![goal],
         repairs_max: 0,
     });
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![
             FlowStep::Call(CallRequest::new("speaker", "note").with_metadata(giant())),
             FlowStep::MakeHandover {
@@ -146,8 +147,8 @@ fn nothing_of_a_flows_own_grows_beyond_its_limit() {
         ],
         _ => Vec::new(),
     }));
-    stage.send_message("go");
-    let refused = refused_steps(&stage);
+    harness.send_message("go");
+    let refused = refused_steps(&harness);
     assert_eq!(refused.len(), 3, "{refused:?}");
     assert!(refused[0].starts_with("call of `speaker` for `note`: it has 1048578 bytes of JSON"));
     assert!(refused[1].starts_with("handover `intent`: it has "));
@@ -155,25 +156,26 @@ fn nothing_of_a_flows_own_grows_beyond_its_limit() {
 }
 
 #[test]
-fn a_tool_call_as_long_as_a_book_is_left_out_and_the_others_are_run() {
+fn oversized_tool_call_is_dropped_and_the_others_run() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("look"))
         .with_tool(tool("look", ToolRunner::Host));
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
-    stage.send_message("look");
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
+    harness.send_message("look");
     let giant = ToolCall { arguments: json!("x".repeat(TOOL_ARGUMENTS_BYTES_MAX)), ..wants("a", "look") };
-    stage.reply_to_call("speaker", ModelReply { tool_calls: vec![giant, wants("b", "look")], ..ModelReply::default() });
-    assert_eq!(stage.session().open_tool_runs.len(), 1);
-    assert!(refused_steps(&stage)[0].starts_with("call of tool `look`: its arguments have 262146 bytes"));
-    stage.finish_tool("look", Ok("seen")).answer_call("speaker", "done");
+    harness
+        .reply_to_call("speaker", ModelReply { tool_calls: vec![giant, wants("b", "look")], ..ModelReply::default() });
+    assert_eq!(harness.session().open_tool_runs.len(), 1);
+    assert!(refused_steps(&harness)[0].starts_with("call of tool `look`: its arguments have 262146 bytes"));
+    harness.finish_tool("look", Ok("seen")).answer_call("speaker", "done");
 }
 
 #[test]
-fn the_page_a_vendor_answers_with_is_cut() {
-    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    stage.send_message("hi");
+fn long_failure_message_is_cut() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    harness.send_message("hi");
     let failure = CallFailure::new(FailureKind::Refused, "<html>".repeat(100_000));
-    stage.apply_input(SessionInput::CallFailure { call: segue_core::ids::CallId(1), attempt: 1, failure });
-    let kept = super::events(&stage, |event| match event {
+    harness.apply_input(SessionInput::CallFailure { call: segue_core::ids::CallId(1), attempt: 1, failure });
+    let kept = super::events(&harness, |event| match event {
         Event::CallFailed { failure, .. } => Some(failure.message.len()),
         _ => None,
     });
@@ -181,25 +183,25 @@ fn the_page_a_vendor_answers_with_is_cut() {
 }
 
 #[test]
-fn many_calls_that_wait_for_one_thread_cost_one_event_each() {
-    let mut stage = once(|| (0..20).map(|n| super::note("speaker", &n.to_string())).collect());
-    stage.send_message("go");
+fn calls_waiting_for_one_thread_cost_one_event_each() {
+    let mut harness = once(|| (0..20).map(|n| super::note("speaker", &n.to_string())).collect());
+    harness.send_message("go");
     for n in 0..20 {
-        let prompt = stage.prompt_for_role("speaker");
+        let prompt = harness.prompt_for_role("speaker");
         assert_eq!(
             prompt.messages.last().map(|message| message.text()),
             Some(n.to_string()),
             "first come, first served"
         );
-        stage.answer_call("speaker", "ok");
+        harness.answer_call("speaker", "ok");
     }
-    let deferred = super::events(&stage, |event| matches!(event, Event::CallDeferred(_)).then_some(()));
+    let deferred = super::events(&harness, |event| matches!(event, Event::CallDeferred(_)).then_some(()));
     assert_eq!(deferred.len(), 19);
 }
 
 #[test]
 fn an_answer_that_is_too_long_is_cut_and_marked() {
-    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    stage.send_message("tell me everything").answer_call("speaker", &"x".repeat(REPLY_BYTES_MAX + 1));
-    assert_eq!(stage.last_reply().len(), REPLY_BYTES_MAX + "[…]".len());
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    harness.send_message("tell me everything").answer_call("speaker", &"x".repeat(REPLY_BYTES_MAX + 1));
+    assert_eq!(harness.last_reply().len(), REPLY_BYTES_MAX + "[…]".len());
 }

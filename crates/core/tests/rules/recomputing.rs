@@ -1,4 +1,4 @@
-//! A past call once more, beside the timeline; and asks that nobody hears.
+//! Repeated calls outside the timeline, and private asks.
 
 use segue_core::body::BodyKind;
 use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOptions, SessionInput, prepare_recomputation};
@@ -15,8 +15,8 @@ fn chat() -> SessionHarness {
     SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role().visible_to_user(BlockSet::new())))
 }
 
-fn first_call(stage: &SessionHarness) -> segue_core::ids::CallId {
-    let opened = stage.journal().iter().find_map(|recorded| match &recorded.event {
+fn first_call(harness: &SessionHarness) -> segue_core::ids::CallId {
+    let opened = harness.journal().iter().find_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) => Some(opened.call),
         _ => None,
     });
@@ -24,22 +24,22 @@ fn first_call(stage: &SessionHarness) -> segue_core::ids::CallId {
 }
 
 #[test]
-fn a_past_call_is_made_once_more_and_nothing_else_changes() {
-    let mut stage = chat();
-    stage.send_message("one").answer_call("speaker", "uno").send_message("two").answer_call("speaker", "dos");
-    let first = first_call(&stage);
-    let (threads, turns) = (stage.session().threads.clone(), outcomes(&stage).len());
+fn past_call_is_repeated_and_nothing_else_changes() {
+    let mut harness = chat();
+    harness.send_message("one").answer_call("speaker", "uno").send_message("two").answer_call("speaker", "dos");
+    let first = first_call(&harness);
+    let (threads, turns) = (harness.session().threads.clone(), outcomes(&harness).len());
     let again =
-        stage.recompute_call(first, &RecomputeOptions { model: Some("other".into()), ..RecomputeOptions::default() });
+        harness.recompute_call(first, &RecomputeOptions { model: Some("other".into()), ..RecomputeOptions::default() });
     assert_eq!(
-        stage.prompt_for_call(again).messages,
-        stage.rebuild_prompt(first).messages,
+        harness.prompt_for_call(again).messages,
+        harness.rebuild_prompt(first).messages,
         "nothing that came later is in it"
     );
-    stage.answer_call("speaker", "eins");
-    assert_eq!((stage.last_reply().as_str(), outcomes(&stage).len()), ("dos", turns));
-    assert_eq!(stage.session().threads, threads);
-    let ledger = &stage.session().ledger;
+    harness.answer_call("speaker", "eins");
+    assert_eq!((harness.last_reply().as_str(), outcomes(&harness).len()), ("dos", turns));
+    assert_eq!(harness.session().threads, threads);
+    let ledger = &harness.session().ledger;
     assert_eq!(
         (ledger.total.answered_calls, ledger.by_model["other"].answered_calls, ledger.current_turn.answered_calls),
         (3, 1, 1)
@@ -47,61 +47,61 @@ fn a_past_call_is_made_once_more_and_nothing_else_changes() {
 }
 
 #[test]
-fn it_is_retried_recovered_and_given_up_like_any_other() {
-    let mut stage = chat();
-    stage.send_message("one").answer_call("speaker", "uno");
-    stage.recompute_call(first_call(&stage), &RecomputeOptions::default());
-    stage.fail_call("speaker", FailureKind::Overload).advance_and_tick(100_000).crash_and_recover();
-    assert_eq!(stage.oldest_open_call("speaker").1, 3);
-    stage.fail_call("speaker", FailureKind::InvalidApiKey);
-    assert!(stage.session().is_idle());
-    assert_eq!(stage.last_reply(), "uno");
+fn repeated_call_is_retried_recovered_and_abandoned_like_any_other() {
+    let mut harness = chat();
+    harness.send_message("one").answer_call("speaker", "uno");
+    harness.recompute_call(first_call(&harness), &RecomputeOptions::default());
+    harness.fail_call("speaker", FailureKind::Overload).advance_and_tick(100_000).crash_and_recover();
+    assert_eq!(harness.oldest_open_call("speaker").1, 3);
+    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    assert!(harness.session().is_idle());
+    assert_eq!(harness.last_reply(), "uno");
 }
 
 #[test]
-fn a_turn_does_not_wait_for_it_and_a_closed_session_does_not_make_it() {
-    let mut stage = chat();
-    stage.send_message("one").answer_call("speaker", "uno");
-    let first = first_call(&stage);
-    stage.recompute_call(first, &RecomputeOptions::default());
-    let aside = stage.oldest_open_call("speaker").0;
-    stage.send_message("two");
+fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
+    let mut harness = chat();
+    harness.send_message("one").answer_call("speaker", "uno");
+    let first = first_call(&harness);
+    harness.recompute_call(first, &RecomputeOptions::default());
+    let aside = harness.oldest_open_call("speaker").0;
+    harness.send_message("two");
     let (call, attempt) = (segue_core::ids::CallId(aside.0 + 1), 1);
-    stage.apply_input(SessionInput::Answer {
+    harness.apply_input(SessionInput::Answer {
         call,
         attempt,
         reply: ModelReply { text: "dos".into(), ..ModelReply::default() },
         cost_microusd: None,
         duration_ms: 1,
     });
-    assert!(stage.session().current_turn.is_none() && !stage.session().is_idle());
-    let place = stage.journal().iter().position(|recorded| matches!(recorded.event, Event::CallOpened(_)));
+    assert!(harness.session().current_turn.is_none() && !harness.session().is_idle());
+    let place = harness.journal().iter().position(|recorded| matches!(recorded.event, Event::CallOpened(_)));
     let place = place.expect("it was opened");
-    let rules = ClosureFlow::single_speaker(ClosureFlow::speaker_role());
-    let before = SessionState::fold(&rules, &stage.journal()[..place]);
+    let flow = ClosureFlow::single_speaker(ClosureFlow::speaker_role());
+    let before = SessionState::fold(&flow, &harness.journal()[..place]);
     let again = prepare_recomputation(
-        &rules,
+        &flow,
         &before,
-        &stage.journal()[place],
+        &harness.journal()[place],
         &[],
         &RecomputeOptions::default(),
-        stage.texts(),
+        harness.texts(),
     )
-    .expect("at hand");
-    stage.run_command(OperatorCommand::Close);
-    assert!(stage.session().is_idle(), "closing ends it");
-    let refused = stage.try_input(SessionInput::Recompute(Box::new(again)));
+    .expect("every text is loaded");
+    harness.run_command(OperatorCommand::Close);
+    assert!(harness.session().is_idle(), "closing ends it");
+    let refused = harness.try_input(SessionInput::Recompute(Box::new(again)));
     assert!(matches!(refused, Err(InputRefusal::Closed { .. })));
 }
 
 #[test]
-fn an_answer_to_a_private_ask_is_not_the_users() {
+fn answer_to_a_private_ask_is_not_visible_to_the_user() {
     let role: RoleSpec = ClosureFlow::speaker_role().visible_to_user(BlockSet::new());
     assert!(role.hidden_blocks(&"note".into()).is_some());
     let fragments = role.recipe.asks["note"].clone();
     let role = role.with_private_ask("note", fragments);
     assert!(role.hidden_blocks(&"note".into()).is_none() && role.hidden_blocks(&"reply".into()).is_some());
-    let mut stage =
+    let mut harness =
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(role), |view, event| match &event.event {
             Event::TurnStarted { .. } => vec![note("speaker", "psst")],
             Event::CallAnswered(_) if view.session.current_turn.is_some() => {
@@ -109,12 +109,12 @@ fn an_answer_to_a_private_ask_is_not_the_users() {
             }
             _ => Vec::new(),
         }));
-    stage.send_message("one");
-    let (call, attempt) = stage.oldest_open_call("speaker");
+    harness.send_message("one");
+    let (call, attempt) = harness.oldest_open_call("speaker");
     let reply = ModelReply { text: "between us".into(), ..ModelReply::default() };
-    let decision = stage
+    let decision = harness
         .try_input(SessionInput::Answer { call, attempt, reply, cost_microusd: None, duration_ms: 1 })
-        .expect("it is owed");
+        .expect("it is pending");
     let kinds: Vec<BodyKind> = decision.bodies.iter().map(|body| body.kind).collect();
     assert_eq!(kinds, [BodyKind::Internal]);
 }

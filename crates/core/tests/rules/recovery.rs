@@ -1,4 +1,4 @@
-//! Calls and tools that were under way when the process died.
+//! Calls and tools that were in flight when the process died.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{Event, RetryDecision};
@@ -19,98 +19,98 @@ fn chat(unknown: UnknownOutcomePolicy) -> SessionHarness {
 
 #[test]
 fn an_unknown_call_is_made_again_under_the_retry_policy() {
-    let mut stage = chat(UnknownOutcomePolicy::Retry);
-    stage.send_message("hi").crash_and_recover();
-    assert_eq!(stage.oldest_open_call("speaker"), (CallId(1), 2));
-    assert_eq!(stage.session().ledger.total.unknown_attempts, 1);
-    stage.answer_call("speaker", "here");
-    assert_eq!(stage.last_reply(), "here");
+    let mut harness = chat(UnknownOutcomePolicy::Retry);
+    harness.send_message("hi").crash_and_recover();
+    assert_eq!(harness.oldest_open_call("speaker"), (CallId(1), 2));
+    assert_eq!(harness.session().ledger.total.unknown_attempts, 1);
+    harness.answer_call("speaker", "here");
+    assert_eq!(harness.last_reply(), "here");
 }
 
 #[test]
 fn an_unknown_call_fails_under_the_fail_policy() {
-    let mut stage = chat(UnknownOutcomePolicy::Fail);
-    stage.send_message("hi").crash_and_recover();
-    assert_eq!(outcomes(&stage), ["failed"]);
+    let mut harness = chat(UnknownOutcomePolicy::Fail);
+    harness.send_message("hi").crash_and_recover();
+    assert_eq!(outcomes(&harness), ["failed"]);
 }
 
 #[test]
-fn an_unknown_call_waits_for_a_person_under_the_ask_policy() {
+fn unknown_call_waits_for_an_operator_under_the_ask_policy() {
     for (how, outcome) in [(UnknownCallResolution::Retry, "done"), (UnknownCallResolution::Fail, "failed")] {
-        let mut stage = chat(UnknownOutcomePolicy::AskOperator);
-        stage.send_message("hi").crash_and_recover();
+        let mut harness = chat(UnknownOutcomePolicy::AskOperator);
+        harness.send_message("hi").crash_and_recover();
         let spec = segue_core::flow::FlowSpec::new("x", "x");
-        assert!(stage.session().pending_effects(&spec).is_empty(), "nobody makes it unasked");
-        assert_eq!(stage.session().calls_awaiting_operator().count(), 1);
+        assert!(harness.session().pending_effects(&spec).is_empty(), "it is not made without a decision");
+        assert_eq!(harness.session().calls_awaiting_operator().count(), 1);
         let reply = ModelReply::default();
         let answer = SessionInput::Answer { call: CallId(1), attempt: 1, reply, cost_microusd: None, duration_ms: 0 };
-        assert!(matches!(stage.try_input(answer), Err(InputRefusal::CallNotPending { .. })));
-        stage.crash_and_recover().run_command(OperatorCommand::Resolve { call: CallId(1), resolution: how });
+        assert!(matches!(harness.try_input(answer), Err(InputRefusal::CallNotPending { .. })));
+        harness.crash_and_recover().run_command(OperatorCommand::Resolve { call: CallId(1), resolution: how });
         if how == UnknownCallResolution::Retry {
-            stage.answer_call("speaker", "here");
+            harness.answer_call("speaker", "here");
         }
-        assert_eq!(outcomes(&stage), [outcome]);
+        assert_eq!(outcomes(&harness), [outcome]);
         let again = OperatorCommand::Resolve { call: CallId(1), resolution: how };
         assert_eq!(
-            stage.try_input(SessionInput::Operator(again)).err(),
+            harness.try_input(SessionInput::Operator(again)).err(),
             Some(InputRefusal::NoResolutionNeeded { call: CallId(1) })
         );
     }
 }
 
 #[test]
-fn a_held_call_is_dropped_with_its_turn() {
-    let mut stage = chat(UnknownOutcomePolicy::AskOperator);
-    stage.send_message("hi").crash_and_recover().run_command(OperatorCommand::Cancel).send_message("again");
-    assert_eq!(stage.open_call_roles(), ["speaker"]);
-    assert_eq!(stage.session().calls_awaiting_operator().count(), 0);
+fn call_awaiting_an_operator_is_dropped_with_its_turn() {
+    let mut harness = chat(UnknownOutcomePolicy::AskOperator);
+    harness.send_message("hi").crash_and_recover().run_command(OperatorCommand::Cancel).send_message("again");
+    assert_eq!(harness.open_call_roles(), ["speaker"]);
+    assert_eq!(harness.session().calls_awaiting_operator().count(), 0);
 }
 
 #[test]
-fn a_try_that_was_still_to_come_is_not_unknown() {
-    let mut stage = chat(UnknownOutcomePolicy::Fail);
-    stage.send_message("hi").fail_call("speaker", FailureKind::Overload).crash_and_recover();
-    assert_eq!(outcomes(&stage), [""; 0], "it had not begun");
-    stage.advance_and_tick(1_000).crash_and_recover();
-    assert_eq!(outcomes(&stage), ["failed"], "it was due");
+fn scheduled_retry_is_not_unknown() {
+    let mut harness = chat(UnknownOutcomePolicy::Fail);
+    harness.send_message("hi").fail_call("speaker", FailureKind::Overload).crash_and_recover();
+    assert_eq!(outcomes(&harness), [""; 0], "it had not started");
+    harness.advance_and_tick(1_000).crash_and_recover();
+    assert_eq!(outcomes(&harness), ["failed"], "it was due");
 }
 
 #[test]
-fn a_call_that_kills_the_process_each_time_is_given_up_in_the_end() {
-    let mut stage = chat(UnknownOutcomePolicy::Retry);
-    stage.send_message("hi");
+fn call_that_crashes_the_process_each_time_is_given_up() {
+    let mut harness = chat(UnknownOutcomePolicy::Retry);
+    harness.send_message("hi");
     for _ in 0..ATTEMPTS_PER_CALL_MAX {
-        assert!(stage.session().current_turn.is_some());
-        stage.crash_and_recover();
+        assert!(harness.session().current_turn.is_some());
+        harness.crash_and_recover();
     }
-    assert_eq!(outcomes(&stage), ["failed"]);
-    assert_eq!(stage.session().ledger.total.unknown_attempts, ATTEMPTS_PER_CALL_MAX);
+    assert_eq!(outcomes(&harness), ["failed"]);
+    assert_eq!(harness.session().ledger.total.unknown_attempts, ATTEMPTS_PER_CALL_MAX);
 }
 
 #[test]
-fn recovering_twice_in_a_row_says_no_more_than_is_true() {
-    let mut stage = chat(UnknownOutcomePolicy::AskOperator);
-    stage.send_message("hi").crash_and_recover();
-    let before = stage.journal().len();
-    stage.crash_and_recover().crash_and_recover();
-    assert_eq!(stage.journal().len(), before, "what is held was not in flight again");
+fn recovering_twice_records_nothing_false() {
+    let mut harness = chat(UnknownOutcomePolicy::AskOperator);
+    harness.send_message("hi").crash_and_recover();
+    let before = harness.journal().len();
+    harness.crash_and_recover().crash_and_recover();
+    assert_eq!(harness.journal().len(), before, "what is held was not in flight again");
 }
 
 #[test]
 fn a_finished_call_is_never_made_twice() {
-    let mut stage = chat(UnknownOutcomePolicy::Retry);
-    stage
+    let mut harness = chat(UnknownOutcomePolicy::Retry);
+    harness
         .send_message("one")
         .answer_call("speaker", "1")
         .send_message("two")
         .crash_and_recover()
         .answer_call("speaker", "2")
         .crash_and_recover();
-    let opened = events(&stage, |event| match event {
+    let opened = events(&harness, |event| match event {
         Event::CallOpened(opened) => Some(opened.call),
         _ => None,
     });
-    let unknown = events(&stage, |event| match event {
+    let unknown = events(&harness, |event| match event {
         Event::CallOutcomeUnknown { call, next: RetryDecision::Retry { .. }, .. } => Some(*call),
         _ => None,
     });
@@ -118,23 +118,23 @@ fn a_finished_call_is_never_made_twice() {
 }
 
 #[test]
-fn a_tool_under_way_is_run_again_or_its_end_is_told_as_unknown() {
+fn running_tool_is_retried_or_its_outcome_is_unknown() {
     let worker = |name: &str| -> RoleSpec {
         ClosureFlow::test_role(name, segue_core::scope::Scope::per_session()).with_tool("look")
     };
     for (policy, told) in [
         (UnknownOutcomePolicy::Retry, "found it"),
-        (UnknownOutcomePolicy::Fail, "the process died while this ran; it may or may not have had its effect"),
+        (UnknownOutcomePolicy::Fail, "the process died while this was running; it may or may not have taken effect"),
     ] {
         let look = segue_core::flow::ToolDeclaration { unknown_outcome: policy, ..tool("look", ToolRunner::Host) };
-        let mut stage = SessionHarness::open(ClosureFlow::new(
+        let mut harness = SessionHarness::open(ClosureFlow::new(
             ClosureFlow::spec_with_role(worker("speaker")).with_tool(look),
             ClosureFlow::react_as_chat,
         ));
-        stage.send_message("look").answer_with_tool_call("speaker", "look", json!({})).crash_and_recover();
+        harness.send_message("look").answer_with_tool_call("speaker", "look", json!({})).crash_and_recover();
         if policy == UnknownOutcomePolicy::Retry {
-            stage.finish_tool("look", Ok("found it"));
+            harness.finish_tool("look", Ok("found it"));
         }
-        assert!(stage.prompt_lines("speaker").ends_with(&format!("Tool: {told}\n")));
+        assert!(harness.prompt_lines("speaker").ends_with(&format!("Tool: {told}\n")));
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that fail, are tried again, are given up, and answers that come when nobody waits any more.
+//! Calls that fail, are retried or abandoned, and answers that arrive too late.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MidTurnPolicy, RetryDecision};
@@ -25,9 +25,9 @@ fn failure(call: u32, attempt: u32, kind: FailureKind) -> SessionInput {
     SessionInput::CallFailure { call: CallId(call), attempt, failure: CallFailure::new(kind, "no") }
 }
 
-/// How long after its failure each further try was to be made.
-fn waits(stage: &SessionHarness) -> Vec<u64> {
-    stage
+/// The delay between each failure and the next attempt.
+fn waits(harness: &SessionHarness) -> Vec<u64> {
+    harness
         .journal()
         .iter()
         .filter_map(|recorded| match &recorded.event {
@@ -38,16 +38,16 @@ fn waits(stage: &SessionHarness) -> Vec<u64> {
 }
 
 #[test]
-fn a_passing_failure_is_tried_again_ever_later_and_then_given_up() {
-    let mut stage = chat();
-    stage.set_random(0);
-    stage.send_message("hi");
+fn transient_failure_is_retried_with_growing_delay_and_then_given_up() {
+    let mut harness = chat();
+    harness.set_random(0);
+    harness.send_message("hi");
     for attempt in 1..=4 {
-        stage.apply_input(failure(1, attempt, FailureKind::Overload));
+        harness.apply_input(failure(1, attempt, FailureKind::Overload));
     }
-    assert_eq!(waits(&stage), [250, 500, 1000], "half the backoff, and no jitter");
-    assert_eq!(outcomes(&stage), ["failed"]);
-    assert!(stage.session().is_idle());
+    assert_eq!(waits(&harness), [250, 500, 1000], "half the backoff, and no jitter");
+    assert_eq!(outcomes(&harness), ["failed"]);
+    assert!(harness.session().is_idle());
 }
 
 #[test]
@@ -62,97 +62,97 @@ fn jitter_spreads_retries_over_half_the_backoff() {
 }
 
 #[test]
-fn a_failure_that_will_not_pass_is_not_tried_again() {
+fn permanent_failure_is_not_retried() {
     for kind in [FailureKind::InvalidApiKey, FailureKind::Refused, FailureKind::ContextTooLong, FailureKind::BadRequest]
     {
-        let mut stage = chat();
-        stage.send_message("hi").apply_input(failure(1, 1, kind));
-        assert_eq!(outcomes(&stage), ["failed"], "{kind}");
+        let mut harness = chat();
+        harness.send_message("hi").apply_input(failure(1, 1, kind));
+        assert_eq!(outcomes(&harness), ["failed"], "{kind}");
     }
 }
 
 #[test]
-fn a_vendor_that_says_when_to_come_back_is_heard() {
-    let mut stage = chat();
+fn retry_after_of_a_vendor_is_respected() {
+    let mut harness = chat();
     let limited = |attempt, ms| SessionInput::CallFailure {
         call: CallId(1),
         attempt,
         failure: CallFailure { retry_after_ms: Some(ms), ..CallFailure::new(FailureKind::RateLimit, "slow down") },
     };
-    stage.send_message("hi").apply_input(limited(1, 45_000));
-    assert_eq!(waits(&stage), [45_000]);
-    let due = stage.journal().last().expect("it failed").at.plus_ms(45_000);
-    let owed = stage.session().pending_effects(&segue_core::flow::FlowSpec::new("x", "x"));
-    assert_eq!(owed, [Effect::CallModel { call: CallId(1), attempt: 2, not_before: due }]);
-    stage.apply_input(limited(2, 1));
-    assert!(waits(&stage)[1] >= 500, "but our own backoff is the least");
-    stage.apply_input(limited(3, RETRY_AFTER_MS_MAX + 1));
-    assert_eq!(outcomes(&stage), ["failed"], "nobody waits for hours in the middle of a turn");
+    harness.send_message("hi").apply_input(limited(1, 45_000));
+    assert_eq!(waits(&harness), [45_000]);
+    let due = harness.journal().last().expect("it failed").at.plus_ms(45_000);
+    let pending = harness.session().pending_effects(&segue_core::flow::FlowSpec::new("x", "x"));
+    assert_eq!(pending, [Effect::CallModel { call: CallId(1), attempt: 2, not_before: due }]);
+    harness.apply_input(limited(2, 1));
+    assert!(waits(&harness)[1] >= 500, "but our own backoff is the least");
+    harness.apply_input(limited(3, RETRY_AFTER_MS_MAX + 1));
+    assert_eq!(outcomes(&harness), ["failed"], "a turn does not wait for hours");
 }
 
 #[test]
-fn an_answer_to_a_try_that_was_given_up_is_refused_while_another_is_under_way() {
-    let mut stage = chat();
-    stage.send_message("hi").apply_input(failure(1, 1, FailureKind::Timeout));
-    assert_eq!(stage.session().open_calls[&CallId(1)].status, CallStatus::WaitingUntil(stage.now().plus_ms(257)));
+fn answer_to_an_earlier_attempt_is_refused_while_another_is_in_flight() {
+    let mut harness = chat();
+    harness.send_message("hi").apply_input(failure(1, 1, FailureKind::Timeout));
+    assert_eq!(harness.session().open_calls[&CallId(1)].status, CallStatus::WaitingUntil(harness.now().plus_ms(257)));
     assert_eq!(
-        stage.try_input(answer(1, 1, "late")).err(),
+        harness.try_input(answer(1, 1, "late")).err(),
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })
     );
-    stage.apply_input(answer(1, 2, "in time"));
-    assert_eq!(stage.last_reply(), "in time");
+    harness.apply_input(answer(1, 2, "in time"));
+    assert_eq!(harness.last_reply(), "in time");
 }
 
 #[test]
 fn late_reply_is_refused() {
-    let mut stage = chat();
-    stage.send_message("hi").apply_input(answer(1, 1, "first"));
-    let before = stage.journal().len();
+    let mut harness = chat();
+    harness.send_message("hi").apply_input(answer(1, 1, "first"));
+    let before = harness.journal().len();
     assert_eq!(
-        stage.try_input(answer(1, 1, "first")).err(),
+        harness.try_input(answer(1, 1, "first")).err(),
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })
     );
     assert_eq!(
-        stage.try_input(failure(1, 1, FailureKind::Network)).err(),
+        harness.try_input(failure(1, 1, FailureKind::Network)).err(),
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })
     );
-    assert!(stage.try_input(answer(9, 1, "never asked")).is_err());
-    assert_eq!(stage.journal().len(), before);
+    assert!(harness.try_input(answer(9, 1, "never asked")).is_err());
+    assert_eq!(harness.journal().len(), before);
 }
 
 #[test]
-fn an_answer_after_giving_up_is_kept_and_paid_for_and_changes_nothing_else() {
-    let mut stage = chat();
-    stage.send_message("hi").apply_input(failure(1, 1, FailureKind::InvalidApiKey));
-    let threads = stage.session().threads.clone();
-    stage.take_log();
-    stage.apply_input(answer(1, 1, "sorry for the delay"));
-    assert_eq!(stage.take_log(), "c1 answered too late; kept and not used\n");
-    assert_eq!(stage.session().threads, threads);
-    assert_eq!(stage.last_reply(), "");
-    let total = stage.session().ledger.total;
+fn late_answer_is_recorded_and_counted_and_changes_nothing_else() {
+    let mut harness = chat();
+    harness.send_message("hi").apply_input(failure(1, 1, FailureKind::InvalidApiKey));
+    let threads = harness.session().threads.clone();
+    harness.take_log();
+    harness.apply_input(answer(1, 1, "sorry for the delay"));
+    assert_eq!(harness.take_log(), "c1 answered too late; the answer is recorded but not used\n");
+    assert_eq!(harness.session().threads, threads);
+    assert_eq!(harness.last_reply(), "");
+    let total = harness.session().ledger.total;
     assert_eq!((total.answered_calls, total.late_answers, total.cost_microusd, total.output_tokens), (0, 1, 10, 4));
-    assert!(stage.try_input(answer(1, 1, "again")).is_err(), "it comes once");
-    stage.send_message("again");
-    assert!(!stage.prompt_lines("speaker").contains("delay"));
+    assert!(harness.try_input(answer(1, 1, "again")).is_err(), "it comes once");
+    harness.send_message("again");
+    assert!(!harness.prompt_lines("speaker").contains("delay"));
 }
 
 #[test]
-fn the_answer_to_a_cancelled_call_is_kept_and_paid_for_too() {
-    let mut stage = chat();
-    stage.send_message("hi").run_command(OperatorCommand::Cancel).apply_input(answer(1, 1, "never mind"));
-    let late = events(&stage, |event| match event {
+fn answer_to_a_cancelled_call_is_recorded_and_counted() {
+    let mut harness = chat();
+    harness.send_message("hi").run_command(OperatorCommand::Cancel).apply_input(answer(1, 1, "never mind"));
+    let late = events(&harness, |event| match event {
         Event::CallAnsweredLate { call, .. } => Some(*call),
         _ => None,
     });
     assert_eq!(late, [CallId(1)]);
-    assert_eq!(stage.session().ledger.current_turn.late_answers, 1, "on the account of the turn it was made in");
+    assert_eq!(harness.session().ledger.current_turn.late_answers, 1, "on the account of the turn it was made in");
 }
 
 #[test]
-fn a_failure_after_giving_up_is_recorded_for_what_it_took_and_the_flow_is_not_told() {
-    let mut stage = chat();
-    stage
+fn late_failure_is_recorded_for_its_cost_and_hidden_from_the_flow() {
+    let mut harness = chat();
+    harness
         .send_message("hi")
         .fail_call("speaker", FailureKind::Overload)
         .run_command(OperatorCommand::Cancel)
@@ -160,56 +160,53 @@ fn a_failure_after_giving_up_is_recorded_for_what_it_took_and_the_flow_is_not_to
     let spent = AttemptCost { usage: None, cost_microusd: Some(7) };
     let took = |spent| CallFailure { cost: spent, ..CallFailure::new(FailureKind::Network, "cut off") };
     let late = |spent| SessionInput::CallFailure { call: CallId(1), attempt: 2, failure: took(spent) };
-    assert!(
-        stage.try_input(late(None)).is_err(),
-        "of one that nobody thought was under way, that it took nothing is no news"
-    );
-    stage.apply_input(late(Some(spent)));
-    assert!(stage.session().current_turn.is_some(), "the turn that runs has nothing to do with it");
-    let ledger = &stage.session().ledger;
+    assert!(harness.try_input(late(None)).is_err(), "a free failure of a call that was not in flight is ignored");
+    harness.apply_input(late(Some(spent)));
+    assert!(harness.session().current_turn.is_some(), "the turn that runs has nothing to do with it");
+    let ledger = &harness.session().ledger;
     assert_eq!(
         (ledger.total.failed_attempts, ledger.total.cost_microusd, ledger.current_turn.failed_attempts),
         (2, 7, 0)
     );
-    assert!(stage.try_input(late(Some(spent))).is_err(), "it comes once");
-    stage.apply_input(answer(2, 1, "yes"));
-    assert_eq!(stage.last_reply(), "yes");
+    assert!(harness.try_input(late(Some(spent))).is_err(), "it comes once");
+    harness.apply_input(answer(2, 1, "yes"));
+    assert_eq!(harness.last_reply(), "yes");
 }
 
 #[test]
-fn a_late_answer_is_awaited_where_the_flow_went_on_and_not_where_the_user_stopped_it() {
-    let went_on = |stage: &mut SessionHarness| {
-        stage.send_message("hi").apply_input(answer(1, 1, "enough"));
+fn late_answer_is_awaited_unless_the_user_cancelled_the_turn() {
+    let went_on = |harness: &mut SessionHarness| {
+        harness.send_message("hi").apply_input(answer(1, 1, "enough"));
     };
-    let mut stage = SessionHarness::open(two_are_asked());
-    went_on(&mut stage);
-    assert!(stage.session().is_idle() && stage.session().awaits_late_answer(CallId(2)));
-    assert!(!stage.session().awaits_late_answer(CallId(1)), "that one was answered");
-    stage.send_message("next").run_command(OperatorCommand::Cancel);
-    assert!(!stage.session().awaits_late_answer(CallId(3)) && !stage.session().awaits_late_answer(CallId(4)));
-    assert!(stage.session().awaits_late_answer(CallId(2)), "it was of another turn");
-    stage.apply_input(answer(2, 1, "late"));
-    assert!(!stage.session().awaits_late_answer(CallId(2)), "it came");
+    let mut harness = SessionHarness::open(first_of_two_calls_wins());
+    went_on(&mut harness);
+    assert!(harness.session().is_idle() && harness.session().awaits_late_answer(CallId(2)));
+    assert!(!harness.session().awaits_late_answer(CallId(1)), "that one was answered");
+    harness.send_message("next").run_command(OperatorCommand::Cancel);
+    assert!(!harness.session().awaits_late_answer(CallId(3)) && !harness.session().awaits_late_answer(CallId(4)));
+    assert!(harness.session().awaits_late_answer(CallId(2)), "it was of another turn");
+    harness.apply_input(answer(2, 1, "late"));
+    assert!(!harness.session().awaits_late_answer(CallId(2)), "it came");
 
-    let mut stage = SessionHarness::open(two_are_asked());
-    went_on(&mut stage);
-    stage.run_command(OperatorCommand::Close);
-    assert!(!stage.session().awaits_late_answer(CallId(2)), "nothing is waited for in a closed session");
+    let mut harness = SessionHarness::open(first_of_two_calls_wins());
+    went_on(&mut harness);
+    harness.run_command(OperatorCommand::Close);
+    assert!(!harness.session().awaits_late_answer(CallId(2)), "nothing is waited for in a closed session");
 
-    let mut stage = SessionHarness::open(two_are_asked());
-    stage.send_message("hi");
+    let mut harness = SessionHarness::open(first_of_two_calls_wins());
+    harness.send_message("hi");
     let interrupts = SessionInput::Message {
         text: "no".into(),
         idempotency_key: None,
         mid_turn_policy: Some(MidTurnPolicy::Interrupt),
         images: Vec::new(),
     };
-    stage.apply_input(interrupts);
-    assert!(!stage.session().awaits_late_answer(CallId(1)) && !stage.session().awaits_late_answer(CallId(2)));
+    harness.apply_input(interrupts);
+    assert!(!harness.session().awaits_late_answer(CallId(1)) && !harness.session().awaits_late_answer(CallId(2)));
 }
 
-/// Each turn asks two, and the first answer ends it.
-fn two_are_asked() -> ClosureFlow {
+/// Each turn makes two calls, and the first answer ends it.
+fn first_of_two_calls_wins() -> ClosureFlow {
     let speakers = |count| CallRequest { sample: count, ..CallRequest::new("speaker", "reply") };
     let role = ClosureFlow::test_role("speaker", Scope::per_model());
     ClosureFlow::new(ClosureFlow::spec_with_role(role), move |view, event| match &event.event {

@@ -1,4 +1,4 @@
-//! How turns end, what belongs to them, and what goes on beside them. Timers.
+//! How turns end, what belongs to them, work outside turns, and timers.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MessagePriority, TurnResult};
@@ -19,16 +19,16 @@ fn spec() -> FlowSpec {
 }
 
 #[test]
-fn a_stalled_turn_ends_and_says_so() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, _| Vec::new()));
-    stage.send_message("hello?").send_message("anybody?");
-    assert_eq!(outcomes(&stage), ["failed", "failed"]);
-    assert!(stage.session().is_idle());
+fn stalled_turn_fails_with_the_reason() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, _| Vec::new()));
+    harness.send_message("hello?").send_message("anybody?");
+    assert_eq!(outcomes(&harness), ["failed", "failed"]);
+    assert!(harness.session().is_idle());
 }
 
 #[test]
 fn a_turn_whose_calls_were_all_refused_ends() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { .. } => {
             vec![
                 note("nobody", "x"),
@@ -39,63 +39,63 @@ fn a_turn_whose_calls_were_all_refused_ends() {
         Event::TurnEnded { .. } => vec![FlowStep::EndTurn(TurnResult::Done)],
         _ => Vec::new(),
     }));
-    stage.send_message("hi");
+    harness.send_message("hi");
     assert_eq!(
-        refused_steps(&stage),
+        refused_steps(&harness),
         [
             "call of `nobody` for `note`: the flow has no such role",
             "call of `speaker` for `sing`: the role has no such ask",
             "end of turn: no turn is running",
         ]
     );
-    assert_eq!(outcomes(&stage), ["done"]);
+    assert_eq!(outcomes(&harness), ["done"]);
 }
 
 #[test]
 fn a_flow_that_never_stops_is_stopped_and_nothing_is_recorded() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { .. } | Event::FlowFactRecorded { .. } => {
             vec![FlowStep::RecordFact { kind: "again".into(), value: serde_json::Value::Null }]
         }
         _ => Vec::new(),
     }));
-    let before = stage.session().clone();
-    assert_eq!(stage.try_input(message("go")).err(), Some(InputRefusal::TooManySteps { most: STEPS_PER_INPUT_MAX }));
-    assert_eq!(stage.session(), &before);
+    let before = harness.session().clone();
+    assert_eq!(harness.try_input(message("go")).err(), Some(InputRefusal::TooManySteps { most: STEPS_PER_INPUT_MAX }));
+    assert_eq!(harness.session(), &before);
 }
 
 #[test]
-fn a_flow_that_calls_and_calls_comes_to_the_end_of_its_turn() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
+fn flow_that_keeps_calling_reaches_the_call_limit() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { .. } | Event::CallAnswered(_) => vec![note("speaker", "again")],
         _ => Vec::new(),
     }));
-    stage.send_message("go");
-    stage.with_checks_at_end(|stage| {
+    harness.send_message("go");
+    harness.with_checks_at_end(|harness| {
         for _ in 0..CALLS_PER_TURN_MAX {
-            stage.answer_call("speaker", "ok");
+            harness.answer_call("speaker", "ok");
         }
     });
-    assert_eq!(outcomes(&stage), ["failed"]);
-    assert!(refused_steps(&stage)[0].contains("does the flow loop?"));
-    stage.send_message("a new turn may call again").answer_call("speaker", "ok");
+    assert_eq!(outcomes(&harness), ["failed"]);
+    assert!(refused_steps(&harness)[0].contains("the flow may be in a loop"));
+    harness.send_message("a new turn may call again").answer_call("speaker", "ok");
 }
 
 #[test]
-fn the_end_of_a_turn_ends_what_is_owed_for_it() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
+fn end_of_a_turn_cancels_its_pending_work() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![note("speaker", "a"), note("worker", "b")],
         Event::CallAnswered(_) => vec![FlowStep::EndTurn(TurnResult::Done)],
-        // What is owed no more must not be mourned as a failure of the turn.
+        // Cancelled work must not count as a failure of the turn.
         Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnResult::Failed { reason: "cancelled".into() })],
         _ => Vec::new(),
     }));
-    stage.send_message("go").answer_call("worker", "done");
-    assert_eq!(outcomes(&stage), ["done"]);
-    assert!(stage.session().is_idle());
+    harness.send_message("go").answer_call("worker", "done");
+    assert_eq!(outcomes(&harness), ["done"]);
+    assert!(harness.session().is_idle());
 }
 
-/// A flow in which a worker works on and on beside the turns, and each turn is a talk of the speaker.
+/// A flow in which a worker runs outside turns, and each turn calls the speaker.
 fn with_background() -> SessionHarness {
     SessionHarness::open(ClosureFlow::new(spec(), |view, event| match (&event.event, view.subject.call.as_deref()) {
         (Event::TurnStarted { turn: TurnId(1), .. }, _) => {
@@ -119,27 +119,27 @@ fn with_background() -> SessionHarness {
 }
 
 #[test]
-fn work_beside_the_turns_is_no_turns_and_does_not_end_with_one() {
-    let mut stage = with_background();
-    stage.send_message("start").send_message("hi");
-    assert_eq!(stage.open_call_roles(), ["worker", "speaker"]);
-    stage.answer_call("worker", "done a bit");
-    assert_eq!(turns(&stage), [Some(TurnId(2)), None], "its next step was taken during turn 2, not for it");
-    stage.advance_and_tick(20);
+fn work_outside_turns_does_not_end_with_a_turn() {
+    let mut harness = with_background();
+    harness.send_message("start").send_message("hi");
+    assert_eq!(harness.open_call_roles(), ["worker", "speaker"]);
+    harness.answer_call("worker", "done a bit");
+    assert_eq!(turns(&harness), [Some(TurnId(2)), None], "its next step was taken during turn 2, not for it");
+    harness.advance_and_tick(20);
     assert_eq!(
-        stage.session().deferred_calls.len() + stage.session().open_calls.len(),
+        harness.session().deferred_calls.len() + harness.session().open_calls.len(),
         3,
         "nor are its timers the turn's"
     );
-    stage.answer_call("speaker", "hello");
-    assert_eq!(outcomes(&stage), ["done", "done"]);
-    assert!(stage.open_call_roles().contains(&"worker".to_owned()), "the worker works on");
-    assert_eq!(stage.session().ledger.current_turn.answered_calls, 1, "and is not on the turn's account");
+    harness.answer_call("speaker", "hello");
+    assert_eq!(outcomes(&harness), ["done", "done"]);
+    assert!(harness.open_call_roles().contains(&"worker".to_owned()), "the worker works on");
+    assert_eq!(harness.session().ledger.current_turn.answered_calls, 1, "and is not on the turn's account");
 }
 
 #[test]
-fn a_role_that_remembers_a_turn_does_not_mix_it_with_what_goes_on_beside_it() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |view, event| {
+fn per_turn_scope_keeps_work_outside_turns_separate() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |view, event| {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { turn: TurnId(1), .. }, _) => {
                 vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "beside")]
@@ -149,11 +149,11 @@ fn a_role_that_remembers_a_turn_does_not_mix_it_with_what_goes_on_beside_it() {
             _ => Vec::new(),
         }
     }));
-    stage.send_message("one").send_message("two");
-    stage.answer_call("worker", "b");
-    let open: Vec<_> = stage.session().open_calls.keys().copied().collect();
+    harness.send_message("one").send_message("two");
+    harness.answer_call("worker", "b");
+    let open: Vec<_> = harness.session().open_calls.keys().copied().collect();
     let lines =
-        |call| -> Vec<String> { stage.prompt_for_call(call).messages.iter().map(|message| message.text()).collect() };
+        |call| -> Vec<String> { harness.prompt_for_call(call).messages.iter().map(|message| message.text()).collect() };
     assert_eq!(lines(open[0]), ["be worker", "within"]);
     assert_eq!(
         lines(open[1]),
@@ -162,45 +162,45 @@ fn a_role_that_remembers_a_turn_does_not_mix_it_with_what_goes_on_beside_it() {
     );
 }
 
-/// The turns of the open calls, by their numbers.
-fn turns(stage: &SessionHarness) -> Vec<Option<TurnId>> {
-    stage.session().open_calls.values().map(|open| open.opened.turn).collect()
+/// The turns of the open calls.
+fn turns(harness: &SessionHarness) -> Vec<Option<TurnId>> {
+    harness.session().open_calls.values().map(|open| open.opened.turn).collect()
 }
 
 #[test]
-fn a_waiting_call_goes_on_for_whom_it_was_wished_whoever_it_waited_for() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
+fn deferred_call_resumes_in_the_turn_that_requested_it() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |_, event| match &event.event {
         Event::TurnStarted { turn: TurnId(1), .. } => {
             vec![FlowStep::EndTurn(TurnResult::Done), note("speaker", "beside"), note("speaker", "beside again")]
         }
         Event::TurnStarted { .. } => vec![note("speaker", "within"), note("worker", "within")],
         _ => Vec::new(),
     }));
-    stage.send_message("one").send_message("two");
-    stage.answer_call("speaker", "1");
-    assert_eq!(turns(&stage), [Some(TurnId(2)), None], "the second wish beside the turns comes first");
-    stage.answer_call("speaker", "2");
-    assert_eq!(turns(&stage), [Some(TurnId(2)), Some(TurnId(2))], "and then the one within");
+    harness.send_message("one").send_message("two");
+    harness.answer_call("speaker", "1");
+    assert_eq!(turns(&harness), [Some(TurnId(2)), None], "the second wish beside the turns comes first");
+    harness.answer_call("speaker", "2");
+    assert_eq!(turns(&harness), [Some(TurnId(2)), Some(TurnId(2))], "and then the one within");
 }
 
 #[test]
-fn a_round_goes_on_for_whom_it_was_begun() {
+fn tool_round_continues_in_the_turn_that_started_it() {
     let look = ToolDeclaration { unknown_outcome: UnknownOutcomePolicy::Fail, ..tool("look", ToolRunner::Host) };
     let role = |name: &str| ClosureFlow::test_role(name, Scope::per_session()).with_tool("look");
     let spec = ClosureFlow::spec_with_role(role("speaker")).with_role(role("worker")).with_tool(look);
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { turn: TurnId(1), .. } => {
             vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "beside")]
         }
         Event::TurnStarted { .. } => vec![note("speaker", "within")],
         _ => Vec::new(),
     }));
-    stage.send_message("one").send_message("two");
-    stage
+    harness.send_message("one").send_message("two");
+    harness
         .answer_with_tool_call("worker", "look", json!({}))
         .answer_with_tool_call("speaker", "look", json!({}))
         .crash_and_recover();
-    assert_eq!(turns(&stage), [None, Some(TurnId(2))], "both ended in one decision");
+    assert_eq!(turns(&harness), [None, Some(TurnId(2))], "both ended in one decision");
 }
 
 fn with_timers() -> SessionHarness {
@@ -217,106 +217,109 @@ fn with_timers() -> SessionHarness {
 }
 
 #[test]
-fn timers_fire_when_their_time_has_come_and_not_before() {
-    let mut stage = with_timers();
-    stage.send_message("wait").take_log();
-    stage.advance_and_tick(150);
-    assert_eq!(stage.take_log(), "", "the first bell was replaced");
-    stage.advance_and_tick(60);
-    assert_eq!(stage.take_log(), "w3 timer other t1 fired\n");
-    stage.advance_and_tick(100);
-    assert_eq!(stage.take_log(), "w2 timer bell fired\nt1 done\n");
-    stage.advance_and_tick(1_000_000);
-    assert_eq!(stage.take_log(), "", "each fires once");
+fn timers_fire_when_due_and_not_before() {
+    let mut harness = with_timers();
+    harness.send_message("wait").take_log();
+    harness.advance_and_tick(150);
+    assert_eq!(harness.take_log(), "", "the first bell was replaced");
+    harness.advance_and_tick(60);
+    assert_eq!(harness.take_log(), "w3 timer other t1 fired\n");
+    harness.advance_and_tick(100);
+    assert_eq!(harness.take_log(), "w2 timer bell fired\nt1 done\n");
+    harness.advance_and_tick(1_000_000);
+    assert_eq!(harness.take_log(), "", "each fires once");
 }
 
 #[test]
-fn a_session_says_when_to_look_again_and_looking_moves_it_on() {
-    let mut stage = with_timers();
-    stage.send_message("wait");
+fn session_reports_its_next_wake_and_a_tick_advances_it() {
+    let mut harness = with_timers();
+    harness.send_message("wait");
     for _ in 0..2 {
-        let Some(Effect::Wake { at }) = stage.session().pending_effects(&spec()).pop() else { panic!("a timer runs") };
-        assert!(at > stage.now());
-        let before = stage.journal().len();
-        stage.advance_and_tick(at.ms_since(stage.now()));
-        assert!(stage.journal().len() > before, "waking was worth it");
+        let Some(Effect::Wake { at }) = harness.session().pending_effects(&spec()).pop() else {
+            panic!("a timer runs")
+        };
+        assert!(at > harness.now());
+        let before = harness.journal().len();
+        harness.advance_and_tick(at.ms_since(harness.now()));
+        assert!(harness.journal().len() > before, "waking was worth it");
     }
-    assert!(stage.session().pending_effects(&spec()).is_empty());
+    assert!(harness.session().pending_effects(&spec()).is_empty());
 }
 
 #[test]
-fn a_timer_that_was_due_while_the_process_was_down_fires_at_once() {
-    let mut stage = with_timers();
-    stage.send_message("wait");
-    stage.advance_clock(10_000);
-    stage.crash_and_recover();
-    assert_eq!(outcomes(&stage), ["done"]);
+fn timer_due_during_downtime_fires_at_recovery() {
+    let mut harness = with_timers();
+    harness.send_message("wait");
+    harness.advance_clock(10_000);
+    harness.crash_and_recover();
+    assert_eq!(outcomes(&harness), ["done"]);
 }
 
 #[test]
-fn an_interrupted_turn_leaves_the_next_one_alone() {
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec(), |view, event| match &event.event {
-        // A flow that ends the turn when a call is cancelled must not end the turn that comes after.
+fn interrupted_turn_does_not_affect_the_next_one() {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec(), |view, event| match &event.event {
+        // A flow that ends the turn when a call is cancelled must not end the next turn.
         Event::CallCancelled { .. } => vec![FlowStep::EndTurn(TurnResult::Failed { reason: "cancelled".into() })],
         _ => ClosureFlow::react_as_chat(view, event),
     }));
-    stage.send_message("one");
-    stage.apply_input(SessionInput::Message {
+    harness.send_message("one");
+    harness.apply_input(SessionInput::Message {
         text: "two".into(),
         idempotency_key: None,
         mid_turn_policy: Some(segue_core::event::MidTurnPolicy::Interrupt),
         images: Vec::new(),
     });
-    assert_eq!(outcomes(&stage), ["interrupted"]);
-    assert_eq!(stage.open_call_roles(), ["speaker"]);
-    stage.run_command(OperatorCommand::Cancel);
-    let said = events(&stage, |event| matches!(event, Event::ReplySent(_)).then_some(()));
+    assert_eq!(outcomes(&harness), ["interrupted"]);
+    assert_eq!(harness.open_call_roles(), ["speaker"]);
+    harness.run_command(OperatorCommand::Cancel);
+    let said = events(&harness, |event| matches!(event, Event::ReplySent(_)).then_some(()));
     assert!(said.is_empty());
 }
 
 #[test]
-fn a_failed_turn_is_tried_again_with_what_was_said_in_it() {
-    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    let nothing = |stage: &mut SessionHarness| stage.try_input(SessionInput::Operator(OperatorCommand::Retry)).err();
-    assert_eq!(nothing(&mut stage), Some(InputRefusal::LastTurnNotFailed));
-    stage.send_message("hello");
-    assert_eq!(nothing(&mut stage), Some(InputRefusal::Busy), "it runs");
-    stage.fail_call("speaker", FailureKind::InvalidApiKey).crash_and_recover().run_command(OperatorCommand::Retry);
-    let turn = stage.session().current_turn.clone().expect("a turn runs");
+fn failed_turn_is_retried_with_its_messages() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    let nothing =
+        |harness: &mut SessionHarness| harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err();
+    assert_eq!(nothing(&mut harness), Some(InputRefusal::LastTurnNotFailed));
+    harness.send_message("hello");
+    assert_eq!(nothing(&mut harness), Some(InputRefusal::Busy), "it runs");
+    harness.fail_call("speaker", FailureKind::InvalidApiKey).crash_and_recover().run_command(OperatorCommand::Retry);
+    let turn = harness.session().current_turn.clone().expect("a turn runs");
     assert_eq!((turn.id, turn.messages.len()), (TurnId(2), 1));
     assert_eq!(
-        stage.prompt_for_role("speaker").messages.last().map(|message| message.text()).as_deref(),
+        harness.prompt_for_role("speaker").messages.last().map(|message| message.text()).as_deref(),
         Some("hello")
     );
-    let started = events(&stage, |event| match event {
+    let started = events(&harness, |event| match event {
         Event::TurnStarted { messages, retry_of: again, .. } => Some((messages.clone(), *again)),
         _ => None,
     });
     let message = turn.messages[0].message;
     assert_eq!(started, [(vec![message], None), (vec![message], Some(TurnId(1)))]);
-    stage
+    harness
         .fail_call("speaker", FailureKind::InvalidApiKey)
         .run_command(OperatorCommand::Retry)
         .answer_call("speaker", "hi");
-    assert_eq!(outcomes(&stage), ["failed", "failed", "done"]);
-    assert_eq!(nothing(&mut stage), Some(InputRefusal::LastTurnNotFailed));
+    assert_eq!(outcomes(&harness), ["failed", "failed", "done"]);
+    assert_eq!(nothing(&mut harness), Some(InputRefusal::LastTurnNotFailed));
 }
 
 #[test]
-fn a_failed_turn_is_over_once_something_else_is_said() {
-    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    stage
+fn failed_turn_cannot_be_retried_after_another_message() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    harness
         .send_message("hello")
         .fail_call("speaker", FailureKind::InvalidApiKey)
         .send_message("never mind")
         .answer_call("speaker", "ok");
     assert_eq!(
-        stage.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
+        harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
         Some(InputRefusal::LastTurnNotFailed)
     );
-    stage.send_message("again").run_command(OperatorCommand::Cancel);
+    harness.send_message("again").run_command(OperatorCommand::Cancel);
     assert_eq!(
-        stage.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
+        harness.try_input(SessionInput::Operator(OperatorCommand::Retry)).err(),
         Some(InputRefusal::LastTurnNotFailed),
         "stopped, not failed"
     );

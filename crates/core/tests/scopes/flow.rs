@@ -1,5 +1,5 @@
-//! A flow with a role for every scope, which does what the user's message and the models' answers order. Each text it
-//! makes says in which call it was born: `‹c7›`.
+//! A flow with a role for every scope, which follows orders in the user's messages and the models' answers. Each text
+//! contains the call in which it was created: `‹c7›`.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseGraphOwner, RecordedEvent, RetryDecision, TurnResult};
@@ -17,9 +17,9 @@ use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// What separates an answer's words from the orders in it.
+/// The separator between an answer's text and the orders in it.
 pub const ORDERS: &str = " || ";
-/// The roles that a wish may name.
+/// The roles that a request may name.
 pub const ROLES: [&str; 10] = ["fresh", "turn", "session", "phase", "model", "peer", "review", "host", "aged", "coder"];
 pub const AGENTS: [&str; 2] = ["ann", "bob"];
 pub const MODELS: [&str; 2] = ["plain", "fancy"];
@@ -28,7 +28,7 @@ pub const PHASES: [&str; 3] = ["a", "b", "c"];
 pub const GRAPHS: [&str; 4] = ["track", "mood", "steps ann", "steps bob"];
 pub const AGED_MS: u64 = 120;
 
-/// What a text orders the flow to do.
+/// An order in a text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Order {
     Call { role: usize, agent: usize, peer: usize, model: Option<usize>, sample: u16, ask: String, size: usize },
@@ -58,19 +58,12 @@ pub fn key(graph: usize) -> PhaseGraphKey {
     PhaseGraphKey { graph: graph.into(), owner }
 }
 
-fn graph(name: &str, attached: PhaseOwnerKind) -> PhaseGraph {
+fn graph(name: &str, owner_kind: PhaseOwnerKind) -> PhaseGraph {
     let mut phases: Vec<PhaseSpec> = PHASES.map(PhaseSpec::new).into();
     phases[1].limit = Some(PhaseLimit { turns_max: Some(2), ms_max: Some(700), exit: "c".into() });
     let edges = PHASES.iter().flat_map(|from| PHASES.iter().map(move |to| (from, to)));
     let edges = edges.map(|(from, to)| PhaseEdge { from: (*from).into(), to: (*to).into(), guard: Guard::Always });
-    PhaseGraph {
-        name: name.into(),
-        owner_kind: attached,
-        start: "a".into(),
-        phases,
-        edges: edges.collect(),
-        gates: Vec::new(),
-    }
+    PhaseGraph { name: name.into(), owner_kind, start: "a".into(), phases, edges: edges.collect(), gates: Vec::new() }
 }
 
 fn role(name: &str, scope: Scope) -> RoleSpec {
@@ -129,13 +122,13 @@ impl Everything {
         Self { spec }
     }
 
-    fn obey(&self, session: &Session, order: &Order) -> Option<FlowStep> {
+    fn step_for_order(&self, session: &Session, order: &Order) -> Option<FlowStep> {
         Some(match order {
             Order::Call { ask, size, .. } => {
-                let wish = CallRequest { ask: ask.as_str().into(), ..wish(order)? };
-                FlowStep::Call(wish.with_metadata(json!(size)))
+                let request = CallRequest { ask: ask.as_str().into(), ..call_request(order)? };
+                FlowStep::Call(request.with_metadata(json!(size)))
             }
-            Order::Forget { .. } => FlowStep::ResetThread { request: wish(order)?, reason: "ordered".into() },
+            Order::Forget { .. } => FlowStep::ResetThread { request: call_request(order)?, reason: "ordered".into() },
             Order::Lease { agent, work } => FlowStep::AssignWork {
                 agent: AGENTS[*agent].into(),
                 work: work.map(|work| format!("work-{work}").into()),
@@ -154,31 +147,31 @@ impl Everything {
         })
     }
 
-    fn obey_all(&self, session: &Session, text: &str) -> Vec<FlowStep> {
+    fn steps_for_orders(&self, session: &Session, text: &str) -> Vec<FlowStep> {
         let orders = text.split_once(ORDERS).map_or("", |(_, orders)| orders);
         let orders: Vec<Order> = serde_json::from_str(orders).unwrap_or_default();
-        orders.iter().filter_map(|order| self.obey(session, order)).collect()
+        orders.iter().filter_map(|order| self.step_for_order(session, order)).collect()
     }
 }
 
-/// Who is meant. Only a coder is an individual; only those who keep memory for each peer talk with one.
-fn wish(order: &Order) -> Option<CallRequest> {
+/// Returns the request for an order. Only a coder is an agent; only roles with a thread per peer have a peer.
+fn call_request(order: &Order) -> Option<CallRequest> {
     let (role, agent, peer, model, sample) = match order {
         Order::Call { role, agent, peer, model, sample, .. } => (*role, *agent, *peer, *model, *sample),
         Order::Forget { role, agent, peer } => (*role, *agent, *peer, None, 0),
         _ => return None,
     };
-    let mut wish = CallRequest::new(ROLES[role], "task");
+    let mut request = CallRequest::new(ROLES[role], "task");
     match ROLES[role] {
-        "coder" => wish = wish.with_agent(&AGENTS[agent].into()),
-        "peer" | "review" | "fresh" => wish = wish.with_peer(&AGENTS[peer].into()),
+        "coder" => request = request.with_agent(&AGENTS[agent].into()),
+        "peer" | "review" | "fresh" => request = request.with_peer(&AGENTS[peer].into()),
         _ => {}
     }
     if let Some(model) = model {
-        wish = wish.with_model(&MODELS[model].into());
+        request = request.with_model(&MODELS[model].into());
     }
-    wish.sample = sample;
-    Some(wish)
+    request.sample = sample;
+    Some(request)
 }
 
 fn is_idle(session: &Session, turn: TurnId) -> bool {
@@ -200,9 +193,9 @@ impl Flow for Everything {
             Event::TurnStarted { .. } => {
                 let turn = view.session.current_turn.as_ref().expect("it has begun");
                 let texts = turn.messages.iter().map(|waiting| view.read_text(waiting.text));
-                texts.flat_map(|text| self.obey_all(view.session, &text)).collect()
+                texts.flat_map(|text| self.steps_for_orders(view.session, &text)).collect()
             }
-            Event::CallAnswered(answered) => self.obey_all(view.session, &view.read_text(answered.text)),
+            Event::CallAnswered(answered) => self.steps_for_orders(view.session, &view.read_text(answered.text)),
             Event::TimerFired { .. } => {
                 vec![FlowStep::Call(CallRequest::new("session", "task").with_metadata(json!(3)))]
             }
@@ -227,19 +220,20 @@ impl Flow for Everything {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        asking: &FragmentRequest<'_>,
+        fragment_request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let new = |text: String| RenderedFragment::New { text, source: FragmentSource::State, why: "always".into() };
         match name.as_str() {
-            "instruction" => new(format!("be {}", asking.call_request.role)),
-            "opened" => new(format!("opened {}", marker(asking.call))),
+            "instruction" => new(format!("be {}", fragment_request.call_request.role)),
+            "opened" => new(format!("opened {}", marker(fragment_request.call))),
             "task" => {
-                let size = asking.call_request.metadata.as_u64().unwrap_or(1);
-                new(format!("task {} {}", marker(asking.call), "word ".repeat(size as usize)))
+                let size = fragment_request.call_request.metadata.as_u64().unwrap_or(1);
+                new(format!("task {} {}", marker(fragment_request.call), "word ".repeat(size as usize)))
             }
             "same" => new("the same as ever".into()),
-            "message" => match view.session.current_turn.as_ref().filter(|turn| Some(turn.id) == asking.turn) {
+            "message" => match view.session.current_turn.as_ref().filter(|turn| Some(turn.id) == fragment_request.turn)
+            {
                 Some(turn) => {
                     let last = turn.messages.last().expect("a turn answers messages");
                     RenderedFragment::Stored {
@@ -248,13 +242,13 @@ impl Flow for Everything {
                         why: "said".into(),
                     }
                 }
-                None => RenderedFragment::Omitted("beside the turns".into()),
+                None => RenderedFragment::Omitted("outside turns".into()),
             },
             "folded" => {
-                let folded = asking.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
+                let folded = fragment_request.compacted.map(|folding| folding.messages.as_slice()).unwrap_or_default();
                 new(folded.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" / "))
             }
-            _ => match asking.compacted.and_then(|folding| folding.summary.as_ref()) {
+            _ => match fragment_request.compacted.and_then(|folding| folding.summary.as_ref()) {
                 Some(summary) => new(format!("so far: {summary}")),
                 None => new("some messages were left out".into()),
             },

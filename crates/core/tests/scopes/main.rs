@@ -1,9 +1,9 @@
-//! No role ever sees a message from outside its scope, and none inside it is forgotten: over random histories, against
-//! an opinion of its own. On the way: prompts are rebuilt exactly, and receipts are true.
+//! Random histories, compared with an independent model: no role sees a message from outside its scope, and none inside
+//! it is lost. Also checks that prompts are rebuilt exactly and that receipts are true.
 
+mod event_labels;
 mod flow;
 mod oracle;
-mod telling;
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall}
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
+use event_labels::event_labels;
 use flow::{AGENTS, Everything, GRAPHS, MODELS, ORDERS, Order, PHASES, ROLES, key, marker};
 use oracle::{Oracle, answer};
-use telling::telling;
 
-/// What happens next in a random history. Places are counted modulo what is there.
+/// The next step of a random history. Indices are taken modulo the number of items.
 #[derive(Debug, Clone)]
 enum Op {
     Say { orders: Vec<Order>, busy: Option<MidTurnPolicy> },
-    Answer { place: usize, size: usize, wishes: usize, orders: Vec<Order> },
+    Answer { place: usize, size: usize, tool_calls: usize, orders: Vec<Order> },
     Fail { place: usize, passing: bool },
     Stale { call: u32, attempt: u32 },
     Tool { place: usize, size: usize, fine: bool },
@@ -80,13 +80,13 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => Just(Some(MidTurnPolicy::Reject)),
         1 => Just(Some(MidTurnPolicy::Interrupt)),
     ];
-    let wishes = prop_oneof![3 => Just(0), 1 => 1..3usize];
+    let tool_calls = prop_oneof![3 => Just(0), 1 => 1..3usize];
     let roles = || 0..3usize;
     let agent = || proptest::option::of(0..AGENTS.len());
     prop_oneof![
         12 => (orders(), busy).prop_map(|(orders, busy)| Op::Say { orders, busy }),
-        40 => (0..8usize, 1..200usize, wishes, few())
-            .prop_map(|(place, size, wishes, orders)| Op::Answer { place, size, wishes, orders }),
+        40 => (0..8usize, 1..200usize, tool_calls, few())
+            .prop_map(|(place, size, tool_calls, orders)| Op::Answer { place, size, tool_calls, orders }),
         3 => (0..8usize, any::<bool>()).prop_map(|(place, passing)| Op::Fail { place, passing }),
         3 => (1..30u32, 1..3u32).prop_map(|(call, attempt)| Op::Stale { call, attempt }),
         12 => (0..4usize, 1..150usize, any::<bool>()).prop_map(|(place, size, fine)| Op::Tool { place, size, fine }),
@@ -102,10 +102,10 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A history as it is played, with the second opinion kept up to date.
+/// A history in progress, and the model that follows it.
 struct Play {
-    stage: SessionHarness,
-    /// The roles in it: three speak often, where ten would each say little.
+    harness: SessionHarness,
+    /// The roles in it. Three roles call often; ten would each call rarely.
     cast: [usize; 3],
     oracle: Oracle,
     noted: usize,
@@ -114,39 +114,39 @@ struct Play {
 
 impl Play {
     fn new(cast: [usize; 3]) -> Self {
-        let mut stage = SessionHarness::open(Everything::new());
-        stage.set_window(1_024);
-        Self { stage, cast, oracle: Oracle::default(), noted: 0, prompts: BTreeMap::new() }
+        let mut harness = SessionHarness::open(Everything::new());
+        harness.set_window(1_024);
+        Self { harness, cast, oracle: Oracle::default(), noted: 0, prompts: BTreeMap::new() }
     }
 
     fn give(&mut self, input: SessionInput) {
-        if self.stage.try_input(input).is_ok() {
+        if self.harness.try_input(input).is_ok() {
             self.look();
         }
     }
 
-    /// Notes what is new in the journal, and looks at what the newly opened calls are sent.
+    /// Passes new events to the model and checks the prompts of new calls.
     fn look(&mut self) {
-        let new = self.stage.journal()[self.noted..].to_vec();
-        self.noted = self.stage.journal().len();
+        let new = self.harness.journal()[self.noted..].to_vec();
+        self.noted = self.harness.journal().len();
         for recorded in &new {
-            self.oracle.note(&self.stage, recorded);
+            self.oracle.note(&self.harness, recorded);
         }
         let opened: Vec<CallId> =
             self.oracle.expected.keys().copied().filter(|call| !self.prompts.contains_key(call)).collect();
         for call in &opened {
-            let is_open = self.stage.session().open_calls.contains_key(call);
-            // One that was closed at once was never sent; its prompt can be told all the same.
-            let prompt = if is_open { self.stage.prompt_for_call(*call) } else { self.stage.rebuild_prompt(*call) };
+            let is_open = self.harness.session().open_calls.contains_key(call);
+            // A call that was closed at once was not sent, but its prompt can be rebuilt.
+            let prompt = if is_open { self.harness.prompt_for_call(*call) } else { self.harness.rebuild_prompt(*call) };
             self.prompts.insert(*call, prompt);
         }
         for call in opened {
-            self.oracle.check(&self.stage, call, &self.prompts);
+            self.oracle.check(&self.harness, call, &self.prompts);
         }
     }
 
     fn play(&mut self, op: &Op) {
-        let session = self.stage.session();
+        let session = self.harness.session();
         let nth_call = |place: usize| {
             let calls: Vec<(CallId, u32)> =
                 session.open_calls.iter().map(|(call, open)| (*call, open.attempt)).collect();
@@ -162,9 +162,9 @@ impl Play {
                     images: Vec::new(),
                 });
             }
-            Op::Answer { place, size, wishes, orders } => {
+            Op::Answer { place, size, tool_calls, orders } => {
                 if let Some((call, attempt)) = nth_call(*place) {
-                    self.answer(call, attempt, *size, *wishes, orders);
+                    self.answer(call, attempt, *size, *tool_calls, orders);
                 }
             }
             Op::Fail { place, passing } => {
@@ -188,12 +188,12 @@ impl Play {
                 }
             }
             Op::Wait { ms, tick } => {
-                self.stage.advance_clock(*ms);
+                self.harness.advance_clock(*ms);
                 if *tick {
                     self.give(SessionInput::Tick);
                 }
             }
-            Op::Cast { role, model } => self.stage.assign_model(ROLES[self.cast[*role]], MODELS[*model]),
+            Op::Cast { role, model } => self.harness.assign_model(ROLES[self.cast[*role]], MODELS[*model]),
             Op::Forget { role, agent, peer } => {
                 let name = |place: &Option<usize>| place.map(|place| AGENTS[place].into());
                 let (agent, peer) = (name(agent), name(peer));
@@ -214,20 +214,20 @@ impl Play {
                     self.give(SessionInput::Operator(OperatorCommand::Resolve { call, resolution: how }));
                 }
             }
-            Op::Window { tokens } => self.stage.set_window(*tokens),
+            Op::Window { tokens } => self.harness.set_window(*tokens),
             Op::Crash => {
-                self.stage.crash_and_recover();
+                self.harness.crash_and_recover();
                 self.look();
             }
             Op::Cancel => self.give(SessionInput::Operator(OperatorCommand::Cancel)),
             Op::Fork => {
-                self.stage.fork();
+                self.harness.fork();
                 self.look();
             }
         }
     }
 
-    /// Orders as they stand in a text, for the roles of this history.
+    /// Returns orders as text, for the roles of this history.
     fn written(&self, orders: &[Order]) -> String {
         let mut orders = orders.to_vec();
         for order in &mut orders {
@@ -238,13 +238,14 @@ impl Play {
         serde_json::to_string(&orders).expect("orders are JSON")
     }
 
-    fn answer(&mut self, call: CallId, attempt: u32, size: usize, wishes: usize, orders: &[Order]) {
-        // A summary is born in no role's scope: it bears no mark.
+    fn answer(&mut self, call: CallId, attempt: u32, size: usize, tool_calls: usize, orders: &[Order]) {
+        // A summary belongs to no role's scope, so it has no mark.
         let is_summary =
-            self.stage.session().open_calls.get(&call).is_some_and(|open| open.opened.compacts_thread.is_some());
+            self.harness.session().open_calls.get(&call).is_some_and(|open| open.opened.compacts_thread.is_some());
         let text = if is_summary { "they talked".to_owned() } else { answer(call, size) };
         let orders = self.written(orders);
-        let tool_calls = (0..wishes).map(|n| ToolCall { id: n.to_string(), name: "look".into(), arguments: json!({}) });
+        let tool_calls =
+            (0..tool_calls).map(|n| ToolCall { id: n.to_string(), name: "look".into(), arguments: json!({}) });
         let reply = ModelReply {
             text: format!("{text}{ORDERS}{orders}"),
             tool_calls: tool_calls.collect(),
@@ -253,10 +254,10 @@ impl Play {
         self.give(SessionInput::Answer { call, attempt, reply, cost_microusd: Some(1), duration_ms: 1 });
     }
 
-    /// Answers everything, until nothing is owed any more.
+    /// Answers everything until nothing is pending.
     fn play_out(&mut self) {
         for _ in 0..1_000 {
-            let session = self.stage.session();
+            let session = self.harness.session();
             let held = session.calls_awaiting_operator().next().map(|(call, _)| *call);
             let run = session.open_tool_runs.keys().next().copied();
             let call = session.open_calls.iter().map(|(call, open)| (*call, open.attempt)).next();
@@ -271,19 +272,19 @@ impl Play {
                 (None, None, None) => self.play(&Op::Wait { ms: 300, tick: true }),
             }
         }
-        assert!(self.stage.session().is_idle(), "every turn ends: {:?}", self.stage.session().current_turn);
+        assert!(self.harness.session().is_idle(), "every turn ends: {:?}", self.harness.session().current_turn);
     }
 
-    /// What holds of the whole of it.
+    /// Checks what must hold for the whole history.
     fn check(&self) {
-        for (call, prompt) in self.stage.rebuild_all_prompts() {
+        for (call, prompt) in self.harness.rebuild_all_prompts() {
             assert_eq!(Some(&prompt), self.prompts.get(&call), "{call} is rebuilt as it was sent");
         }
         self.oracle.check_digests(&self.prompts);
     }
 }
 
-/// A quarter of the usual number: each history is long, and looked at closely.
+/// A quarter of the usual number of cases, because each history is long and checked closely.
 fn some_cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
     ProptestConfig { cases: usual.cases / 4, failure_persistence: None, ..usual }
@@ -295,15 +296,15 @@ fn history() -> impl Strategy<Value = ([usize; 3], Vec<Op>)> {
 }
 
 #[test]
-fn random_histories_come_to_everything_that_memory_depends_on() {
+fn random_histories_cover_everything_that_threads_depend_on() {
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
     for _ in 0..50 {
         let (cast, ops) = history().new_tree(&mut runner).expect("a history can be made up").current();
         let mut play = Play::new(cast);
         ops.iter().for_each(|op| play.play(op));
-        for recorded in play.stage.journal() {
-            for what in telling(&recorded.event) {
+        for recorded in play.harness.journal() {
+            for what in event_labels(&recorded.event) {
                 *seen.entry(what).or_default() += 1;
             }
         }
@@ -332,19 +333,19 @@ fn random_histories_come_to_everything_that_memory_depends_on() {
         "late",
         "interrupted",
         "expired",
-        "beside turns",
+        "outside turns",
         "too long",
         "forked",
     ];
     let missing: Vec<&str> = wanted.into_iter().filter(|what| !seen.contains_key(what)).collect();
-    assert!(missing.is_empty(), "never came to {missing:?}; did come to {seen:#?}");
+    assert!(missing.is_empty(), "never happened:  {missing:?}; happened: {seen:#?}");
 }
 
 proptest! {
     #![proptest_config(some_cases())]
 
     #[test]
-    fn no_role_sees_what_is_outside_its_scope_nor_forgets_what_is_inside(
+    fn no_role_sees_messages_from_outside_its_scope_or_loses_messages_inside(
         (cast, ops) in history(),
     ) {
         let mut play = Play::new(cast);

@@ -1,5 +1,5 @@
-//! A second opinion on what each role remembers, from the journal alone and without the module that decides it: a table
-//! of what each role's memory is keyed by, and lists of messages.
+//! An independent model of what each role remembers, computed from the journal without the module that decides it: a
+//! table of each role's scope, and lists of messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use segue_testkit::{SessionHarness, WordCounter};
 
 use crate::flow::{AGED_MS, key, marker};
 
-/// Where a call stood: everything a memory can be keyed by.
+/// Everything that a role's memory can depend on, for one call.
 #[derive(Debug, Clone, PartialEq)]
 struct Place {
     role: String,
@@ -24,14 +24,14 @@ struct Place {
     work: Option<String>,
     resets: u32,
     at: UnixMillis,
-    /// The call at the root of its tool rounds.
+    /// The first call in the chain of tool rounds.
     root: CallId,
 }
 
-/// What stands beside each other: role, agent, and peer or model where the role keeps one memory for each.
+/// What separates memories: role, agent, and peer or model where the role has one memory for each.
 type Slot = (String, Option<String>, Option<String>, Option<(String, u16)>);
 
-/// One message, as far as a model is shown it.
+/// One message in a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
     speaker: ChatRole,
@@ -46,19 +46,19 @@ struct Memory {
     opened: Place,
     system: String,
     said: Vec<Said>,
-    /// The questions that must not be folded.
+    /// The asks that must not be folded.
     pinned: BTreeSet<String>,
     compactions: u32,
 }
 
 #[derive(Debug, Default)]
 struct Round {
-    wishes: Vec<String>,
+    tool_calls: Vec<String>,
     results: BTreeMap<usize, String>,
     runs: BTreeMap<u32, usize>,
 }
 
-/// What the journal says, as far as it concerns memory.
+/// The journal, as far as it concerns memory.
 #[derive(Debug, Default)]
 pub struct Oracle {
     leases: BTreeMap<String, String>,
@@ -70,18 +70,18 @@ pub struct Oracle {
     memories: Vec<Memory>,
     standing: BTreeMap<Slot, usize>,
     rounds: BTreeMap<CallId, Round>,
-    /// What each call should have been sent.
+    /// The expected prompt of each call.
     pub expected: BTreeMap<CallId, Vec<Said>>,
     /// The last call of each slot and of each memory.
     last_of: BTreeMap<Slot, CallId>,
     last_in: BTreeMap<usize, CallId>,
     before: BTreeMap<CallId, Option<CallId>>,
-    /// How often its memory had been compacted before each call.
+    /// How often the memory had been compacted before each call.
     compactions_before: BTreeMap<CallId, u32>,
 }
 
-/// Whether a role keeps one memory for each peer, for each model.
-fn beside(role: &str) -> (bool, bool) {
+/// Returns whether a role has one memory for each peer and for each model.
+fn partitions(role: &str) -> (bool, bool) {
     match role {
         "fresh" | "scribe" => (true, true),
         "model" => (false, true),
@@ -90,7 +90,7 @@ fn beside(role: &str) -> (bool, bool) {
     }
 }
 
-/// Whether what was remembered at `then` is still remembered at `now`, one place of a slot later than the other.
+/// Returns true if a memory from `then` is still valid at `now`, in the same slot.
 fn remembers(then: &Place, now: &Place) -> bool {
     let lasting = match now.role.as_str() {
         "fresh" | "scribe" => then.root == now.root,
@@ -101,25 +101,25 @@ fn remembers(then: &Place, now: &Place) -> bool {
         "aged" => now.at.0 - then.at.0 <= AGED_MS,
         "coder" => then.visit == now.visit && then.work == now.work,
         "session" | "model" | "peer" => true,
-        other => panic!("nobody said what {other} remembers"),
+        other => panic!("the scope of {other} is not in the table"),
     };
     lasting && then.resets == now.resets
 }
 
 fn slot(place: &Place) -> Slot {
-    let (peers, models) = beside(&place.role);
+    let (peers, models) = partitions(&place.role);
     let peer = place.peer.clone().filter(|_| peers);
     (place.role.clone(), place.agent.clone(), peer, models.then(|| place.model.clone()))
 }
 
-/// The calls in which the words of a text were born.
+/// Returns the calls in which the words of a text were created.
 pub fn births(text: &str) -> BTreeSet<CallId> {
     text.split('‹').skip(1).filter_map(|rest| rest.split('›').next()?.parse().ok()).collect()
 }
 
 impl Oracle {
-    /// Takes note of an event.
-    pub fn note(&mut self, stage: &SessionHarness, recorded: &RecordedEvent) {
+    /// Processes an event.
+    pub fn note(&mut self, harness: &SessionHarness, recorded: &RecordedEvent) {
         match &recorded.event {
             Event::WorkItemAssigned { agent, work_item: work } => {
                 match work {
@@ -139,22 +139,22 @@ impl Oracle {
                 let slot = (slot.role.to_string(), name(&slot.agent), name(&slot.peer), model);
                 *self.resets.entry(slot).or_default() += 1;
             }
-            Event::CallOpened(opened) => self.opened(stage, opened, recorded.at),
+            Event::CallOpened(opened) => self.opened(harness, opened, recorded.at),
             Event::CallAnswered(answered) => {
                 let opened = self.calls[&answered.call].clone();
                 let memory = &mut self.memories[self.memory_of[&answered.call]];
-                if let Some(asked) = asked(stage, &opened) {
+                if let Some(asked) = asked(harness, &opened) {
                     if opened.ask == "pin" {
                         memory.pinned.insert(asked.clone());
                     }
                     memory.said.push(said(ChatRole::User, asked));
                 }
-                let mut answer = said(ChatRole::Assistant, text(stage, answered.text));
+                let mut answer = said(ChatRole::Assistant, text(harness, answered.text));
                 answer.tool_calls.clone_from(&answered.tool_calls);
                 memory.said.push(answer);
                 if !answered.tool_calls.is_empty() {
-                    let wishes = answered.tool_calls.iter().map(|wish| wish.id.clone()).collect();
-                    self.rounds.insert(answered.call, Round { wishes, ..Round::default() });
+                    let tool_calls = answered.tool_calls.iter().map(|call| call.id.clone()).collect();
+                    self.rounds.insert(answered.call, Round { tool_calls, ..Round::default() });
                 }
             }
             Event::ToolRunOpened(opened) => {
@@ -164,8 +164,8 @@ impl Oracle {
                     round.runs.insert(opened.run.0, place);
                 }
             }
-            Event::ToolRunEnded { run, text: result, .. } => self.result(run.0, text(stage, *result)),
-            Event::ThreadCompacted(compacted) => self.compacted(stage, compacted),
+            Event::ToolRunEnded { run, text: result, .. } => self.result(run.0, text(harness, *result)),
+            Event::ThreadCompacted(compacted) => self.compacted(harness, compacted),
             _ => {}
         }
     }
@@ -203,14 +203,14 @@ impl Oracle {
         place
     }
 
-    fn opened(&mut self, stage: &SessionHarness, opened: &std::sync::Arc<CallOpened>, at: UnixMillis) {
+    fn opened(&mut self, harness: &SessionHarness, opened: &std::sync::Arc<CallOpened>, at: UnixMillis) {
         let call = opened.call;
         let place = self.place(opened, at);
         let slot = slot(&place);
         self.places.insert(call, place.clone());
         self.calls.insert(call, opened.clone());
         let known = match opened.continues {
-            // A further round goes on where its root stood, whatever has changed since.
+            // A further tool round continues in the memory of its root call, whatever has changed since.
             Some(before) => Some(self.memory_of[&before]),
             None => {
                 let standing = self.standing.get(&slot).copied();
@@ -219,7 +219,7 @@ impl Oracle {
         };
         let memory = known.unwrap_or_else(|| {
             let system = opened.receipt.opening.iter().filter_map(|piece| piece.text);
-            let system = system.map(|piece| text(stage, piece)).collect::<Vec<_>>().join("\n\n");
+            let system = system.map(|piece| text(harness, piece)).collect::<Vec<_>>().join("\n\n");
             let thread = opened.receipt.thread.thread_id();
             assert!(self.memories.iter().all(|memory| memory.thread != thread), "{call} opens a thread of its own");
             self.memories.push(Memory {
@@ -245,7 +245,7 @@ impl Oracle {
         let memory = &self.memories[memory];
         assert_eq!(opened.receipt.carried.entries as usize, memory.said.len(), "{call} says how much it carries");
         let system = Some(said(ChatRole::System, memory.system.clone())).filter(|said| !said.text.is_empty());
-        let asked = asked(stage, opened).map(|asked| said(ChatRole::User, asked));
+        let asked = asked(harness, opened).map(|asked| said(ChatRole::User, asked));
         self.expected.insert(call, system.into_iter().chain(memory.said.iter().cloned()).chain(asked).collect());
         let last = match known {
             Some(memory) => self.last_in.get(&memory),
@@ -254,7 +254,7 @@ impl Oracle {
         self.before.insert(call, last.copied());
         self.compactions_before.insert(call, self.memories[place_of_memory].compactions);
         self.last_in.insert(place_of_memory, call);
-        if beside(&opened.role.to_string()) == (true, true) || self.standing.get(&slot) == Some(&place_of_memory) {
+        if partitions(&opened.role.to_string()) == (true, true) || self.standing.get(&slot) == Some(&place_of_memory) {
             self.last_of.insert(slot, call);
         }
     }
@@ -264,42 +264,46 @@ impl Oracle {
             return;
         };
         round.results.insert(round.runs[&run], result);
-        if round.results.len() < round.wishes.len() {
+        if round.results.len() < round.tool_calls.len() {
             return;
         }
         let memory = &mut self.memories[self.memory_of[call]];
         for (place, result) in &round.results {
-            let answers = Some(round.wishes[*place].clone());
+            let answers = Some(round.tool_calls[*place].clone());
             memory.said.push(Said { answers, ..said(ChatRole::Tool, result.clone()) });
         }
     }
 
-    fn compacted(&mut self, stage: &SessionHarness, compacted: &segue_core::event::ThreadCompacted) {
-        let memory = self.memories.iter_mut().find(|memory| memory.thread == compacted.thread).expect("it stands");
+    fn compacted(&mut self, harness: &SessionHarness, compacted: &segue_core::event::ThreadCompacted) {
+        let memory =
+            self.memories.iter_mut().find(|memory| memory.thread == compacted.thread).expect("the memory exists");
         let kept: BTreeSet<usize> = compacted.kept_indices.iter().map(|place| *place as usize).collect();
         assert_eq!(kept.len() + compacted.folded_entries as usize, memory.said.len(), "each is folded or kept");
         let stood = std::mem::take(&mut memory.said);
         memory.compactions += 1;
         for (place, said) in stood.iter().enumerate() {
-            assert!(kept.contains(&place) || !memory.pinned.contains(&said.text), "what is pinned stays");
-            let with_wish = stood[..place].iter().rposition(|earlier| earlier.speaker == ChatRole::Assistant);
-            if let Some(wish) = with_wish.filter(|_| said.speaker == ChatRole::Tool) {
-                assert_eq!(kept.contains(&place), kept.contains(&wish), "a result stays with its wish");
+            assert!(kept.contains(&place) || !memory.pinned.contains(&said.text), "pinned messages stay");
+            let with_call = stood[..place].iter().rposition(|earlier| earlier.speaker == ChatRole::Assistant);
+            if let Some(call_index) = with_call.filter(|_| said.speaker == ChatRole::Tool) {
+                assert_eq!(kept.contains(&place), kept.contains(&call_index), "a result stays with its tool call");
             }
         }
         for words in &compacted.user_texts {
-            let words = text(stage, *words);
-            assert!(stood.iter().any(|said| said.text.contains(&words)), "the kept words were said here: {words}");
+            let words = text(harness, *words);
+            assert!(
+                stood.iter().any(|said| said.text.contains(&words)),
+                "the kept words are from this memory: {words}"
+            );
         }
-        let summary: Vec<String> = compacted.summary.iter().map(|part| text(stage, *part)).collect();
+        let summary: Vec<String> = compacted.summary.iter().map(|part| text(harness, *part)).collect();
         memory.said.push(said(ChatRole::User, summary.join("\n\n")));
         memory
             .said
             .extend(stood.into_iter().enumerate().filter(|(place, _)| kept.contains(place)).map(|(_, said)| said));
     }
 
-    /// Checks what a call is sent, and what its receipt says about that.
-    pub fn check(&self, stage: &SessionHarness, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
+    /// Checks the prompt of a call and its receipt.
+    pub fn check(&self, harness: &SessionHarness, call: CallId, prompts: &BTreeMap<CallId, Prompt>) {
         let (prompt, opened) = (&prompts[&call], &self.calls[&call]);
         let shown: Vec<Said> = prompt.messages.iter().map(as_said).collect();
         assert_eq!(
@@ -307,18 +311,19 @@ impl Oracle {
             "{call} of {} is shown what it remembers, all of it, in order",
             opened.role
         );
-        // A further round belongs where its root stood.
+        // A further tool round belongs to the memory of its root call.
         let place = |call: &CallId| &self.places[&self.places[call].root];
         let now = place(&call);
         for said in &shown {
             for birth in births(&said.text) {
                 let then = place(&birth);
                 if let Some(thread) = opened.compacts_thread {
-                    let compacted = self.memories.iter().find(|memory| memory.thread == thread).expect("it stands");
+                    let compacted =
+                        self.memories.iter().find(|memory| memory.thread == thread).expect("the memory exists");
                     assert_eq!(slot(then), slot(&compacted.opened), "{call} summarises one memory");
                     continue;
                 }
-                assert_eq!(slot(then), slot(now), "{call} is shown words of {birth}, born elsewhere");
+                assert_eq!(slot(then), slot(now), "{call} is shown words of {birth}, created in another slot");
                 assert!(remembers(then, now), "{call} is shown words of {birth}, from outside its scope");
             }
         }
@@ -327,12 +332,12 @@ impl Oracle {
             own || shown.last().is_some_and(|said| births(&said.text).contains(&call)),
             "{call} asks its own question"
         );
-        self.check_receipt(stage, opened, prompts);
+        self.check_receipt(harness, opened, prompts);
     }
 
-    fn check_receipt(&self, stage: &SessionHarness, opened: &CallOpened, prompts: &BTreeMap<CallId, Prompt>) {
+    fn check_receipt(&self, harness: &SessionHarness, opened: &CallOpened, prompts: &BTreeMap<CallId, Prompt>) {
         let (call, prompt) = (opened.call, &prompts[&opened.call]);
-        let tools = opened.tools_body.map_or(0, |tools| count(&stage.stored_text(tools)));
+        let tools = opened.tools_body.map_or(0, |tools| count(&harness.stored_text(tools)));
         let tokens: u32 = prompt.messages.iter().map(message_tokens).sum();
         assert_eq!(opened.receipt.tokens, tokens + tools, "{call} counts what it is sent");
         let verdict = match self.before[&call] {
@@ -341,7 +346,7 @@ impl Oracle {
                 let stood = &prompts[&before];
                 let shortened = self.memory_of[&before] == self.memory_of[&call]
                     && self.compactions_before[&before] != self.compactions_before[&call];
-                // A compaction may by chance leave the same words where they stood; it is the cause all the same.
+                // A compaction may by chance leave the same words in place; it is the cause nevertheless.
                 if stood.tools == prompt.tools && prompt.messages.starts_with(&stood.messages) && !shortened {
                     PrefixMatch::Extends(before)
                 } else {
@@ -358,7 +363,7 @@ impl Oracle {
         assert_eq!(opened.receipt.prefix, verdict, "{call}");
     }
 
-    /// Equal prompts have equal digests, and only those.
+    /// Checks that equal prompts have equal digests, and different prompts different ones.
     pub fn check_digests(&self, prompts: &BTreeMap<CallId, Prompt>) {
         for (one, prompt) in prompts {
             for (other, another) in prompts.range(..one) {
@@ -378,14 +383,14 @@ fn as_said(message: &PromptMessage) -> Said {
     Said { speaker: message.chat_role, text: message.text(), tool_calls, answers }
 }
 
-fn text(stage: &SessionHarness, text: segue_core::body::TextRef) -> String {
-    stage.stored_text(text.body).to_string()
+fn text(harness: &SessionHarness, text: segue_core::body::TextRef) -> String {
+    harness.stored_text(text.body).to_string()
 }
 
-/// The question of a call, as one text.
-fn asked(stage: &SessionHarness, opened: &CallOpened) -> Option<String> {
+/// Returns the ask of a call as one text.
+fn asked(harness: &SessionHarness, opened: &CallOpened) -> Option<String> {
     let parts: Vec<String> =
-        opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|piece| text(stage, piece)).collect();
+        opened.receipt.ask.iter().filter_map(|piece| piece.text).map(|piece| text(harness, piece)).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
@@ -393,14 +398,14 @@ fn count(text: &str) -> u32 {
     segue_core::context::TokenCounter::count_tokens(&WordCounter, text)
 }
 
-/// Each part by our count, four for the frame, and for each wish a quarter of its arguments' bytes and eight.
+/// Each part by our count, four for overhead, and for each tool call a quarter of its arguments' bytes and eight.
 fn message_tokens(message: &PromptMessage) -> u32 {
     let parts: u32 = message.parts.iter().map(|part| count(part)).sum();
-    let wishes: usize = message.tool_calls.iter().map(|wish| wish.arguments.to_string().len() / 4 + 8).sum();
-    parts + 4 + u32::try_from(wishes).expect("short")
+    let tool_calls: usize = message.tool_calls.iter().map(|call| call.arguments.to_string().len() / 4 + 8).sum();
+    parts + 4 + u32::try_from(tool_calls).expect("short")
 }
 
-/// The words that an answer to `call` brings.
+/// The words of an answer to `call`.
 pub fn answer(call: CallId, size: usize) -> String {
     format!("answer {} {}", marker(call), "word ".repeat(size))
 }

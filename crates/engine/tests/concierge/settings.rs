@@ -42,7 +42,7 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_opened() {
         error.to_string()
     };
     let unknown = refused(json!({"qorum": 2})).await;
-    assert!(unknown.contains("`qorum` is unknown; there are `experts`, `samples`"), "{unknown}");
+    assert!(unknown.contains("`qorum` is not a setting; known are `experts`, `samples`"), "{unknown}");
     assert_eq!(
         refused(json!({"quorum": 0, "batch": "never"})).await,
         "the flow `concierge` cannot be set like that: `batch`: expected `on_signal` or `every_turn`, found `never`; \

@@ -62,7 +62,7 @@ async fn a_call_that_is_a_persons_to_decide_waits_for_the_person() {
 }
 
 fn failed() -> TurnResult {
-    TurnResult::Failed { reason: "its end is not known".to_owned() }
+    TurnResult::Failed { reason: "its outcome is unknown".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,8 +30,8 @@ fn no_handover_ever_comes_so_it_is_asked_for_and_then_built() {
     let log = stage.take_log();
     expect![[r#"
         c7 answered: Buy, then.
-        said by concierge: Buy, then.
-        handover intent asked for again
+        reply by concierge: Buy, then.
+        repair of handover intent requested
         c8 concierge asked repair_intent on plain in starter, th5 continued (6 messages)
         c8 answered: I already told you.
         h1 handover intent (built)

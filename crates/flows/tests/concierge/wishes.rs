@@ -30,9 +30,9 @@ fn an_explorer_that_never_writes_the_block_is_asked_for_it_once_and_then_done_wi
     stage.answer_call("concierge", "I said so already.");
     expect![[r#"
         c9 answered: A plan is a fine thing.
-        said by concierge: A plan is a fine thing.
+        reply by concierge: A plan is a fine thing.
         plan_asked {"message":5,"times":2,"words":"give us a plan"}
-        handover execution asked for again
+        repair of handover execution requested
         c10 concierge asked repair_batch on plain in explorer, th6 continued (6 messages)
         c10 answered: I said so already.
         h2 handover execution (built)

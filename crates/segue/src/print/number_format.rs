@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn moments_in_a_line_are_told_as_clocks_show_them() {
         let told = format_timestamps_in_line(
-            "c1 try 1 failed at once; again at 1794770795382; look at 12 and at 17947707953821",
+            "c1 attempt 1 failed at once; retry at 1794770795382; look at 12 and at 17947707953821",
         );
-        assert!(told.starts_with("c1 try 1 failed at once; again at ") && !told.contains("1794770795382;"), "{told}");
+        assert!(told.starts_with("c1 attempt 1 failed at once; retry at ") && !told.contains("1794770795382;"), "{told}");
         assert!(told.ends_with("; look at 12 and at 17947707953821"), "{told}");
     }
 

@@ -254,7 +254,7 @@ mod tests {
     fn a_command_with_the_wrong_words_is_told_the_right_ones() {
         assert_eq!(refused("/forget"), "write /forget ROLE");
         assert_eq!(refused("/cost everything"), "/cost is followed by nothing");
-        assert_eq!(refused("/why not"), "`not` is no number of this kind; expected something like c3");
+        assert_eq!(refused("/why not"), "`not` is not a valid id (like c3)");
         assert_eq!(refused("/rollback home"), "`home` is no number of a visit; /phase lists them");
     }
 

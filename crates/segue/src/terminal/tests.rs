@@ -111,12 +111,12 @@ async fn phases_are_proposed_refused_granted_and_rolled_back_by_hand() {
         stage: begin (visit 1, 0 turns, since DAY TIME)
           you may enter  act
         — begin → act —
-        — refused: `end` cannot be entered from `act`: gate `looked over` is open: after `act`, `review` comes first (only the user can grant a skip); nothing else can be entered now —
-        — granted: `end` may be entered once; this can leave out the phase `review` (gate `looked over`) —
+        — refused: `end` cannot be entered from `act`: gate `looked over` is open, so after `act` `review` must be entered first (only the user can grant a skip); no other phase can be entered now —
+        — granted: `end` may be entered once; this may skip phase `review` (gate `looked over`) —
         — act → end —
-          `end` was entered on the user's word, which left out the phase `review` (gate `looked over`)
+          `end` was entered with a grant, which skipped phase `review` (gate `looked over`)
         — back: end → begin —
-        visit 9 cannot be gone back to; there are 1 (begin), 2 (act), 3 (end)
+        visit 9 cannot be restored; possible visits are 1 (begin), 2 (act), 3 (end)
         there is no phase `nowhere`; there are `begin`, `act`, `review`, `end`
         there is no phase `revew`; did you mean `review`?"#]]
     .assert_eq(&text);
@@ -150,22 +150,22 @@ async fn why_shows_the_receipt_of_any_call() {
         you said two
         c2 · guide asked reply on scripted
         session stage, t2, phase act, DAY TIME, event 12
-        thread    th2 is new, since another phase was entered (its memory: until the phase is left)
-        prefix    parts from the prompt of c1 at `message`; the first 4 tokens can be cached
+        thread    th2 is new: a new phase was entered (scope: until the phase is left)
+        prefix    differs from the prompt of c1 at `message`; the first 4 tokens can be cached
         window    13 of 128,000 tokens (0 %); the answer may take 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
         instruction  instruction       4  the flow's state  the test wants it
-        message      words             1  message m2        what the user said
+        message      user_words        1  message m2        what the user said
         c1 · guide asked reply on scripted
         session stage, t1, phase begin, DAY TIME, event 5
-        thread    th1 is new, since guide remembered nothing here yet (its memory: until the phase is left)
-        prefix    the first prompt here, so there is none to extend
+        thread    th1 is new: it is the first call of guide in this scope (scope: until the phase is left)
+        prefix    the first prompt in this slot, so nothing is cached yet
         window    13 of 128,000 tokens (0 %); the answer may take 4,096
         digest    …
         FRAGMENT     LAYER        TOKENS  SOURCE            WHY
         instruction  instruction       4  the flow's state  the test wants it
-        message      words             1  message m1        what the user said
+        message      user_words        1  message m1        what the user said
         the session `stage` has no call c9; near it are c1, c2"#]]
     .assert_eq(&text.join("\n"));
 }
@@ -178,7 +178,7 @@ async fn forgetting_titles_and_forks_are_done_and_told() {
     for line in [
         "— guide forgets, from its next call on —",
         "the flow has no role `nobody`; it has `expert`, `guide`",
-        "th2 is new, since it was reset by hand",
+        "th2 is new: the thread was reset",
         "— titled “A fine day” —",
         "— now in copy, a copy of stage —",
         "you said three",
@@ -213,7 +213,7 @@ fn a_call_that_was_cut_off_waits_for_a_persons_decision() {
     for (lines, ending) in [
         ("hello\n/retry\n", "you said are you there?\nyou said hello"),
         ("/fail c1\n", "the turn failed: given up by hand"),
-        ("/cancel\n/retry\n", "— cancelled —\nthe last turn did not fail, so there is nothing to try again"),
+        ("/cancel\n/retry\n", "— cancelled —\nthe last turn did not fail, so there is nothing to retry"),
     ] {
         let disk = MemoryDisk::new();
         die_in_the_middle(&disk);

@@ -111,17 +111,17 @@ fn what_is_refused_leaves_no_session_behind() {
     let huge = vec![b'x'; 10 << 20];
     let run = place.run_reading(&["send", "--session", "big", "--script", "echo.toml", "-"], &huge);
     expect![[r#"
-        error: the message has 10485760 bytes; at most 1048576 are taken, so send it in parts or as a file's summary
+        error: the message has 10485760 bytes, but at most 1048576 are allowed; shorten it or send it in parts
     "#]]
     .assert_eq(&run.err);
     let error = place.fails(&["send", "--session", "odd", "--script", "echo.toml", "be\u{7}ll"]);
     expect![[r#"
-        error: the message holds the control character U+0007 at character 3; only tab and line breaks are taken
+        error: the message contains the control character U+0007 at character 3; only tabs and line breaks are allowed
     "#]]
     .assert_eq(&error);
     assert_eq!(
         place.fails(&["send", "--session", "void", "--script", "echo.toml", "  "]),
-        "error: the message is empty; write something\n"
+        "error: the message is empty\n"
     );
     assert_eq!(place.json(&["sessions", "--json"]), serde_json::json!([]));
 }

@@ -134,12 +134,12 @@ fn killed_between_batch_and_mapper_nothing_answered_is_asked_again() {
     place.write("usual.toml", &format!("[[reply]]\nrole = \"expert\"\nturn = 1\nfail = \"invalid_api_key\"\n{USUAL}"));
     assert_eq!(say(&place, "I stay five years"), "Then buy.\n");
     let events = place.ok(&["show", "b", "--events"]);
-    assert!(events.contains("c4 try 1 was in flight when the process died, maybe billed"), "{events}");
+    assert!(events.contains("c4 attempt 1 was in flight when the process died, possibly billed"), "{events}");
     for call in ["c1", "c2", "c3"] {
         assert_eq!(events.matches(&format!(" {call} answered")).count(), 1, "{call}: {events}");
         assert!(!events.contains(&format!(" {call} try")) && !events.contains(&format!(" {call} failed")), "{events}");
     }
-    assert!(events.contains("said by concierge: Rent, unless you stay for long."), "{events}");
+    assert!(events.contains("reply by concierge: Rent, unless you stay for long."), "{events}");
     let report = place.json(&["show", "b", "--json"]);
     assert_eq!((&report["spent"]["calls"], &report["spent"]["unknown_tries"]), (&json!(6), &json!(1)));
 }
@@ -164,7 +164,7 @@ fn a_call_that_waits_for_a_decision_is_resolved_and_the_phases_go_on() {
         assert_eq!(other.ok(&["resolve", "b", "c4", how]), "Rent, unless you stay for long.\n");
         let shown = other.ok(&["show", "b"]);
         assert!(shown.contains(wanted) && shown.contains("phase starter"), "{how}: {shown}");
-        assert_eq!(other.fails(&["resolve", "b", "c4", how]), "error: c4 does not wait for a decision\n");
+        assert_eq!(other.fails(&["resolve", "b", "c4", how]), "error: c4 is not waiting for a decision\n");
         assert_eq!(other.ok(&["send", "--session", "b", "I stay five years"]), "Then buy.\n");
         assert_eq!(other.json(&["phase", "b", "--json"])["graphs"][0]["now"]["current"], "explorer");
     }

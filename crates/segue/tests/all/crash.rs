@@ -45,7 +45,7 @@ fn a_killed_turn_goes_on_where_it_stood() {
     let events = place.ok(&["show", "a", "--events"]);
     for wanted in [
         "m2 user: second",
-        "c2 try 1 was in flight when the process died, maybe billed; again at",
+        "c2 attempt 1 was in flight when the process died, possibly billed; retry at",
         "c2 answered: You said: second",
         "t2 done",
         "m3 user: third",
@@ -65,11 +65,11 @@ fn a_killed_turn_can_be_cancelled_without_calling_anybody() {
     assert_eq!(place.ok(&["rename", "a", "left behind"]), "a is called “left behind”\n");
     assert_eq!(place.ok(&["cancel", "a"]), "t2 of a is cancelled\n");
     let events = place.ok(&["show", "a", "--events"]);
-    assert!(events.contains("c2 cancelled in flight, maybe billed: stopped by hand"), "{events}");
+    assert!(events.contains("c2 cancelled in flight, possibly billed: cancelled on request"), "{events}");
     let shown = place.ok(&["show", "a"]);
     assert!(shown.contains("1 call · 1 of unknown end, maybe billed · 40 in, 5 out"), "{shown}");
     let explained = place.ok(&["explain", "a", "c2"]);
-    assert!(explained.contains("c2 cancelled in flight, maybe billed: stopped by hand"), "{explained}");
+    assert!(explained.contains("c2 cancelled in flight, possibly billed: cancelled on request"), "{explained}");
     assert!(!place.ok(&["doctor"]).contains("unfinished"));
     assert_eq!(place.fails(&["cancel", "a"]), "error: no turn is running, so there is nothing to cancel\n");
 }
@@ -95,5 +95,5 @@ fn only_the_session_that_is_used_is_taken_up() {
 fn nothing_is_decided_about_a_call_that_waits_for_nobody() {
     let place = killed();
     let error = place.fails(&["resolve", "a", "c1", "retry"]);
-    assert_eq!(error, "error: c1 does not wait for a decision\n");
+    assert_eq!(error, "error: c1 is not waiting for a decision\n");
 }

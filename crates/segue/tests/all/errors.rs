@@ -109,7 +109,7 @@ fn a_call_or_a_place_that_is_not_there_is_told_those_near_it() {
     assert_eq!(place.fails(&["explain", "a", "c7"]), "error: the session `a` has no call c7; near it are c1, c2\n");
     assert_eq!(
         place.fails(&["explain", "a", "seven"]),
-        "error: `seven` is no number of this kind; expected something like c3\n"
+        "error: `seven` is not a valid id (like c3)\n"
     );
     assert_eq!(
         place.fails(&["explain", "a", "c1", "--diff"]),

@@ -187,8 +187,8 @@ fn another_model_steps_in_and_the_record_says_so() {
     let report: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
     assert_eq!((&report["reply"], &report["calls"][0]["model"]), (&json!("You said: hello"), &json!("spare")));
     let shown = home.ok(&["show", "a", "--events"]);
-    assert!(shown.contains("c1 goes on on spare, since main cannot answer"), "{shown}");
-    assert!(home.ok(&["explain", "a", "c1"]).contains("c1 goes on on spare, since main cannot answer"));
+    assert!(shown.contains("c1 failed over from main to spare"), "{shown}");
+    assert!(home.ok(&["explain", "a", "c1"]).contains("c1 failed over from main to spare"));
     let doctor = home.run(&["doctor"]).out;
     assert!(doctor.contains("role      chat/assistant: main, or else spare\n"), "{doctor}");
 }
@@ -257,7 +257,7 @@ fn an_image_is_shown_with_the_message() {
         assert_eq!(content[0]["text"], json!("what is this?"));
         assert_eq!(content[1]["image_url"]["url"], json!("data:image/png;base64,iVBORw0KGgogcmVzdA=="));
     }
-    assert!(home.ok(&["show", "a", "--events"]).contains("m1 user: what is this? [an image]"));
+    assert!(home.ok(&["show", "a", "--events"]).contains("m1 user: what is this? [1 image]"));
     home.ok(&["export", "a", "-o", "a.jsonl"]);
     home.ok(&["import", "a.jsonl", "--name", "b"]);
     home.ok(&["send", "--session", "b", "still there?"]);

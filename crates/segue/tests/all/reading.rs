@@ -40,7 +40,7 @@ fn a_session_is_shown_turn_by_turn() {
 
         t1 · TT:TT:TT
           m1 user      hello there
-          c1 assistant asked reply on scripted, th1 new: nothing was remembered here yet; N tokens
+          c1 assistant asked reply on scripted, th1 new: first call in this scope; N tokens
           c1 answered in N ms: 40 in, 5 out · ?
           assistant    You said: hello there
 
@@ -57,13 +57,13 @@ fn a_session_is_shown_turn_by_turn() {
 fn every_event_can_be_seen() {
     let place = Place::with_session(&["hello"]);
     expect![[r#"
-        1 TT:TT:TT session a opened: chat
+        1 TT:TT:TT session a opened with flow chat
         2 TT:TT:TT titled "hello"
         3 TT:TT:TT m1 user: hello
-        4 TT:TT:TT t1 begins with m1
-        5 TT:TT:TT c1 assistant asked reply on scripted, th1 new: nothing was remembered here yet
+        4 TT:TT:TT t1 started with m1
+        5 TT:TT:TT c1 assistant asked reply on scripted, th1 new: first call in this scope
         6 TT:TT:TT c1 answered: You said: hello
-        7 TT:TT:TT said by assistant: You said: hello
+        7 TT:TT:TT reply by assistant: You said: hello
         8 TT:TT:TT t1 done"#]]
     .assert_eq(&place.ok(&["show", "a", "--events"]).lines().map(str::trim).collect::<Vec<_>>().join("\n"));
     let shown = place.json(&["show", "a", "--json"]);
@@ -91,16 +91,16 @@ fn a_receipt_says_what_was_shown_and_why() {
         c2 · assistant asked reply on scripted
         session a, t2, DDDD-DD-DD TT:TT, event 11
 
-        thread    th1 goes on, since nothing that ends the memory of assistant has changed (its memory: the
+        thread    th1 continues: nothing that ends the thread of assistant has changed (scope: the
                   whole session)
-        prefix    extends the prompt of c1, so all of that can be cached
+        prefix    extends the prompt of c1, so all of that prompt can be cached
         window N of N tokens (0 %); the answer may take N
         answer    40 in, 5 out by the vendor's count · ? · N ms
 
         FRAGMENT     LAYER         TOKENS  SOURCE                     WHY
         instruction instruction N template chat/instruction who answers, and how (since c1)
         (thread)     conversation      19  thread th1                 what it carried: 2 messages
-        message      words              2  message m2                 what the user said"#]]
+        message      user_words         2  message m2                 what the user said"#]]
     .assert_eq(&receipt);
     assert_eq!(
         place.ok(&["explain", "c2"]),
@@ -108,7 +108,7 @@ fn a_receipt_says_what_was_shown_and_why() {
         "the newest session, with or without the c"
     );
     let first = place.ok(&["explain", "a", "c1"]);
-    assert!(first.contains("th1 is new, since assistant remembered nothing here yet"), "{first}");
+    assert!(first.contains("th1 is new: it is the first call of assistant in this scope"), "{first}");
     let receipt = place.json(&["explain", "a", "c2", "--json"]);
     assert_eq!((&receipt["previous"], &receipt["thread_opened_by"]), (&json!("c1"), &json!("c1")));
 }
@@ -142,9 +142,9 @@ fn failures_and_retries_are_part_of_the_story() {
     let report = place.json(&["send", "--session", "a", "--script", "shaky.toml", "--json", "hello"]);
     assert_eq!((&report["reply"], &report["calls"][0]["failed_tries"]), (&json!("At last."), &json!(1)));
     let shown = place.ok(&["show", "a"]);
-    assert!(shown.contains("c1 try 1 failed (overloaded: scripted failure); again at"), "{shown}");
+    assert!(shown.contains("c1 attempt 1 failed (overloaded: scripted failure); retry at"), "{shown}");
     assert!(shown.contains("1 turn · 1 call · 1 failed ·"), "{shown}");
-    assert!(place.ok(&["explain", "a", "c1"]).contains("try       c1 try 1 failed (overloaded"));
+    assert!(place.ok(&["explain", "a", "c1"]).contains("try       c1 attempt 1 failed (overloaded"));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn flows_are_described() {
         ROLE        MEMORY                        SHOWN                                HEARD BY  IF IN DOUBT
         assistant   the whole session             opening: instruction; reply:         the user  call again
                                                   message
-        summariser  none: every call begins anew  opening: summarise; summarise:       the flow  call again
+        summariser  none: every call starts a new thread  opening: summarise; summarise:       the flow  call again
                                                   folded
     "#]]
     .assert_eq(&place.ok(&["flows", "chat"]));

@@ -39,7 +39,7 @@ fn what_was_changed_on_the_way_is_not_taken() {
     "#]]
     .assert_eq(&broken("newer.jsonl", good.replacen("\"format\":1", "\"format\":99", 1)));
     let error = broken("event.jsonl", good.replacen("{\"type\":", "{\"v\":7,\"type\":", 1));
-    assert!(error.contains("is of format 7, and this version reads up to format 1"), "{error}");
+    assert!(error.contains("has format 7, but this version reads formats up to 1"), "{error}");
     let error = broken("text.jsonl", good.replacen("hello", "hullo", 2));
     assert!(error.contains("the text is not the one that") && error.contains("the file was changed"), "{error}");
     let error =
@@ -82,7 +82,7 @@ fn a_fork_between_a_message_and_its_turn_answers_it_when_it_is_used_and_pays_for
     assert!(place.run(&["send", "--session", "b", "three"]).out.contains("(rehearsal)"));
     let events = place.ok(&["show", "b", "--events"]);
     for wanted in
-        ["forked from a at 9", "t2 begins with m2", "c2 assistant asked reply on rehearsal", "t2 done", "t3 done"]
+        ["forked from a at event 9", "t2 started with m2", "c2 assistant asked reply on rehearsal", "t2 done", "t3 done"]
     {
         assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
     }
@@ -104,7 +104,7 @@ fn a_closed_session_takes_no_message_and_can_be_forked() {
     place.ok(&["import", "closed.jsonl"]);
     assert_eq!(
         place.fails(&["send", "--session", "a", "--script", "echo.toml", "more"]),
-        "error: the session is closed (all is said); fork it to go on from here\n"
+        "error: the session is closed (all is said); fork it to continue from here\n"
     );
     assert!(place.ok(&["show", "a"]).contains("closed: all is said"));
     place.ok(&["fork", "a", "--name", "on"]);

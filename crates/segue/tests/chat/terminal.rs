@@ -140,9 +140,9 @@ fn why_explains_the_last_answer() {
     let text = terminal.text();
     for line in [
         "c1 · assistant asked reply on scripted",
-        "thread    th1 is new, since assistant remembered nothing here yet",
+        "thread    th1 is new: it is the first call of assistant in this scope",
         "FRAGMENT     LAYER        TOKENS  SOURCE                     WHY",
-        "message      words             1  message m1                 what the user said",
+        "message      user_words        1  message m1                 what the user said",
     ] {
         assert!(text.contains(line), "`{line}` is missing in\n{text}");
     }

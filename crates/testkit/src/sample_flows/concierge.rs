@@ -1,4 +1,5 @@
-//! Fan-out to three, a fresh mapper, a speaker whose thread lives as long as its phase, a handover between two phases.
+//! A flow with a fan-out to three experts, a fresh mapper, a speaker whose thread ends with its phase, and a handover
+//! between two phases.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{instruction_fragment, latest_user_message, message_fragment, reply_step, template_text};
 
-/// Many answer, one speaks.
+/// A flow in which several experts answer and one role replies.
 #[derive(Debug)]
 pub struct MiniConcierge {
     spec: FlowSpec,
     blocks: BlockSet,
 }
 
-/// The answers of this turn, and what was made of them.
+/// The experts' answers of this turn, and the map made from them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MiniConciergeState {
     answers: BTreeMap<ModelName, TextRef>,
@@ -38,7 +39,6 @@ pub struct MiniConciergeState {
 const EXPERT_MODELS: [&str; 3] = ["ant", "bee", "cat"];
 
 impl MiniConcierge {
-    /// The flow.
     #[must_use]
     pub fn new() -> Self {
         let graph = PhaseGraph {
@@ -86,35 +86,35 @@ impl MiniConcierge {
         call: CallId,
         text: TextRef,
     ) -> Vec<FlowStep> {
-        let reading = parse_reply(&view.read_text(text), &self.blocks);
-        let found = reading.blocks.first().map(|block| {
+        let parsed = parse_reply(&view.read_text(text), &self.blocks);
+        let found = parsed.blocks.first().map(|block| {
             let goal = block.fields.text("goal").unwrap_or_default().to_owned();
             HandoverDocument::from([("goal".to_owned(), HandoverFieldValue::Text(goal))])
         });
         let mut steps = Vec::new();
-        let asked = view.session.handover_repairs.get("intent").copied().unwrap_or_default();
-        if asked == 0 {
-            steps.push(reply_step(reading.visible_text.trim_end(), &"speaker".into()));
+        let repairs_requested = view.session.handover_repairs.get("intent").copied().unwrap_or_default();
+        if repairs_requested == 0 {
+            steps.push(reply_step(parsed.visible_text.trim_end(), &"speaker".into()));
         }
         let phase = PhaseGraphKey { graph: "talk".into(), owner: PhaseGraphOwner::Role("speaker".into()) };
-        let in_starter = view.session.phase_graphs.get(&phase).is_some_and(|stand| stand.state.current == "starter");
+        let in_starter = view.session.phase_graphs.get(&phase).is_some_and(|status| status.state.current == "starter");
         if !in_starter || (found.is_none() && view.session.last_ids.turn.0 < 2) {
             steps.push(FlowStep::EndTurn(TurnResult::Done));
             return steps;
         }
-        let (document, how) = match decide_handover(&self.spec.handovers["intent"], found, asked) {
+        let (document, provenance) = match decide_handover(&self.spec.handovers["intent"], found, repairs_requested) {
             HandoverDecision::RequestRepair { .. } => {
                 steps.push(FlowStep::RequestHandover("intent".into()));
                 steps.push(FlowStep::Call(CallRequest::new("speaker", "repair")));
                 return steps;
             }
-            HandoverDecision::Accept(checked, how) => (checked.document, how),
+            HandoverDecision::Accept(checked, provenance) => (checked.document, provenance),
             HandoverDecision::Synthesize(_) => {
                 let goal = HandoverFieldValue::Text("as discussed".into());
                 (HandoverDocument::from([("goal".to_owned(), goal)]), segue_core::handover::HandoverProvenance::Built)
             }
         };
-        steps.push(FlowStep::MakeHandover { kind: "intent".into(), document, calls: vec![call], provenance: how });
+        steps.push(FlowStep::MakeHandover { kind: "intent".into(), document, calls: vec![call], provenance });
         steps.push(FlowStep::ProposePhase {
             phase,
             proposal: PhaseProposal::new("explorer", Proposer::Role("speaker".into())),

@@ -1,4 +1,4 @@
-//! Five nodes a turn, no threads, each shown its own slice of three layers.
+//! A flow with five nodes per turn, no lasting threads, and three layers of context.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, OverflowPolicy, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
@@ -12,13 +12,13 @@ use serde_json::json;
 
 use super::{instruction_fragment, latest_user_message, message_fragment, reply_step, template_text};
 
-/// Five nodes a turn.
+/// A flow with five nodes per turn.
 #[derive(Debug)]
 pub struct MiniNodes {
     spec: FlowSpec,
 }
 
-/// The three layers: what exists, what was said, what was decided.
+/// The three layers: known entities, the conversation, and decisions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MiniNodesState {
     entities: Vec<String>,
@@ -28,7 +28,6 @@ pub struct MiniNodesState {
 }
 
 impl MiniNodes {
-    /// The flow.
     #[must_use]
     pub fn new() -> Self {
         let entities =
@@ -85,9 +84,9 @@ impl Flow for MiniNodes {
     fn react(&self, view: &FlowContext<'_, MiniNodesState>, event: &RecordedEvent) -> Vec<FlowStep> {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => vec![call_node("understand")],
-            (Event::CallAnswered(answered), Some(about)) => {
+            (Event::CallAnswered(answered), Some(call)) => {
                 let text = view.read_text(answered.text);
-                match about.role.as_str() {
+                match call.role.as_str() {
                     "understand" => vec![call_node("think")],
                     "think" => {
                         let plan = json::find_json(&text).value.unwrap_or_default();
@@ -99,13 +98,13 @@ impl Flow for MiniNodes {
                         vec![record_fact("entity", &*text), record_fact("done", 1), call_node(next)]
                     }
                     "reply" => {
-                        vec![record_fact("said", &*text), reply_step(&*text, &about.role), call_node("summarize")]
+                        vec![record_fact("said", &*text), reply_step(&*text, &call.role), call_node("summarize")]
                     }
                     _ => vec![record_fact("decided", &*text), FlowStep::EndTurn(TurnResult::Done)],
                 }
             }
-            // A summary is worth nothing to the user: its failure does not fail the turn.
-            (Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(about)) if about.role == "summarize" => {
+            // The user does not see the summary, so its failure does not fail the turn.
+            (Event::CallFailed { next: RetryDecision::GiveUp, .. }, Some(call)) if call.role == "summarize" => {
                 vec![FlowStep::EndTurn(TurnResult::Done)]
             }
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, _) => {

@@ -1,4 +1,4 @@
-//! A router that sends two agents at once into guarded phases, with a tool and a gate.
+//! A flow with a router that calls two agents at once in guarded phases, with a tool and a gate.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,13 @@ use serde_json::json;
 
 use super::{instruction_fragment, latest_user_message, message_fragment, template_text};
 
-/// A router and its agents.
+/// A flow with a router and its agents.
 #[derive(Debug)]
 pub struct MiniProject {
     spec: FlowSpec,
 }
 
-/// The open routing turn: who is still expected, and what the router must be told.
+/// The current routing: the agents that are expected, and the refusal to tell the router.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MiniProjectState {
     expected: BTreeSet<AgentName>,
@@ -43,7 +43,6 @@ fn declare_tool(name: &str, runner: ToolRunner) -> ToolDeclaration {
 }
 
 impl MiniProject {
-    /// The flow.
     #[must_use]
     pub fn new() -> Self {
         let edge = |from: &str, to: &str| PhaseEdge { from: from.into(), to: to.into(), guard: Guard::Always };
@@ -76,10 +75,10 @@ impl MiniProject {
             .with_ask("work", [FragmentSpec::changing("phase", ContextLayer::Task), message_fragment()])
             .with_tool("look")
             .with_tool("complete");
-        let told = FragmentSpec::changing("told", ContextLayer::Task);
+        let refusal = FragmentSpec::changing("refusal", ContextLayer::Task);
         let router = RoleSpec::new("router", Scope::per_turn())
             .with_opening_fragment(instruction_fragment())
-            .with_ask("route", [told, message_fragment()]);
+            .with_ask("route", [refusal, message_fragment()]);
         let spec = FlowSpec::new("mini-project", "a router and its agents")
             .with_graph(graph)
             .with_role(worker)
@@ -186,8 +185,8 @@ impl Flow for MiniProject {
                     why: "the phase".into(),
                 }
             }
-            "told" if view.state.refusal.is_empty() => RenderedFragment::Omitted("nothing was refused".into()),
-            "told" => template_text(view.state.refusal.clone()),
+            "refusal" if view.state.refusal.is_empty() => RenderedFragment::Omitted("nothing was refused".into()),
+            "refusal" => template_text(view.state.refusal.clone()),
             _ => latest_user_message(view),
         }
     }

@@ -1,5 +1,5 @@
-//! Three agents with state machines of their own, messages between them, a reviewer whose threads are keyed by (peer, work
-//! item), an urgent lane.
+//! A flow with three agents that each have a phase graph and send each other messages, with a reviewer whose threads
+//! are separated by peer and work item, and with urgent messages.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
@@ -16,13 +16,13 @@ use serde_json::json;
 
 use super::{instruction_fragment, template_text};
 
-/// An architect and two coders.
+/// A flow with an architect and two coders.
 #[derive(Debug)]
 pub struct MiniTeam {
     spec: FlowSpec,
 }
 
-/// The message each agent has in hand.
+/// All messages that were sent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MiniTeamState {
     posted: Vec<AgentMessageSent>,
@@ -48,7 +48,6 @@ fn cyclic_phase_graph(name: &str, path: &[&str]) -> PhaseGraph {
 }
 
 impl MiniTeam {
-    /// The flow.
     #[must_use]
     pub fn new() -> Self {
         let letter = || FragmentSpec::changing("letter", ContextLayer::Task);
@@ -63,14 +62,14 @@ impl MiniTeam {
         Self { spec }
     }
 
-    /// An agent that waits takes its next letter, urgent ones first.
+    /// Lets an agent that is waiting receive its next message, urgent ones first.
     fn receive_next_mail(&self, view: &FlowContext<'_, MiniTeamState>, agent: &AgentName) -> Vec<FlowStep> {
-        let at_rest = view
+        let is_waiting = view
             .session
             .current_visit(&self.spec, &agent_role(agent), Some(agent))
             .is_some_and(|visit| visit.phase != "coding" && visit.phase != "request");
         match view.session.next_inbox_message(agent) {
-            Some(_) if at_rest => vec![FlowStep::Receive { agent: agent.clone() }],
+            Some(_) if is_waiting => vec![FlowStep::Receive { agent: agent.clone() }],
             _ => Vec::new(),
         }
     }
@@ -88,11 +87,11 @@ fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
 }
 
 fn send_mail(from: &str, to: &str, topic: &str, text: &str) -> FlowStep {
-    let lane = if topic == "knowledge" { MessagePriority::Urgent } else { MessagePriority::Normal };
+    let priority = if topic == "knowledge" { MessagePriority::Urgent } else { MessagePriority::Normal };
     FlowStep::Send {
         from: from.into(),
         to: to.into(),
-        priority: lane,
+        priority,
         topic: topic.into(),
         text: text.into(),
         in_reply_to: None,
@@ -113,37 +112,42 @@ impl Flow for MiniTeam {
     }
 
     fn apply(&self, state: &mut MiniTeamState, event: &RecordedEvent) {
-        if let Event::AgentMessageSent(posted) = &event.event {
-            state.posted.push(posted.clone());
+        if let Event::AgentMessageSent(sent) = &event.event {
+            state.posted.push(sent.clone());
         }
     }
 
     fn react(&self, view: &FlowContext<'_, MiniTeamState>, event: &RecordedEvent) -> Vec<FlowStep> {
         match (&event.event, view.subject.call.as_deref()) {
-            // "story-1 to ann" gives ann a story; "fact to ann" is knowledge, which is urgent.
+            // "story-1 to ann" assigns a story to ann; "fact to ann" is knowledge, which is urgent.
             (Event::TurnStarted { .. }, _) => {
                 let turn = view.session.current_turn.as_ref().expect("a turn has begun");
                 let text = view.read_text(turn.messages[0].text);
-                let (what, who) = text.split_once(" to ").unwrap_or(("", ""));
+                let (item, agent) = text.split_once(" to ").unwrap_or(("", ""));
                 let mut steps = Vec::new();
-                if what.starts_with("story") {
-                    steps.push(FlowStep::AssignWork { agent: who.into(), work: Some(WorkItemName::from(what)) });
+                if item.starts_with("story") {
+                    steps.push(FlowStep::AssignWork { agent: agent.into(), work: Some(WorkItemName::from(item)) });
                 }
-                steps.push(send_mail("user", who, if what.starts_with("story") { "story" } else { "knowledge" }, what));
+                steps.push(send_mail(
+                    "user",
+                    agent,
+                    if item.starts_with("story") { "story" } else { "knowledge" },
+                    item,
+                ));
                 steps.push(FlowStep::EndTurn(TurnResult::Done));
                 steps
             }
-            (Event::AgentMessageSent(posted), _) => self.receive_next_mail(view, &posted.to),
+            (Event::AgentMessageSent(sent), _) => self.receive_next_mail(view, &sent.to),
             (Event::AgentMessageReceived { message }, _) => {
-                let mail = view.state.posted.iter().find(|mail| mail.message == *message).expect("it was posted");
+                let mail = view.state.posted.iter().find(|mail| mail.message == *message).expect("it was sent");
                 let to = if mail.to.as_str() == "arch" { "request" } else { "coding" };
-                let mut wish = CallRequest::new(agent_role(&mail.to).as_str(), "letter")
+                let mut request = CallRequest::new(agent_role(&mail.to).as_str(), "letter")
                     .with_agent(&mail.to)
                     .with_metadata(json!(message));
                 if mail.to.as_str() == "arch" {
-                    wish = wish.with_peer(&mail.from);
+                    request = request.with_peer(&mail.from);
                 }
-                vec![propose_phase(&mail.to, to), FlowStep::Call(wish)]
+                vec![propose_phase(&mail.to, to), FlowStep::Call(request)]
             }
             (Event::CallAnswered(answered), Some(call)) => {
                 let agent = call.agent.clone().expect("an agent spoke");
@@ -159,7 +163,7 @@ impl Flow for MiniTeam {
                 }
             }
             (Event::PhaseEntered(entered), _) => match &entered.graph_key.owner {
-                // On its way through review a coder takes nothing: it will be waiting in a moment.
+                // A coder on its way through review receives nothing, because it will be waiting in a moment.
                 PhaseGraphOwner::Agent(agent) if entered.transition.to != "review" => {
                     self.receive_next_mail(view, agent)
                 }
@@ -182,7 +186,7 @@ impl Flow for MiniTeam {
             return template_text(format!("{agent} on {work} with {worker}"));
         }
         let message = serde_json::from_value(request.call_request.metadata.clone()).expect("every call has its letter");
-        let mail = view.state.posted.iter().find(|mail| mail.message == message).expect("it was posted");
+        let mail = view.state.posted.iter().find(|mail| mail.message == message).expect("it was sent");
         RenderedFragment::Stored { text: mail.text, source: FragmentSource::Message(message), why: mail.topic.clone() }
     }
 }

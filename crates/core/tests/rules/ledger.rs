@@ -1,4 +1,4 @@
-//! The ledger: what was spent, by whom, on what, in which phase and turn.
+//! The ledger: usage by role, model, phase and turn.
 
 use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, TurnResult, UsageSource};
@@ -24,12 +24,12 @@ fn two_phases() -> PhaseGraph {
     }
 }
 
-/// Each turn the speaker and, on another model, the expert are asked.
-fn stage() -> SessionHarness {
+/// Each turn calls the speaker and, with another model, the expert.
+fn harness() -> SessionHarness {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk"))
         .with_role(ClosureFlow::test_role("expert", Scope::Fresh))
         .with_graph(two_phases());
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => {
             vec![
                 FlowStep::Call(CallRequest::new("speaker", "reply")),
@@ -41,19 +41,19 @@ fn stage() -> SessionHarness {
         }
         _ => Vec::new(),
     }));
-    stage.assign_model("expert", "wise");
-    stage
+    harness.assign_model("expert", "wise");
+    harness
 }
 
-fn reply(stage: &mut SessionHarness, role: &str, usage: Option<TokenUsage>, cost_microusd: Option<u64>) {
-    let (call, attempt) = stage.oldest_open_call(role);
+fn reply(harness: &mut SessionHarness, role: &str, usage: Option<TokenUsage>, cost_microusd: Option<u64>) {
+    let (call, attempt) = harness.oldest_open_call(role);
     let reply = ModelReply { text: "one two three".into(), reasoning: "hm hm".into(), usage, ..ModelReply::default() };
-    stage.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms: 1 });
+    harness.apply_input(SessionInput::Answer { call, attempt, reply, cost_microusd, duration_ms: 1 });
 }
 
 #[test]
 fn sums_agree_by_role_model_phase_and_turn() {
-    let mut stage = stage();
+    let mut harness = harness();
     let vendors = TokenUsage {
         input_tokens: 100,
         output_tokens: 20,
@@ -61,16 +61,16 @@ fn sums_agree_by_role_model_phase_and_turn() {
         reasoning_tokens: 5,
         ..TokenUsage::default()
     };
-    stage.send_message("hello there");
-    reply(&mut stage, "speaker", Some(vendors), Some(7));
-    reply(&mut stage, "expert", None, Some(3));
+    harness.send_message("hello there");
+    reply(&mut harness, "speaker", Some(vendors), Some(7));
+    reply(&mut harness, "expert", None, Some(3));
     let phase =
         segue_core::event::PhaseGraphKey { graph: "talk".into(), owner: segue_core::event::PhaseGraphOwner::Session };
-    stage.run_command(segue_core::decide::OperatorCommand::Propose { phase, to: "late".into(), reason: None });
-    stage.send_message("again").fail_call("expert", FailureKind::Refused);
-    reply(&mut stage, "speaker", Some(vendors), Some(5));
+    harness.run_command(segue_core::decide::OperatorCommand::Propose { phase, to: "late".into(), reason: None });
+    harness.send_message("again").fail_call("expert", FailureKind::Refused);
+    reply(&mut harness, "speaker", Some(vendors), Some(5));
 
-    let ledger = &stage.session().ledger;
+    let ledger = &harness.session().ledger;
     let tally = |answered, input, output, cached, cost_microusd| UsageTotals {
         answered_calls: answered,
         input_tokens: input,
@@ -79,7 +79,7 @@ fn sums_agree_by_role_model_phase_and_turn() {
         cost_microusd,
         ..UsageTotals::default()
     };
-    // The expert's prompt has "be expert" and "hello there" with a frame each; its answer has five words.
+    // The expert's prompt has "be expert" and "hello there" with overhead; its answer has five words.
     assert_eq!(ledger.by_role["expert"], UsageTotals { failed_attempts: 1, ..tally(1, 12, 5, 0, 3) });
     assert_eq!(ledger.by_role["speaker"], tally(2, 200, 40, 120, 12));
     assert_eq!(ledger.by_model["wise"], ledger.by_role["expert"]);
@@ -89,7 +89,7 @@ fn sums_agree_by_role_model_phase_and_turn() {
     assert_eq!(ledger.current_turn, UsageTotals { failed_attempts: 1, ..tally(1, 100, 20, 60, 5) });
     assert_eq!(ledger.total, UsageTotals { failed_attempts: 1, ..tally(3, 212, 45, 120, 15) });
     assert_eq!(ledger.total.exact_cost_microusd(), Some(15));
-    let counted = events(&stage, |event| match event {
+    let counted = events(&harness, |event| match event {
         Event::CallAnswered(answered) => Some(answered.usage_source),
         _ => None,
     });
@@ -97,12 +97,12 @@ fn sums_agree_by_role_model_phase_and_turn() {
 }
 
 #[test]
-fn an_unknown_price_makes_the_sum_unknown_and_says_how_often() {
-    let mut stage = stage();
-    stage.send_message("hello");
-    reply(&mut stage, "speaker", None, Some(7));
-    reply(&mut stage, "expert", None, None);
-    let ledger = &stage.session().ledger;
+fn unknown_price_makes_the_sum_unknown_and_is_counted() {
+    let mut harness = harness();
+    harness.send_message("hello");
+    reply(&mut harness, "speaker", None, Some(7));
+    reply(&mut harness, "expert", None, None);
+    let ledger = &harness.session().ledger;
     assert_eq!(
         (ledger.total.exact_cost_microusd(), ledger.total.cost_microusd, ledger.total.unpriced_answers),
         (None, 7, 1)
@@ -111,18 +111,18 @@ fn an_unknown_price_makes_the_sum_unknown_and_says_how_often() {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_paid_for_all_the_same() {
-    let mut stage = stage();
-    stage.send_message("hello");
+fn cost_of_a_lost_answer_is_counted() {
+    let mut harness = harness();
+    harness.send_message("hello");
     let usage = TokenUsage { input_tokens: 100, output_tokens: 20, cached_tokens: 60, ..TokenUsage::default() };
     let mut lose = |role: &str, spent: Option<AttemptCost>| {
-        let (call, attempt) = stage.oldest_open_call(role);
+        let (call, attempt) = harness.oldest_open_call(role);
         let failure = CallFailure { cost: spent, ..CallFailure::new(FailureKind::UnusableReply, "no") };
-        stage.apply_input(SessionInput::CallFailure { call, attempt, failure });
+        harness.apply_input(SessionInput::CallFailure { call, attempt, failure });
     };
     lose("speaker", Some(AttemptCost { usage: Some(usage), cost_microusd: Some(7) }));
     lose("expert", Some(AttemptCost::default()));
-    let ledger = &stage.session().ledger;
+    let ledger = &harness.session().ledger;
     let speaker = UsageTotals {
         failed_attempts: 1,
         input_tokens: 100,
@@ -135,7 +135,7 @@ fn an_answer_that_was_lost_is_paid_for_all_the_same() {
     assert_eq!(
         ledger.by_role["expert"],
         UsageTotals { failed_attempts: 1, unpriced_answers: 1, ..UsageTotals::default() },
-        "nobody knows how much"
+        "the cost is unknown"
     );
     assert_eq!(
         (ledger.total.exact_cost_microusd(), ledger.total.cost_microusd, ledger.total.failed_attempts),

@@ -1,4 +1,4 @@
-//! What `validate` finds, and how it says it.
+//! The errors that `validate` finds, and their messages.
 
 use expect_test::{Expect, expect};
 use segue_core::phase::guard::Guard;
@@ -6,23 +6,23 @@ use segue_core::phase::{PhaseGraph, PhaseKind, PhaseLimit, PhaseSpec};
 
 use crate::{gate, graph, turns_limit};
 
-fn check(graph: &PhaseGraph, faults: Expect) {
-    let found = graph.validate().expect_err("there is a fault");
-    faults.assert_eq(&found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+fn check(graph: &PhaseGraph, errors: Expect) {
+    let found = graph.validate().expect_err("there is an error");
+    errors.assert_eq(&found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
 }
 
-fn sound() -> PhaseGraph {
+fn valid_graph() -> PhaseGraph {
     graph(&["a", "b", "c", "end"], &["a>b", "b>c", "c>a", "c>end"])
 }
 
 #[test]
-fn a_sound_graph_has_no_faults() {
-    assert_eq!(sound().validate(), Ok(()));
+fn valid_graph_has_no_errors() {
+    assert_eq!(valid_graph().validate(), Ok(()));
 }
 
 #[test]
-fn names_must_be_known_wherever_they_stand() {
-    let mut graph = sound();
+fn phase_names_must_be_known_everywhere() {
+    let mut graph = valid_graph();
     graph.start = "z".into();
     graph.edges[0].to = "y".into();
     graph.phases[1].limit = turns_limit(1, "x");
@@ -30,17 +30,17 @@ fn names_must_be_known_wherever_they_stand() {
     check(
         &graph,
         expect![[r#"
-            the start names the phase `z`, which the graph does not have; it has `a`, `b`, `c`, `end`
-            the edge from `a` to `y` names the phase `y`, which the graph does not have; it has `a`, `b`, `c`, `end`
-            the limit of `b` names the phase `x`, which the graph does not have; it has `a`, `b`, `c`, `end`
-            the gate `g` names the phase `w`, which the graph does not have; it has `a`, `b`, `c`, `end`
-            the gate `g` names the phase `v`, which the graph does not have; it has `a`, `b`, `c`, `end`"#]],
+            the start names phase `z`, which does not exist; phases are `a`, `b`, `c`, `end`
+            the edge from `a` to `y` names phase `y`, which does not exist; phases are `a`, `b`, `c`, `end`
+            the limit of `b` names phase `x`, which does not exist; phases are `a`, `b`, `c`, `end`
+            the gate `g` names phase `w`, which does not exist; phases are `a`, `b`, `c`, `end`
+            the gate `g` names phase `v`, which does not exist; phases are `a`, `b`, `c`, `end`"#]],
     );
 }
 
 #[test]
 fn nothing_is_declared_twice() {
-    let mut graph = sound();
+    let mut graph = valid_graph();
     graph.phases.push(PhaseSpec::new("b"));
     graph.edges.push(graph.edges[0].clone());
     graph.gates.extend([gate("g", "a", "b", &["c"]), gate("g", "b", "c", &["a"])]);
@@ -54,39 +54,39 @@ fn nothing_is_declared_twice() {
 }
 
 #[test]
-fn guards_must_be_able_to_hold() {
-    let mut graph = sound();
+fn guards_must_be_satisfiable() {
+    let mut graph = valid_graph();
     graph.edges[0].guard = Guard::All(vec![Guard::Always, Guard::Any(vec![Guard::ProposedBy([].into())])]);
     check(
         &graph,
-        expect!["the guard from `a` to `b` can never hold; list at least one alternative, or remove the edge"],
+        expect!["the guard from `a` to `b` can never be met; list at least one alternative, or remove the edge"],
     );
 }
 
 #[test]
-fn limits_must_bound_something_and_lead_elsewhere() {
-    let mut graph = sound();
+fn limits_must_not_be_empty_and_must_lead_elsewhere() {
+    let mut graph = valid_graph();
     graph.phases[0].limit = Some(PhaseLimit { turns_max: None, ms_max: None, exit: "b".into() });
     graph.phases[1].limit = turns_limit(0, "c");
     graph.phases[2].limit = turns_limit(3, "c");
     check(
         &graph,
         expect![[r#"
-        the limit of `a` sets no bound; give `turns_max` or `ms_max`
-        the limit of `b` is zero, so nothing could happen in it; give at least 1
-        the limit of `c` leads back into `c`; name another phase as its exit"#]],
+            the limit of `a` is empty; set `turns_max` or `ms_max`
+            the limit of `b` is zero; set it to at least 1
+            the limit of `c` leads back to `c`; name another phase as its exit"#]],
     );
 }
 
 #[test]
-fn a_phase_must_not_bar_its_own_way_out() {
-    let mut graph = sound();
+fn phase_must_not_block_its_own_exit() {
+    let mut graph = valid_graph();
     graph.phases[0].limit = turns_limit(3, "end");
     graph.gates.push(gate("g", "a", "c", &[]));
     check(
         &graph,
         expect![
-            "the limit of `a` leads to `end`, which gate `g` bars because `a` opens it; lead to `c`, or unblock `end`"
+            "the limit of `a` leads to `end`, which gate `g` blocks because `a` opens it; use `c` as exit, or unblock `end`"
         ],
     );
     graph.phases[0].limit = turns_limit(3, "c");
@@ -94,19 +94,19 @@ fn a_phase_must_not_bar_its_own_way_out() {
 }
 
 #[test]
-fn every_phase_is_reached_and_left_unless_it_is_an_end() {
+fn every_phase_is_reachable_and_has_an_exit_unless_terminal() {
     check(
         &graph(&["a", "b", "c", "end"], &["a>b", "b>b", "c>a", "end>a"]),
         expect![[r#"
-        no way leads out of `b`; give it an edge or a limit, or make it an end
-        `end` is an end and yet has a way out; remove its edges and its limit, or make it a phase of work
-        `c` cannot be reached from `a`; add an edge that leads to it, or remove it
-        `end` cannot be reached from `a`; add an edge that leads to it, or remove it"#]],
+            `b` has no exit; add an edge or a limit, or make it terminal
+            `end` is terminal but has an exit; remove its edges and its limit, or make it a work phase
+            `c` cannot be reached from `a`; add an edge that leads to it, or remove it
+            `end` cannot be reached from `a`; add an edge that leads to it, or remove it"#]],
     );
 }
 
 #[test]
-fn a_limit_is_a_way_out_and_a_way_in() {
+fn limit_counts_as_an_exit_and_as_a_way_in() {
     let mut graph = graph(&["a", "b"], &[]);
     graph.phases[0].limit = turns_limit(1, "b");
     graph.phases[1].limit = turns_limit(1, "a");
@@ -114,38 +114,38 @@ fn a_limit_is_a_way_out_and_a_way_in() {
 }
 
 #[test]
-fn a_gate_must_make_sense_by_itself() {
-    let mut graph = sound();
+fn gate_must_be_consistent() {
+    let mut graph = valid_graph();
     graph.phases[3].kind = PhaseKind::Failure;
     graph.gates.extend([gate("one", "a", "a", &["c"]), gate("two", "a", "b", &["b"]), gate("three", "a", "b", &[])]);
     check(
         &graph,
         expect![[r#"
-        the gate `one` is opened and satisfied by the same phase `a`; name two
-        the gate `two` blocks `b`, which alone satisfies it; take `b` out of `blocks`
-        the gate `three` blocks nothing; name the phases that must wait for `b`"#]],
+            the gate `one` is opened and satisfied by the same phase `a`; name two different phases
+            the gate `two` blocks `b`, which satisfies it; remove `b` from `blocks`
+            the gate `three` blocks nothing; name the phases that must wait for `b`"#]],
     );
 }
 
 #[test]
-fn a_gate_must_be_satisfiable_from_wherever_it_is_open() {
-    // The only way to c leads through b, which the gate bars.
-    let mut barred = sound();
-    barred.gates.push(gate("g", "a", "c", &["b"]));
+fn gate_must_be_satisfiable_from_every_phase_in_which_it_is_open() {
+    // The only way to c leads through b, which the gate blocks.
+    let mut blocked = valid_graph();
+    blocked.gates.push(gate("g", "a", "c", &["b"]));
     check(
-        &barred,
+        &blocked,
         expect![
-            "in `a` with `g` open, no way leads to `c`, so gate `g` can never be satisfied; add an edge towards `c`, or block less"
+            "in `a` with `g` open, `c` cannot be reached, so gate `g` can never be satisfied; add an edge towards `c`, or block fewer phases"
         ],
     );
 
-    // From d one can go on for ever, and never back to b.
+    // From d one can continue forever, but never return to b.
     let mut endless = graph(&["a", "b", "c", "d", "end"], &["a>b", "b>c", "c>end", "a>d", "d>end", "d>d"]);
     endless.gates.push(gate("g", "a", "b", &["c"]));
     check(
         &endless,
         expect![
-            "in `d` with `g` open, no way leads to `b`, so gate `g` can never be satisfied; add an edge towards `b`, or block less"
+            "in `d` with `g` open, `b` cannot be reached, so gate `g` can never be satisfied; add an edge towards `b`, or block fewer phases"
         ],
     );
 }
@@ -157,13 +157,13 @@ fn gates_must_not_wait_for_each_other() {
     check(
         &graph,
         expect![[r#"
-        in `a` with `one`, `two` open, no way leads to `b`, so gate `one` can never be satisfied; add an edge towards `b`, or block less
-        in `a` with `one`, `two` open, no way leads to `c`, so gate `two` can never be satisfied; add an edge towards `c`, or block less"#]],
+            in `a` with `one`, `two` open, `b` cannot be reached, so gate `one` can never be satisfied; add an edge towards `b`, or block fewer phases
+            in `a` with `one`, `two` open, `c` cannot be reached, so gate `two` can never be satisfied; add an edge towards `c`, or block fewer phases"#]],
     );
 }
 
 #[test]
-fn a_failure_may_be_met_with_a_gate_open() {
+fn failure_phase_may_be_entered_with_an_open_gate() {
     let mut graph = graph(&["code", "review", "end", "error"], &["code>review", "code>error", "review>end"]);
     graph.phases[3].kind = PhaseKind::Failure;
     graph.gates.push(gate("review", "code", "review", &[]));

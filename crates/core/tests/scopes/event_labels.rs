@@ -1,4 +1,4 @@
-//! What an event shows about the history it is part of, to see that random ones are not all alike.
+//! Labels what an event shows about its history, to check that random histories cover all cases.
 
 use segue_core::context::{PrefixMatch, ThreadUse};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnResult};
@@ -6,10 +6,10 @@ use segue_core::phase::state::TransitionCause;
 use segue_core::prompt::FailureKind;
 use segue_core::scope::{ThreadChange, ThreadOpenReason};
 
-/// What there is to tell of an event.
-pub fn telling(event: &Event) -> Vec<&'static str> {
+/// Returns the labels of an event.
+pub fn event_labels(event: &Event) -> Vec<&'static str> {
     match event {
-        Event::CallOpened(opened) => of_call(opened),
+        Event::CallOpened(opened) => call_labels(opened),
         Event::CallDeferred(wait) if wait.continues.is_some() => vec!["deferred", "deferred round"],
         Event::CallDeferred(_) => vec!["deferred"],
         Event::DeferredCallDropped { .. } => vec!["dropped"],
@@ -33,16 +33,16 @@ pub fn telling(event: &Event) -> Vec<&'static str> {
     }
 }
 
-fn of_call(opened: &CallOpened) -> Vec<&'static str> {
-    let mut told = Vec::new();
+fn call_labels(opened: &CallOpened) -> Vec<&'static str> {
+    let mut labels = Vec::new();
     match &opened.receipt.thread {
-        ThreadUse::Continued(_) if opened.continues.is_some() => told.push("round"),
-        ThreadUse::Continued(_) => told.push("continued"),
+        ThreadUse::Continued(_) if opened.continues.is_some() => labels.push("round"),
+        ThreadUse::Continued(_) => labels.push("continued"),
         ThreadUse::Opened { why, .. } => match why {
-            ThreadOpenReason::Fresh => told.push("fresh"),
-            ThreadOpenReason::FirstUse => told.push("first"),
-            ThreadOpenReason::TooOld => told.push("aged"),
-            ThreadOpenReason::Changed(parts) => told.extend(parts.iter().map(|part| match part {
+            ThreadOpenReason::Fresh => labels.push("fresh"),
+            ThreadOpenReason::FirstUse => labels.push("first"),
+            ThreadOpenReason::TooOld => labels.push("aged"),
+            ThreadOpenReason::Changed(parts) => labels.extend(parts.iter().map(|part| match part {
                 ThreadChange::Turn => "turn",
                 ThreadChange::Phase => "phase",
                 ThreadChange::Model => "model",
@@ -52,12 +52,12 @@ fn of_call(opened: &CallOpened) -> Vec<&'static str> {
         },
     }
     match &opened.receipt.prefix {
-        PrefixMatch::Extends(_) => told.push("extends"),
-        PrefixMatch::Broken { cause: by, .. } if *by == "compaction" => told.push("broken by compaction"),
+        PrefixMatch::Extends(_) => labels.push("extends"),
+        PrefixMatch::Broken { cause: by, .. } if *by == "compaction" => labels.push("broken by compaction"),
         PrefixMatch::Broken { .. } | PrefixMatch::First => {}
     }
     if opened.turn.is_none() {
-        told.push("beside turns");
+        labels.push("outside turns");
     }
-    told
+    labels
 }

@@ -1,5 +1,5 @@
-//! Copies made while calls were under way beside the turns. The copy made none of them: it makes them once it is at work, and
-//! what the other pays for them is the other's.
+//! Forks made while calls outside turns were in flight. The fork has made none of them: it makes them once it is
+//! started, and the original's cost is not counted in it.
 
 use segue_core::decide::{OperatorCommand, RecomputeOptions};
 use segue_core::event::{Event, TurnResult};
@@ -14,41 +14,41 @@ use serde_json::json;
 
 use super::note;
 
-/// A turn that sets a worker going and ends.
+/// A turn that starts a worker and ends.
 fn at_work() -> SessionHarness {
     let mut worker = ClosureFlow::test_role("worker", Scope::per_session());
     worker.unknown_outcome = UnknownOutcomePolicy::Retry;
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_role(worker);
-    let mut stage = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
+    let mut harness = SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
         _ => Vec::new(),
     }));
-    stage.send_message("go");
-    stage
+    harness.send_message("go");
+    harness
 }
 
-fn copy_by_hand(stage: &SessionHarness) -> SessionHarness {
-    stage.fork_deferred_at(stage.journal().len())
+fn deferred_fork(harness: &SessionHarness) -> SessionHarness {
+    harness.fork_deferred_at(harness.journal().len())
 }
 
-fn owed(stage: &SessionHarness) -> Vec<Effect> {
-    stage.session().pending_effects(&segue_core::flow::FlowSpec::new("x", "x"))
+fn pending_effects(harness: &SessionHarness) -> Vec<Effect> {
+    harness.session().pending_effects(&segue_core::flow::FlowSpec::new("x", "x"))
 }
 
-fn since_the_fork(stage: &mut SessionHarness) -> String {
-    let log = stage.take_log();
+fn since_the_fork(harness: &mut SessionHarness) -> String {
+    let log = harness.take_log();
     let place = log.find("forked from").expect("it is a copy");
     log[place..].to_owned()
 }
 
 #[test]
-fn a_copy_makes_the_call_when_it_is_taken_up_and_nothing_was_lost() {
-    let mut copy = copy_by_hand(&at_work());
-    assert!(owed(&copy).is_empty() && !copy.session().is_idle(), "it is for somebody else to make");
+fn fork_makes_the_call_when_it_is_resumed_and_nothing_was_lost() {
+    let mut copy = deferred_fork(&at_work());
+    assert!(pending_effects(&copy).is_empty() && !copy.session().is_idle(), "another process must start it");
     copy.crash_and_recover();
     expect_test::expect![[r#"
-        forked from test at 6
-        c1 is made here, as it was owed before the fork
+        forked from test at event 6
+        c1 started here; it was pending before the fork
     "#]]
     .assert_eq(&since_the_fork(&mut copy));
     assert_eq!(copy.oldest_open_call("worker"), (CallId(1), 1));
@@ -59,51 +59,50 @@ fn a_copy_makes_the_call_when_it_is_taken_up_and_nothing_was_lost() {
 }
 
 #[test]
-fn a_copy_that_is_at_work_at_once_makes_it_at_once() {
-    let mut stage = at_work();
-    stage.fork();
-    assert_eq!(owed(&stage).len(), 1);
-    assert_eq!(since_the_fork(&mut stage), "forked from test at 6\nc1 is made here, as it was owed before the fork\n");
-    stage.crash_and_recover();
+fn fork_with_immediate_dispatch_makes_the_call_at_once() {
+    let mut harness = at_work();
+    harness.fork();
+    assert_eq!(pending_effects(&harness).len(), 1);
     assert_eq!(
-        stage.session().ledger.total.unknown_attempts,
+        since_the_fork(&mut harness),
+        "forked from test at event 6\nc1 started here; it was pending before the fork\n"
+    );
+    harness.crash_and_recover();
+    assert_eq!(
+        harness.session().ledger.total.unknown_attempts,
         1,
         "from then on it is its own, and may be lost like any other"
     );
 }
 
 #[test]
-fn a_copy_of_a_copy_that_nobody_took_up_has_lost_nothing_either() {
-    let first = copy_by_hand(&at_work());
-    let mut second = copy_by_hand(&first);
+fn fork_of_an_unresumed_fork_has_lost_nothing() {
+    let first = deferred_fork(&at_work());
+    let mut second = deferred_fork(&first);
     second.crash_and_recover().crash_and_recover();
-    assert_eq!(
-        second.session().ledger.total.unknown_attempts,
-        1,
-        "the first time it was taken up it was not under way"
-    );
+    assert_eq!(second.session().ledger.total.unknown_attempts, 1, "it was not in flight when it was first resumed");
 }
 
 #[test]
-fn a_try_that_was_to_wait_waits_in_the_copy_too() {
-    let mut stage = at_work();
-    stage.fail_call("worker", FailureKind::Overload);
-    let waits = owed(&stage);
-    let mut copy = copy_by_hand(&stage);
+fn scheduled_retry_waits_in_the_fork_too() {
+    let mut harness = at_work();
+    harness.fail_call("worker", FailureKind::Overload);
+    let waits = pending_effects(&harness);
+    let mut copy = deferred_fork(&harness);
     copy.crash_and_recover();
-    assert_eq!(owed(&copy), waits);
-    let mut late = copy_by_hand(&stage);
+    assert_eq!(pending_effects(&copy), waits);
+    let mut late = deferred_fork(&harness);
     late.advance_clock(60_000).crash_and_recover();
     assert_eq!(
-        (owed(&late), late.session().ledger.total.unknown_attempts),
+        (pending_effects(&late), late.session().ledger.total.unknown_attempts),
         (waits, 0),
-        "its moment came, and nobody was there"
+        "its time came while no process was running"
     );
 }
 
 #[test]
-fn a_call_that_nobody_took_up_is_not_billed_when_it_is_ended() {
-    let mut copy = copy_by_hand(&at_work());
+fn call_that_never_started_is_not_billed_when_it_ends() {
+    let mut copy = deferred_fork(&at_work());
     copy.with_deferred_dispatch(|copy| {
         copy.run_command(OperatorCommand::Close);
     });
@@ -111,16 +110,16 @@ fn a_call_that_nobody_took_up_is_not_billed_when_it_is_ended() {
 }
 
 #[test]
-fn a_call_that_somebody_decides_about_is_decided_about_in_the_copy() {
+fn call_awaiting_an_operator_is_resolved_in_the_fork() {
     let mut worker = ClosureFlow::test_role("worker", Scope::per_session());
     worker.unknown_outcome = UnknownOutcomePolicy::AskOperator;
-    let mut stage =
+    let mut harness =
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(worker), |_, event| match &event.event {
             Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnResult::Done), note("worker", "dig")],
             _ => Vec::new(),
         }));
-    stage.send_message("go").crash_and_recover();
-    let mut copy = copy_by_hand(&stage);
+    harness.send_message("go").crash_and_recover();
+    let mut copy = deferred_fork(&harness);
     copy.crash_and_recover();
     assert_eq!(
         (copy.session().calls_awaiting_operator().count(), copy.session().ledger.total.unknown_attempts),
@@ -129,14 +128,14 @@ fn a_call_that_somebody_decides_about_is_decided_about_in_the_copy() {
 }
 
 #[test]
-fn what_was_made_once_more_there_is_not_made_here() {
-    let mut stage = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    stage.send_message("hi").answer_call("speaker", "yes");
-    stage.recompute_call(CallId(1), &RecomputeOptions::default());
-    let before = stage.session().ledger.total;
-    stage.fork();
-    assert_eq!(since_the_fork(&mut stage), "forked from test at 9\nc2 cancelled: the session was forked meanwhile\n");
-    assert_eq!((stage.session().ledger.total, stage.session().is_idle()), (before, true));
+fn repeated_call_is_not_made_in_the_fork() {
+    let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
+    harness.send_message("hi").answer_call("speaker", "yes");
+    harness.recompute_call(CallId(1), &RecomputeOptions::default());
+    let before = harness.session().ledger.total;
+    harness.fork();
+    assert_eq!(since_the_fork(&mut harness), "forked from test at event 9\nc2 cancelled: the session was forked\n");
+    assert_eq!((harness.session().ledger.total, harness.session().is_idle()), (before, true));
 }
 
 /// A session whose worker, after the turn has ended, asked for two tools.
