@@ -1,12 +1,15 @@
-//! Keeps the records that the assistant works with: in tables of a person's own, or behind the tools of a server.
+//! The tools behind the assistant flow: records in SQLite tables ([`SqliteRecordsTool`]), or behind an MCP server
+//! ([`McpServersTool`]).
 //!
-//! Carries out what the flow asks for and nothing else. It checks everything against the declaration once more, writes only
-//! for steps that were planned as writes, does nothing twice, and reports what stood there before, so that a write can be
-//! taken back from the journal. It decides nothing about conversations.
+//! The tools execute the requests of the flow. They check every request against the domain's declaration again, write only for
+//! steps that were planned as writes, execute no run twice, and return the previous values, so that a write can be undone from
+//! the journal. They make no decisions about conversations.
+
+#![warn(unreachable_pub)]
 
 pub mod limits;
-pub mod mcp;
-pub mod records;
+mod mcp;
+mod records;
 
 pub use mcp::McpServersTool;
-pub use records::SqliteRecordsTool;
+pub use records::{OpenRecordsError, SqliteRecordsTool};

@@ -1,8 +1,7 @@
-//! Records behind the tools of a server that speaks the Model Context Protocol: a program of the user's that is started when it
-//! is first needed, or one that runs elsewhere and is called over HTTP.
+//! Calls the tools of MCP servers: a program that is started at first use, or a server elsewhere that is called over HTTP.
 //!
-//! Only tools that the declaration allows are called, and those that write only for steps that were planned as writes. What a
-//! server did cannot be taken back from here, and nothing that writes is ever asked for twice.
+//! Only tools that the domain allows are called, and tools that write only in steps that were planned as writes. A write is never
+//! repeated, and cannot be undone from here.
 
 mod connect;
 mod tool_result;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorCode, Tool as Described};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorCode, Tool as McpTool};
 use rmcp::service::ServiceError;
 use segue_engine::tools::{Tool, ToolRequest};
 use segue_flows::assistant::domain::{DomainSchema, McpServerConfig};
@@ -26,7 +25,7 @@ use tokio::sync::Mutex;
 use crate::limits::{MCP_CALL_MS, MCP_TOOL_PAGES_MAX};
 use connect::McpConnection;
 
-/// The host of tools that servers bring.
+/// The tool that calls the MCP servers of domains.
 #[derive(Clone)]
 pub struct McpServersTool {
     inner: Arc<McpServersInner>,
@@ -34,18 +33,18 @@ pub struct McpServersTool {
 
 struct McpServersInner {
     domains: DomainCatalog,
-    /// The connection to each domain's server. One that is being made keeps nobody else waiting.
+    /// The connection to each domain's server, each with its own lock.
     connections: BTreeMap<String, Mutex<Option<Arc<McpConnection>>>>,
 }
 
 impl std::fmt::Debug for McpServersTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remote").finish_non_exhaustive()
+        f.debug_struct("McpServersTool").finish_non_exhaustive()
     }
 }
 
 impl McpServersTool {
-    /// A host for these domains. No server is started or called yet.
+    /// Creates a tool for these domains. It starts and calls no server yet.
     #[must_use]
     pub fn new(domains: DomainCatalog) -> Self {
         let served = domains.iter().filter(|domain| domain.server.is_some());
@@ -53,16 +52,16 @@ impl McpServersTool {
         Self { inner: Arc::new(McpServersInner { domains, connections }) }
     }
 
-    /// Asks a domain's server for its tools now, to find out whether it can be had. Says how many it offers.
+    /// Checks a domain's server by listing its tools. Returns the number of usable ones.
     ///
     /// # Errors
-    /// It cannot be reached, or does not have what the domain names.
+    /// The server cannot be reached, or lacks a tool that the domain declares.
     pub async fn check_server(&self, domain: &DomainSchema) -> Result<usize, String> {
         let Some(server) = &domain.server else { return Err(format!("the domain `{}` has no server", domain.name)) };
         let found = self.inner.list_tools(domain, server).await?;
         let missing = server.tools.iter().flatten().find(|tool| !found.iter().any(|known| known.name == tool.name));
         match missing {
-            Some(tool) => Err(format!("the server has no tool `{}`, which the domain names", tool.name)),
+            Some(tool) => Err(format!("the server has no tool `{}`, which the domain declares", tool.name)),
             None => Ok(found.iter().filter(|tool| server.tool_writes(&tool.name, None).is_some()).count()),
         }
     }
@@ -71,18 +70,18 @@ impl McpServersTool {
 #[async_trait]
 impl Tool for McpServersTool {
     async fn run(&self, request: ToolRequest) -> Result<String, String> {
-        let told = DomainToolRequest::parse(&request.opened.arguments)
-            .ok_or_else(|| "the request is not understood".to_owned())?;
+        let domain_request = DomainToolRequest::parse(&request.opened.arguments)
+            .ok_or_else(|| "the request is not a domain tool request".to_owned())?;
         let domain = self.inner.domains.resolve_session_domain(&request.settings)?;
-        let Some(server) = domain.server.as_ref().filter(|_| domain.name == told.domain) else {
+        let Some(server) = domain.server.as_ref().filter(|_| domain.name == domain_request.domain) else {
             return Err(format!("the domain `{}` has no server", domain.name));
         };
-        let reported = match told.operation {
+        let result = match domain_request.operation {
             DomainOperation::ListTools => self.inner.describe_tools(&domain, server).await?,
-            DomainOperation::CallTool => self.inner.call_tool(&domain, server, &told).await?,
-            op => refused_result(format!("a server knows nothing of `{}`", op.as_str())),
+            DomainOperation::CallTool => self.inner.call_tool(&domain, server, &domain_request).await?,
+            operation => refused_result(format!("a server does not support `{}`", operation.as_str())),
         };
-        serde_json::to_string(&reported).map_err(|error| error.to_string())
+        serde_json::to_string(&result).map_err(|error| error.to_string())
     }
 }
 
@@ -90,13 +89,13 @@ fn refused_result(why: String) -> DomainToolResult {
     DomainToolResult { refusal: Some(why), ..DomainToolResult::default() }
 }
 
-/// Whether a server says that a tool changes something, or that it does not.
-fn annotated_as_write(tool: &Described) -> Option<bool> {
+/// Returns whether a tool writes, if the server says so.
+fn annotated_as_write(tool: &McpTool) -> Option<bool> {
     tool.annotations.as_ref().and_then(|hints| hints.read_only_hint).map(|reads_only| !reads_only)
 }
 
 impl McpServersInner {
-    /// The connection to a domain's server, made anew if the last one is gone.
+    /// Returns the connection to a domain's server, and reconnects if it was closed.
     async fn get_connection(
         &self,
         domain: &DomainSchema,
@@ -104,25 +103,25 @@ impl McpServersInner {
     ) -> Result<Arc<McpConnection>, String> {
         let slot = self.connections.get(&domain.name).ok_or_else(|| "the domain has no server".to_owned())?;
         let mut slot = slot.lock().await;
-        if let Some(standing) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
-            return Ok(standing.clone());
+        if let Some(connection) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
+            return Ok(connection.clone());
         }
-        let made = Arc::new(connect::connect_server(server).await?);
-        *slot = Some(made.clone());
-        Ok(made)
+        let connection = Arc::new(connect::connect_server(server).await?);
+        *slot = Some(connection.clone());
+        Ok(connection)
     }
 
     async fn drop_connection(&self, domain: &DomainSchema, lost: &Arc<McpConnection>) {
         let Some(slot) = self.connections.get(&domain.name) else { return };
         let mut slot = slot.lock().await;
-        // Somebody else may have made a new one since.
-        if slot.as_ref().is_some_and(|standing| Arc::ptr_eq(standing, lost)) {
+        // Another request may have reconnected already.
+        if slot.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
             *slot = None;
         }
     }
 
-    /// What tools a server has now.
-    async fn list_tools(&self, domain: &DomainSchema, server: &McpServerConfig) -> Result<Arc<Vec<Described>>, String> {
+    /// Asks a server for its tools.
+    async fn list_tools(&self, domain: &DomainSchema, server: &McpServerConfig) -> Result<Arc<Vec<McpTool>>, String> {
         match self.try_list_tools(domain, server).await {
             Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(domain, server).await,
             other => other,
@@ -134,7 +133,7 @@ impl McpServersInner {
         &self,
         domain: &DomainSchema,
         server: &McpServerConfig,
-    ) -> Result<Arc<Vec<Described>>, McpCallError> {
+    ) -> Result<Arc<Vec<McpTool>>, McpCallError> {
         let connection = self.get_connection(domain, server).await.map_err(McpCallError::UnknownOutcome)?;
         let listed =
             with_call_timeout(server, fetch_all_tools(&connection)).await.map_err(McpCallError::UnknownOutcome)?;
@@ -157,14 +156,14 @@ impl McpServersInner {
         match error {
             error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
                 self.drop_connection(domain, connection).await;
-                McpCallError::ConnectionLost(format!("the server went away: {error}"))
+                McpCallError::ConnectionLost(format!("the connection to the server was lost: {error}"))
             }
             ServiceError::McpError(error) if is_rejected_request(error.code) => {
-                // Not every server says that its tools changed.
+                // Not every server announces that its tools changed.
                 connection.set_cached_tools(None);
                 McpCallError::Refused(error.message.into_owned())
             }
-            error => McpCallError::UnknownOutcome(format!("the server did not do it: {error}")),
+            error => McpCallError::UnknownOutcome(format!("the server failed: {error}")),
         }
     }
 
@@ -174,16 +173,16 @@ impl McpServersInner {
         server: &McpServerConfig,
     ) -> Result<DomainToolResult, String> {
         let found = self.list_tools(domain, server).await?;
-        let is_allowed = |tool: &&Described| server.tool_writes(&tool.name, None).is_some();
-        let allowed: Vec<&Described> = found.iter().filter(is_allowed).collect();
+        let is_allowed = |tool: &&McpTool| server.tool_writes(&tool.name, None).is_some();
+        let allowed: Vec<&McpTool> = found.iter().filter(is_allowed).collect();
         if allowed.len() > SERVER_TOOLS_MAX {
             let count = allowed.len();
             return Err(format!(
-                "the server has {count} tools, and at most {SERVER_TOOLS_MAX} are taken; name those to be used under `tools`"
+                "the server has {count} tools, but at most {SERVER_TOOLS_MAX} are allowed; declare the ones to use under `tools`"
             ));
         }
         let tools = allowed.iter().map(|tool| {
-            json!({"name": tool.name, "about": tool.description, "arguments": *tool.input_schema, "writes": annotated_as_write(tool)})
+            json!({"name": tool.name, "description": tool.description, "input_schema": *tool.input_schema, "writes": annotated_as_write(tool)})
         });
         Ok(DomainToolResult { tools: tools.collect(), ..DomainToolResult::default() })
     }
@@ -196,7 +195,7 @@ impl McpServersInner {
     ) -> Result<DomainToolResult, String> {
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
-            return Ok(refused_result(format!("the domain names no tool `{name}`")));
+            return Ok(refused_result(format!("the domain declares no tool `{name}`")));
         }
         let connection = self.get_connection(domain, server).await?;
         let known = match connection.cached_tools() {
@@ -208,13 +207,13 @@ impl McpServersInner {
         };
         let writes = server.tool_writes(name, annotated_as_write(tool)).unwrap_or(true);
         if writes && request.step_kind != Some(StepKind::Write) {
-            return Ok(refused_result(format!("`{name}` changes something, and the step was not planned as a write")));
+            return Ok(refused_result(format!("`{name}` changes data, but the step was not planned as a write")));
         }
         let mut arguments = request.parameters.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
         let ids = server.find_tool(name).into_iter().flat_map(|declared| declared.references.keys());
         tool_result::coerce_ids_to_schema(&mut arguments, ids, &tool.input_schema);
         let result = match self.try_call_tool(domain, server, name, &arguments).await {
-            // What only reads may be asked again of a server that went away.
+            // A read may be repeated after a lost connection.
             Err(McpCallError::ConnectionLost(_)) if !writes => {
                 self.try_call_tool(domain, server, name, &arguments).await
             }
@@ -223,7 +222,7 @@ impl McpServersInner {
         match result {
             Ok(result) => Ok(tool_result::convert_tool_result(domain, server.find_tool(name), &result)),
             Err(McpCallError::Refused(why)) => Ok(refused_result(why)),
-            Err(lost) => Err(lost.into_message()),
+            Err(error) => Err(error.into_message()),
         }
     }
 
@@ -235,9 +234,9 @@ impl McpServersInner {
         arguments: &Map<String, Value>,
     ) -> Result<CallToolResult, McpCallError> {
         let connection = self.get_connection(domain, server).await.map_err(McpCallError::UnknownOutcome)?;
-        let wish = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
-        // Whoever is not waited for any longer is told so: a request that is dropped is cancelled.
-        match with_call_timeout(server, connection.client.call_tool(wish))
+        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
+        // After the timeout the future is dropped, which cancels the request at the server.
+        match with_call_timeout(server, connection.client.call_tool(params))
             .await
             .map_err(McpCallError::UnknownOutcome)?
         {
@@ -247,8 +246,8 @@ impl McpServersInner {
     }
 }
 
-/// Every tool of a server, page by page.
-async fn fetch_all_tools(connection: &McpConnection) -> Result<Vec<Described>, ServiceError> {
+/// Returns all tools of a server, page by page.
+async fn fetch_all_tools(connection: &McpConnection) -> Result<Vec<McpTool>, ServiceError> {
     let mut tools = Vec::new();
     let mut page = connection.client.list_tools(None).await?;
     for _ in 1..MCP_TOOL_PAGES_MAX {
@@ -261,19 +260,19 @@ async fn fetch_all_tools(connection: &McpConnection) -> Result<Vec<Described>, S
     Ok(tools)
 }
 
-/// Whether an error says that nothing was begun.
+/// Returns whether an error code means that the request was not executed.
 fn is_rejected_request(code: ErrorCode) -> bool {
     [ErrorCode::INVALID_PARAMS, ErrorCode::INVALID_REQUEST, ErrorCode::METHOD_NOT_FOUND, ErrorCode::PARSE_ERROR]
         .contains(&code)
 }
 
-/// Why a request brought no result.
+/// Why a request has no result.
 enum McpCallError {
-    /// The server went away.
+    /// The connection was lost.
     ConnectionLost(String),
-    /// It did not answer, or with an error: nobody knows what was done.
+    /// The server did not answer or failed, so it may or may not have executed the request.
     UnknownOutcome(String),
-    /// It did not begin.
+    /// The server did not execute the request.
     Refused(String),
 }
 

@@ -1,4 +1,4 @@
-//! Records in SQLite tables of a person's own: one table a type, ordinary columns, open to any other program.
+//! Keeps records in the user's own SQLite file: one table for each type, with ordinary columns that any other program can use.
 
 mod labels;
 mod links;
@@ -26,10 +26,10 @@ use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainTo
 use crate::limits::{DATABASE_BUSY_MS_MAX, RESULT_BYTES_MAX};
 use run_log::RunKey;
 
-/// Why a request was not followed.
+/// Why a request was not executed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordsError {
-    /// It cannot be done; whoever asked is told why.
+    /// The request is invalid; the model that made it is told why.
     #[error("{0}")]
     Refused(String),
     /// The database failed.
@@ -38,20 +38,20 @@ pub(crate) enum RecordsError {
 }
 
 impl RecordsError {
-    pub fn refused(why: impl Into<String>) -> Self {
+    pub(crate) fn refused(why: impl Into<String>) -> Self {
         Self::Refused(why.into())
     }
 }
 
-/// Why the file that records are kept in cannot be used.
+/// The records file cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the records {} cannot be opened: {source}", path.display())]
+#[error("the records file {} cannot be opened: {source}", path.display())]
 pub struct OpenRecordsError {
     path: PathBuf,
     source: rusqlite::Error,
 }
 
-/// The host of records in tables.
+/// The tool that reads and writes records in SQLite tables.
 #[derive(Clone)]
 pub struct SqliteRecordsTool {
     inner: Arc<SqliteRecordsInner>,
@@ -68,7 +68,7 @@ enum DatabaseLocation {
     Memory,
 }
 
-/// A file that is open, and the domains whose tables are known to stand in it.
+/// An open file, and the domains whose tables were created in it.
 struct OpenDatabase {
     connection: Connection,
     prepared_domains: BTreeSet<String>,
@@ -76,18 +76,18 @@ struct OpenDatabase {
 
 impl std::fmt::Debug for SqliteRecordsTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Records").finish_non_exhaustive()
+        f.debug_struct("SqliteRecordsTool").finish_non_exhaustive()
     }
 }
 
 impl SqliteRecordsTool {
-    /// A host over a file, which is made at first use.
+    /// Creates a tool over a file, which is created at first use.
     #[must_use]
     pub fn in_file(path: &Path, domains: DomainCatalog) -> Self {
         Self::with_location(DatabaseLocation::File(path.to_owned()), domains)
     }
 
-    /// A host whose records are gone with it.
+    /// Creates a tool whose records are kept in memory only.
     #[must_use]
     pub fn in_memory(domains: DomainCatalog) -> Self {
         Self::with_location(DatabaseLocation::Memory, domains)
@@ -97,12 +97,12 @@ impl SqliteRecordsTool {
         Self { inner: Arc::new(SqliteRecordsInner { domains, location, database: Mutex::new(None) }) }
     }
 
-    /// Opens the file now, to find out whether it can be used.
+    /// Opens the file to check whether it can be used.
     ///
     /// # Errors
-    /// It cannot.
+    /// The file cannot be opened.
     pub fn check_database(&self) -> Result<(), OpenRecordsError> {
-        self.inner.with_database(|_| Ok(())).map_err(|refusal| match (refusal, &self.inner.location) {
+        self.inner.with_database(|_| Ok(())).map_err(|error| match (error, &self.inner.location) {
             (RecordsError::Sql(source), DatabaseLocation::File(path)) => {
                 OpenRecordsError { path: path.clone(), source }
             }
@@ -110,13 +110,13 @@ impl SqliteRecordsTool {
         })
     }
 
-    /// Looks at the tables as any other program would.
+    /// Gives direct access to the tables.
     ///
     /// # Errors
-    /// The file cannot be opened, or the question is no SQL.
+    /// The file cannot be opened, or `inspect` failed.
     pub fn with_connection<T>(&self, inspect: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        let looked = self.inner.with_database(|opened| Ok(inspect(&opened.connection)?));
-        looked.map_err(|refusal| match refusal {
+        let result = self.inner.with_database(|database| Ok(inspect(&database.connection)?));
+        result.map_err(|error| match error {
             RecordsError::Sql(error) => error,
             RecordsError::Refused(_) => rusqlite::Error::InvalidQuery,
         })
@@ -127,31 +127,35 @@ impl SqliteRecordsTool {
 impl Tool for SqliteRecordsTool {
     async fn run(&self, request: ToolRequest) -> Result<String, String> {
         let inner = self.inner.clone();
-        // A request whose caller is gone is still carried out, or not at all: `settle` says which.
-        let served = tokio::task::spawn_blocking(move || inner.handle_request(&request)).await;
-        served.map_err(|_| "the host of the records broke down".to_owned())?
+        // A request whose caller has gone is executed completely or not at all; `resolve_run` tells which.
+        let result = tokio::task::spawn_blocking(move || inner.handle_request(&request)).await;
+        result.map_err(|_| "the records tool crashed".to_owned())?
     }
 }
 
 impl SqliteRecordsInner {
     fn handle_request(&self, request: &ToolRequest) -> Result<String, String> {
         let arguments = &request.opened.arguments;
-        let told = DomainToolRequest::parse(arguments).ok_or_else(|| "the request is not understood".to_owned())?;
+        let domain_request =
+            DomainToolRequest::parse(arguments).ok_or_else(|| "the request is not a domain tool request".to_owned())?;
         let domain = self.domains.resolve_session_domain(&request.settings)?;
-        if domain.name != told.domain {
-            return Err(format!("the request is for `{}`, and the session is about `{}`", told.domain, domain.name));
+        if domain.name != domain_request.domain {
+            return Err(format!(
+                "the request is for the domain `{}`, but the session uses `{}`",
+                domain_request.domain, domain.name
+            ));
         }
-        let done = self.with_database(|opened| {
-            opened.ensure_domain_tables(&domain)?;
-            RecordsRequest { domain: &domain, run: RunKey::from_request(request, arguments), request: &told }
-                .execute(&mut opened.connection)
+        let done = self.with_database(|database| {
+            database.ensure_domain_tables(&domain)?;
+            RecordsRequest { domain: &domain, run: RunKey::from_request(request, arguments), request: &domain_request }
+                .execute(&mut database.connection)
         });
         match done {
             Ok(result) => Ok(result),
             Err(RecordsError::Refused(why)) => {
                 Ok(result_to_json(&DomainToolResult { refusal: Some(why), ..DomainToolResult::default() }))
             }
-            Err(RecordsError::Sql(error)) => Err(format!("the records could not be used: {error}")),
+            Err(RecordsError::Sql(error)) => Err(format!("the records database failed: {error}")),
         }
     }
 
@@ -159,17 +163,18 @@ impl SqliteRecordsInner {
         &self,
         work: impl FnOnce(&mut OpenDatabase) -> Result<T, RecordsError>,
     ) -> Result<T, RecordsError> {
-        let mut open: MutexGuard<'_, Option<OpenDatabase>> =
+        let mut database: MutexGuard<'_, Option<OpenDatabase>> =
             self.database.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_none() {
-            *open = Some(OpenDatabase::open(&self.location)?);
+        if database.is_none() {
+            *database = Some(OpenDatabase::open(&self.location)?);
         }
-        let Some(opened) = open.as_mut() else { return Err(RecordsError::refused("the records are not open")) };
-        work(opened)
+        let Some(database) = database.as_mut() else { return Err(RecordsError::refused("the records are not open")) };
+        work(database)
     }
 }
 
-/// Has the file written through a log. Of two programs that open a new file at once, SQLite turns one away without waiting.
+/// Enables write-ahead logging. If two programs do this to a new file at once, SQLite fails for one of them without waiting, so it
+/// is tried again.
 fn enable_wal(connection: &Connection) -> Result<(), rusqlite::Error> {
     let until = Instant::now() + Duration::from_millis(DATABASE_BUSY_MS_MAX);
     loop {
@@ -200,7 +205,7 @@ impl OpenDatabase {
         Ok(Self { connection, prepared_domains: BTreeSet::new() })
     }
 
-    /// Sees to it that the tables of a domain stand.
+    /// Creates the tables of a domain if that was not done yet.
     fn ensure_domain_tables(&mut self, domain: &DomainSchema) -> Result<(), RecordsError> {
         if self.prepared_domains.contains(&domain.name) {
             return Ok(());
@@ -214,7 +219,7 @@ impl OpenDatabase {
     }
 }
 
-/// One request.
+/// One request, with its domain and run.
 struct RecordsRequest<'w> {
     domain: &'w DomainSchema,
     run: RunKey,
@@ -223,54 +228,54 @@ struct RecordsRequest<'w> {
 
 impl RecordsRequest<'_> {
     fn execute(&self, connection: &mut Connection) -> Result<String, RecordsError> {
-        let told = self.request;
-        match told.operation {
+        let request = self.request;
+        match request.operation {
             DomainOperation::Read => {
-                query::find_records(connection, self.domain, told).map(|result| result_to_json(&result))
+                query::find_records(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::Get => {
-                query::fetch_records(connection, self.domain, told).map(|result| result_to_json(&result))
+                query::fetch_records(connection, self.domain, request).map(|result| result_to_json(&result))
             }
             DomainOperation::ResolveRun => self.resolve_run(connection),
-            op if op.is_write() => self.write_once(connection),
-            op => Err(RecordsError::refused(format!("tables know nothing of `{}`", op.as_str()))),
+            operation if operation.is_write() => self.write_once(connection),
+            operation => Err(RecordsError::refused(format!("tables do not support `{}`", operation.as_str()))),
         }
     }
 
-    /// Writes, once: what was done for this run already is reported again and not done again.
+    /// Executes a write once. If this run was executed before, its stored result is returned.
     fn write_once(&self, connection: &mut Connection) -> Result<String, RecordsError> {
-        let told = self.request;
-        let is_planned = told.purpose == ToolRunPurpose::Undo || told.step_kind == Some(StepKind::Write);
+        let request = self.request;
+        let is_planned = request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(StepKind::Write);
         if !is_planned {
-            return Err(RecordsError::refused("records are changed only in a step that was planned as a write"));
+            return Err(RecordsError::refused("records may only be changed in a step that was planned as a write"));
         }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(result) = self.run.load_result(&transaction)? {
             return Ok(result);
         }
-        let result = result_to_json(&write::execute_write(&transaction, self.domain, told, &self.run)?);
+        let result = result_to_json(&write::execute_write(&transaction, self.domain, request, &self.run)?);
         if result.len() > RESULT_BYTES_MAX {
-            return Err(RecordsError::refused("this is too much at once; change fewer records, or shorter ones"));
+            return Err(RecordsError::refused("the request is too large; change fewer or shorter records at once"));
         }
         self.run.save_result(&transaction, &result)?;
         transaction.commit()?;
         Ok(result)
     }
 
-    /// Says what became of a run. If nothing did, nothing will.
+    /// Returns the result of another run. If it was not executed, it is recorded as never executed, and will not be.
     fn resolve_run(&self, connection: &mut Connection) -> Result<String, RecordsError> {
-        let Some((of, was)) = self.request.run_to_resolve() else {
-            return Err(RecordsError::refused("no run is named"));
+        let Some((run, original)) = self.request.run_to_resolve() else {
+            return Err(RecordsError::refused("the request does not name a run"));
         };
-        let run = self.run.for_other_run(of, &was.to_arguments());
+        let run = self.run.for_other_run(run, &original.to_arguments());
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(result) = run.load_result(&transaction)? {
             return Ok(result);
         }
-        let never = result_to_json(&DomainToolResult { never_executed: true, ..DomainToolResult::default() });
-        run.save_result(&transaction, &never)?;
+        let never_executed = result_to_json(&DomainToolResult { never_executed: true, ..DomainToolResult::default() });
+        run.save_result(&transaction, &never_executed)?;
         transaction.commit()?;
-        Ok(never)
+        Ok(never_executed)
     }
 }
 

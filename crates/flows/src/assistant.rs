@@ -1,21 +1,23 @@
-//! A helper that works with a person's records over many turns. Each turn goes through five nodes: Understand takes the
-//! message against what is known, Think decides, Act does the steps, Reply speaks, Summarize remembers. What is remembered
-//! has three layers (what exists, what was said, what was decided), and every node is shown its own slice of them.
+//! The assistant flow: works with a person's records over many turns.
 //!
-//! What the records are is a [`domain`], which is data. This module wires the parts: which of them an event is for. How a turn
-//! goes on is decided in `turn`, how a step does in `step`, what each node is shown in `context` and `fragments`.
+//! Each turn passes five nodes: Understand interprets the message, Think decides what to do, Act carries out the steps of the
+//! plan, Reply writes the answer, and Summarize updates the memory. The memory has three layers (entities, conversation,
+//! reasoning), and each node is shown only the parts that it needs.
+//!
+//! The kinds of records are declared by a [`domain`], which is data. This module only dispatches events: `turn` decides how a
+//! turn continues, `step` does so for one step of a plan, and `prompt_context` and `fragments` build the prompts.
 
 mod answer;
 mod artifacts;
 mod assistant_context;
 pub mod calendar;
-pub mod conversation;
+mod conversation;
 pub mod domain;
 mod fact_display;
 pub mod facts;
 mod fragments;
 pub mod prompt_context;
-pub mod reasoning;
+mod reasoning;
 pub mod registry;
 mod rehearsal;
 pub mod settings;
@@ -41,7 +43,7 @@ use facts::Fact;
 use settings::{DomainCatalog, Settings};
 use state::AssistantState;
 
-/// The flow.
+/// The `assistant` flow with the domains that its sessions may use.
 #[derive(Debug)]
 pub struct AssistantFlow {
     spec: FlowSpec,
@@ -49,13 +51,13 @@ pub struct AssistantFlow {
 }
 
 impl AssistantFlow {
-    /// The flow with the domains that come with it.
+    /// Creates the flow with the built-in domains.
     #[must_use]
     pub fn new() -> Self {
         Self::with_domains(DomainCatalog::new(DomainSchema::built_in()))
     }
 
-    /// The flow with these domains.
+    /// Creates the flow with the given domains.
     #[must_use]
     pub fn with_domains(domains: DomainCatalog) -> Self {
         Self { spec: spec::assistant_flow_spec(&domains), domains }
@@ -98,54 +100,57 @@ impl Flow for AssistantFlow {
     fn react(&self, view: &FlowContext<'_, AssistantState>, event: &RecordedEvent) -> Vec<FlowStep> {
         let (settings, complaints) = self.parse_session_settings(view);
         if let Event::SessionOpened(_) = &event.event {
-            let is_sound = complaints.is_empty();
-            return if is_sound { Vec::new() } else { vec![Fact::InvalidSettings { complaints }.into_step()] };
+            return if complaints.is_empty() {
+                Vec::new()
+            } else {
+                vec![Fact::InvalidSettings { complaints }.into_step()]
+            };
         }
         let Some(domain) = settings.domain.clone() else {
-            let why = complaints.first().map_or("there is no domain", String::as_str);
+            let why = complaints.first().map_or("the session has no domain", String::as_str);
             return if matches!(event.event, Event::TurnStarted { .. }) {
                 turn::fail_turn_without_domain(why)
             } else {
                 Vec::new()
             };
         };
-        let desk = &AssistantContext { view, settings: &settings, domain: &domain };
+        let context = &AssistantContext { view, settings: &settings, domain: &domain };
         match (&event.event, view.subject.call.as_deref()) {
-            (Event::TurnStarted { .. }, _) => turn::handle_turn_started(desk),
-            (Event::CallAnswered(answered), Some(call)) => turn::handle_node_answer(desk, call, answered),
+            (Event::TurnStarted { .. }, _) => turn::handle_turn_started(context),
+            (Event::CallAnswered(answered), Some(call)) => turn::handle_node_answer(context, call, answered),
             (Event::CallFailed { next: RetryDecision::GiveUp, failure, .. }, Some(call)) => {
-                turn::handle_node_failure(desk, call, &failure.to_string())
+                turn::handle_node_failure(context, call, &failure.to_string())
             }
             (
                 Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
                 | Event::CallResolved { next: RetryDecision::GiveUp, .. },
                 Some(call),
-            ) => turn::handle_node_failure(desk, call, "the answer was lost when the process died"),
+            ) => turn::handle_node_failure(context, call, "the answer was lost when the process died"),
             (Event::ToolRunEnded { outcome, text, .. }, _) => {
                 let opened = view.subject.tool.as_ref();
-                opened.map(|opened| tool_runs::handle_tool_ended(desk, opened, *outcome, *text)).unwrap_or_default()
+                opened.map(|opened| tool_runs::handle_tool_ended(context, opened, *outcome, *text)).unwrap_or_default()
             }
-            (Event::ReplySent(said), _) => turn::handle_reply_sent(desk, said),
-            (Event::TurnEnded { outcome, .. }, _) => turn::handle_turn_ended(desk, outcome),
+            (Event::ReplySent(reply), _) => turn::handle_reply_sent(context, reply),
+            (Event::TurnEnded { outcome, .. }, _) => turn::handle_turn_ended(context, outcome),
             (Event::CommandIssued { command, arguments }, _) if command == spec::UNDO_COMMAND => {
-                undo::start_undo(desk, arguments)
+                undo::start_undo(context, arguments)
             }
-            (event, _) => Fact::from_event(event).map(|fact| self.react_to_fact(desk, &fact)).unwrap_or_default(),
+            (event, _) => Fact::from_event(event).map(|fact| self.react_to_fact(context, &fact)).unwrap_or_default(),
         }
     }
 
     fn render_fragment(
         &self,
         view: &FlowContext<'_, AssistantState>,
-        asking: &FragmentRequest<'_>,
+        request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         let (settings, _) = self.parse_session_settings(view);
         let Some(domain) = settings.domain.clone() else {
-            return RenderedFragment::Omitted("there is no domain".to_owned());
+            return RenderedFragment::Omitted("the session has no domain".to_owned());
         };
-        let desk = &AssistantContext { view, settings: &settings, domain: &domain };
-        fragments::render_fragment(desk, asking, name.as_str())
+        let context = &AssistantContext { view, settings: &settings, domain: &domain };
+        fragments::render_fragment(context, request, name.as_str())
     }
 
     fn rehearsal_reply(
@@ -176,10 +181,10 @@ impl Flow for AssistantFlow {
         arguments: &Value,
     ) -> Result<(), String> {
         if command != spec::UNDO_COMMAND {
-            return Err(format!("`{command}` cannot be followed"));
+            return Err(format!("flow `assistant` has no command `{command}`; it has `{}`", spec::UNDO_COMMAND));
         }
         if view.session.current_turn.is_some() {
-            return Err("a turn is running; wait for its end, or stop it first".to_owned());
+            return Err("a turn is running; wait until it ends, or stop it first".to_owned());
         }
         undo::find_undoable_write(view.state, arguments).map(|_| ())
     }

@@ -1,5 +1,4 @@
-//! What a server's tool returns, as records: found where the declaration says they are, with the fields it declares. However much
-//! a server says, what is passed on is bounded.
+//! Converts the result of an MCP tool into records, as the domain declares them. The size of what is passed on is limited.
 
 use rmcp::model::{CallToolResult, ContentBlock, EmbeddedResource, ResourceContents};
 use segue_flows::assistant::domain::{DomainSchema, McpToolConfig};
@@ -9,18 +8,18 @@ use serde_json::{Map, Value, json};
 
 use crate::limits::{MCP_ROWS_MAX, MCP_TEXT_BYTES_MAX, READ_BYTES_MAX};
 
-/// A result in the terms of the flow. Words are passed on where no records are declared or none are found.
+/// Converts a result. If no records are declared or found, the text is passed on.
 pub(super) fn convert_tool_result(
     domain: &DomainSchema,
     tool: Option<&McpToolConfig>,
     result: &CallToolResult,
 ) -> DomainToolResult {
-    let words = result_text(result);
+    let text = result_text(result);
     if result.is_error == Some(true) {
-        let why = if words.is_empty() { "the server says that it failed".to_owned() } else { words };
+        let why = if text.is_empty() { "the server reports a failure".to_owned() } else { text };
         return DomainToolResult { refusal: Some(truncate_server_text(why)), ..DomainToolResult::default() };
     }
-    let value = result.structured_content.clone().or_else(|| serde_json::from_str(&words).ok());
+    let value = result.structured_content.clone().or_else(|| serde_json::from_str(&text).ok());
     match value.as_ref().and_then(|value| extract_rows(domain, tool?, value)) {
         Some(rows) => {
             let total = u64::try_from(rows.len()).ok();
@@ -33,15 +32,15 @@ pub(super) fn convert_tool_result(
             DomainToolResult { rows, total, ..DomainToolResult::default() }
         }
         None => {
-            let said = if words.is_empty() { value.map(|value| value.to_string()).unwrap_or_default() } else { words };
-            DomainToolResult { text: Some(truncate_server_text(said)), ..DomainToolResult::default() }
+            let text = if text.is_empty() { value.map(|value| value.to_string()).unwrap_or_default() } else { text };
+            DomainToolResult { text: Some(truncate_server_text(text)), ..DomainToolResult::default() }
         }
     }
 }
 
-/// The words of a result; of what is not in words, what it is.
+/// Returns the text of a result; other content is named by its type.
 fn result_text(result: &CallToolResult) -> String {
-    let told = |block: &ContentBlock| match block {
+    let block_text = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Resource(EmbeddedResource {
             resource: ResourceContents::TextResourceContents { text, .. },
@@ -49,13 +48,13 @@ fn result_text(result: &CallToolResult) -> String {
         }) => text.clone(),
         other => {
             let kind = serde_json::to_value(other).ok().and_then(|value| Some(value.get("type")?.as_str()?.to_owned()));
-            format!("[{}]", kind.as_deref().unwrap_or("something that is not text"))
+            format!("[{}]", kind.as_deref().unwrap_or("content that is not text"))
         }
     };
-    result.content.iter().map(told).collect::<Vec<_>>().join("\n")
+    result.content.iter().map(block_text).collect::<Vec<_>>().join("\n")
 }
 
-/// A text as long as it may be.
+/// Cuts a text to the allowed length.
 fn truncate_server_text(mut text: String) -> String {
     if text.len() > MCP_TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(MCP_TEXT_BYTES_MAX));
@@ -94,7 +93,7 @@ fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> O
     Some(items.iter().filter_map(row).collect())
 }
 
-/// A link is reported with what it leads to; a server gives the bare id.
+/// Converts a field value. A server gives a link as a bare id; results contain `{"id", "label"}`.
 fn convert_field_value(is_link: bool, value: &Value) -> Value {
     let one = |value: &Value| match value {
         Value::Object(_) => value.clone(),
@@ -110,7 +109,7 @@ fn convert_field_value(is_link: bool, value: &Value) -> Value {
     }
 }
 
-/// Gives ids the form the server wants: it may count its records, and everybody else has texts.
+/// Converts ids to numbers where the server's schema asks for numbers. Ids are texts everywhere else.
 pub(super) fn coerce_ids_to_schema<'n>(
     arguments: &mut Map<String, Value>,
     names: impl Iterator<Item = &'n String>,
@@ -123,7 +122,7 @@ pub(super) fn coerce_ids_to_schema<'n>(
         };
         (is("integer") || is("number")) && !is("string")
     };
-    let counted = |id: &mut Value| {
+    let to_number = |id: &mut Value| {
         if let Some(number) = id.as_str().and_then(|id| id.parse::<i64>().ok()) {
             *id = json!(number);
         }
@@ -133,9 +132,9 @@ pub(super) fn coerce_ids_to_schema<'n>(
         let declared = declared.and_then(|declared| declared.get(name));
         match arguments.get_mut(name) {
             Some(Value::Array(ids)) if is_number(declared.and_then(|declared| declared.get("items"))) => {
-                ids.iter_mut().for_each(counted);
+                ids.iter_mut().for_each(to_number);
             }
-            Some(id) if is_number(declared) => counted(id),
+            Some(id) if is_number(declared) => to_number(id),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What people call a record, and a record as it is reported: links with the names of what they lead to.
+//! The labels of records, and records as results contain them: with the labels of linked records.
 
 use rusqlite::{Connection, OptionalExtension};
 use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
@@ -9,7 +9,7 @@ use super::record_store;
 use super::schema::{quote_identifier, table_name};
 use crate::limits::LABEL_DEPTH_MAX;
 
-/// What people call the record of an id; empty if it is not there or has no name.
+/// Returns the label of a record; empty if it does not exist or has none.
 pub(super) fn load_label(
     connection: &Connection,
     domain: &DomainSchema,
@@ -44,7 +44,7 @@ fn load_label_within(
     }
 }
 
-/// A stored record as it is reported, with these of its fields.
+/// Converts a stored record for a result, with the given fields.
 pub(super) fn build_record_row(
     connection: &Connection,
     domain: &DomainSchema,

@@ -1,11 +1,11 @@
-//! What leads to a record: found before the record is deleted.
+//! Finds the records that link to a record that will be deleted.
 
 use rusqlite::Connection;
 use segue_flows::assistant::domain::{DomainSchema, FieldKind, RecordField, RecordType};
 
 use super::schema::{link_table_name, quote_identifier, table_name};
 
-/// The records whose `field` leads to an id.
+/// Returns the ids of the records whose `field` links to `id`.
 pub(super) fn find_ids_linking_to(
     connection: &Connection,
     domain: &DomainSchema,

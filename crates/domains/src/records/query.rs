@@ -1,5 +1,4 @@
-//! Reading: a query becomes SQL with bound values. Names come from the declaration, and nothing else becomes part of the
-//! statement.
+//! Executes queries as SQL with bound values. Only names from the domain's declaration become part of the statement.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
@@ -14,16 +13,16 @@ use super::schema::{link_table_name, quote_identifier, table_name};
 use super::{RecordsError, labels};
 use crate::limits::{GET_ROWS_MAX, READ_BYTES_MAX};
 
-/// Finds records.
+/// Executes a `read`.
 pub(super) fn find_records(
     connection: &Connection,
     domain: &DomainSchema,
     request: &DomainToolRequest,
 ) -> Result<DomainToolResult, RecordsError> {
-    let asked: Value = Value::Object(request.parameters.clone());
-    // The flow has checked it, and whoever wrote the journal may have been another flow.
+    let parameters: Value = Value::Object(request.parameters.clone());
+    // The flow checked the query before, but the journal may come from another program.
     let query: RecordQuery =
-        serde_json::from_value(asked).map_err(|why| RecordsError::refused(format!("no query: {why}")))?;
+        serde_json::from_value(parameters).map_err(|why| RecordsError::refused(format!("invalid query: {why}")))?;
     let kind = domain.expect_type(&query.kind).map_err(RecordsError::refused)?;
     let mut conditions = Vec::new();
     let mut bound: Vec<Value> = Vec::new();
@@ -65,7 +64,7 @@ pub(super) fn find_records(
     Ok(DomainToolResult { rows, total: Some(total), ..DomainToolResult::default() })
 }
 
-/// Fetches records by their ids.
+/// Executes a `get`: fetches records by id.
 pub(super) fn fetch_records(
     connection: &Connection,
     domain: &DomainSchema,
@@ -75,19 +74,19 @@ pub(super) fn fetch_records(
         .parameters
         .get("items")
         .and_then(|items| serde_json::from_value(items.clone()).ok())
-        .ok_or_else(|| RecordsError::refused("no records are named"))?;
-    let mut reported = DomainToolResult::default();
+        .ok_or_else(|| RecordsError::refused("the request has no `items`"))?;
+    let mut result = DomainToolResult::default();
     for item in items.into_iter().take(GET_ROWS_MAX) {
         let kind = domain.expect_type(&item.kind).map_err(RecordsError::refused)?;
         match record_store::load_record(connection, domain, kind, &item.id)? {
             Some(values) => {
                 let fields: Vec<&RecordField> = kind.fields.iter().collect();
-                reported.rows.push(labels::build_record_row(connection, domain, kind, &item.id, &values, &fields)?);
+                result.rows.push(labels::build_record_row(connection, domain, kind, &item.id, &values, &fields)?);
             }
-            None => reported.not_found.push(item),
+            None => result.not_found.push(item),
         }
     }
-    Ok(reported)
+    Ok(result)
 }
 
 fn order_by_clause(kind: &RecordType, query: &RecordQuery) -> Result<String, RecordsError> {
@@ -99,7 +98,7 @@ fn order_by_clause(kind: &RecordType, query: &RecordQuery) -> Result<String, Rec
     Ok(format!("{column} {direction} NULLS LAST, t.rowid"))
 }
 
-/// One condition as SQL. What is missing in a record is not what one looks for, and is not what one leaves out.
+/// Returns a filter as an SQL condition. A missing value matches no positive filter and passes every negative one.
 fn filter_condition(
     domain: &DomainSchema,
     kind: &RecordType,
@@ -132,12 +131,10 @@ fn filter_condition(
     })
 }
 
-/// How texts are compared.
+/// Whether the case of letters matters in a comparison.
 #[derive(Clone, Copy)]
 enum CaseSensitivity {
-    /// As they are.
     Sensitive,
-    /// Whatever the case of their letters.
     Insensitive,
 }
 use CaseSensitivity::{Insensitive, Sensitive};
@@ -185,7 +182,7 @@ fn comparison_condition(
     }
 }
 
-/// A condition on the items of a list: that one of them fits, or none.
+/// Returns a condition that one item of a list matches, or that none does.
 fn list_condition(
     items: &str,
     item: &str,
@@ -197,7 +194,7 @@ fn list_condition(
     let (exists, op) = match op {
         FilterOperator::NotIn => ("NOT EXISTS", FilterOperator::In),
         FilterOperator::NotEqual => ("NOT EXISTS", FilterOperator::Equal),
-        // A part of an item's text will do; a record is itself or another.
+        // `contains` matches a part of a text, but only a whole link.
         FilterOperator::Contains if matches!(case, Sensitive) => ("EXISTS", FilterOperator::Equal),
         op => ("EXISTS", op),
     };
@@ -209,7 +206,7 @@ fn bind_placeholders(case: CaseSensitivity, values: &[Value], bound: &mut Vec<Va
     vec![case.fold_expression("?"); values.len()].join(", ")
 }
 
-/// A text whatever the case of its letters; everything else as it is.
+/// The SQL function `segue_fold`: returns a text in lowercase.
 pub(super) fn sql_fold_case(value: ValueRef<'_>) -> rusqlite::Result<Option<String>> {
     Ok(match value {
         ValueRef::Null => None,
@@ -220,7 +217,7 @@ pub(super) fn sql_fold_case(value: ValueRef<'_>) -> rusqlite::Result<Option<Stri
     })
 }
 
-/// The list that a column holds, as JSON.
+/// The SQL function `segue_list`: returns the list in a column as JSON.
 pub(super) fn sql_list_json(value: ValueRef<'_>) -> rusqlite::Result<String> {
     Ok(match value {
         ValueRef::Text(text) => record_store::parse_text_list(&String::from_utf8_lossy(text)).to_string(),

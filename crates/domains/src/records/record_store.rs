@@ -1,4 +1,4 @@
-//! A record as it is stored: every field of its type, links as ids. What a change says of before and after is this.
+//! Loads and stores single records: every field of the type, with links as ids. Changes record this form before and after.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::schema::{column_fields, link_table_name, quote_identifier, table_name};
 
-/// A value on its way into a column.
-pub(super) struct SqlValue<'v>(pub &'v Value);
+/// A JSON value as an SQL parameter.
+pub(super) struct SqlValue<'v>(pub(super) &'v Value);
 
 impl ToSql for SqlValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -25,7 +25,7 @@ impl ToSql for SqlValue<'_> {
     }
 }
 
-/// A record's fields, if it is there.
+/// Returns the fields of a record, or `None` if it does not exist.
 pub(super) fn load_record(
     connection: &Connection,
     domain: &DomainSchema,
@@ -40,7 +40,7 @@ pub(super) fn load_record(
         .query_row([id], |row| {
             column_fields(kind)
                 .enumerate()
-                .map(|(place, field)| Ok((field.name.clone(), column_value(row, place, field)?)))
+                .map(|(column, field)| Ok((field.name.clone(), column_value(row, column, field)?)))
                 .collect()
         })
         .optional()?;
@@ -52,7 +52,7 @@ pub(super) fn load_record(
     Ok(Some(values))
 }
 
-/// The value of a column, as its field has it. What another program put there and does not fit is taken for what it says.
+/// Returns the value of a column. A value of another type, written by another program, is returned as it is.
 pub(super) fn column_value(row: &Row<'_>, column: usize, field: &RecordField) -> rusqlite::Result<Value> {
     Ok(match (field.kind, row.get_ref(column)?) {
         (_, ValueRef::Null) => Value::Null,
@@ -65,7 +65,7 @@ pub(super) fn column_value(row: &Row<'_>, column: usize, field: &RecordField) ->
     })
 }
 
-/// The list that a text is: JSON, or the text itself as its only item.
+/// Parses a list from a column: a JSON array, or the text itself as the only item.
 pub(super) fn parse_text_list(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(Value::Array(items)) => Value::Array(items),
@@ -74,7 +74,7 @@ pub(super) fn parse_text_list(text: &str) -> Value {
     }
 }
 
-/// The ids that a field of several links holds, in the order they were put there.
+/// Returns the ids in a field of several links, in the order they were added.
 pub(super) fn load_linked_ids(
     connection: &Connection,
     domain: &DomainSchema,
@@ -90,7 +90,7 @@ pub(super) fn load_linked_ids(
     statement.query_map([id], |row| row.get(0))?.collect()
 }
 
-/// Puts a record where there is none, or in the place of the one there is.
+/// Inserts or replaces a record.
 pub(super) fn upsert_record(
     connection: &Connection,
     domain: &DomainSchema,
@@ -100,12 +100,12 @@ pub(super) fn upsert_record(
 ) -> rusqlite::Result<()> {
     let fields: Vec<&RecordField> = column_fields(kind).collect();
     let names: String = fields.iter().map(|field| format!(", {}", quote_identifier(&field.name))).collect();
-    let places = ", ?".repeat(fields.len());
+    let placeholders = ", ?".repeat(fields.len());
     let sets: Vec<String> =
         fields.iter().map(|field| format!("{0} = excluded.{0}", quote_identifier(&field.name))).collect();
-    let then = if sets.is_empty() { "NOTHING".to_owned() } else { format!("UPDATE SET {}", sets.join(", ")) };
+    let on_conflict = if sets.is_empty() { "NOTHING".to_owned() } else { format!("UPDATE SET {}", sets.join(", ")) };
     let sql = format!(
-        "INSERT INTO {} (id{names}) VALUES (?{places}) ON CONFLICT (id) DO {then}",
+        "INSERT INTO {} (id{names}) VALUES (?{placeholders}) ON CONFLICT (id) DO {on_conflict}",
         quote_identifier(&table_name(domain, kind))
     );
     let stored: Vec<SqlValue<'_>> =
@@ -125,7 +125,7 @@ pub(super) fn upsert_record(
     Ok(())
 }
 
-/// Takes a record away.
+/// Deletes a record.
 pub(super) fn delete_record(
     connection: &Connection,
     domain: &DomainSchema,
@@ -141,7 +141,7 @@ pub(super) fn delete_record(
     Ok(())
 }
 
-/// Whether a record is there.
+/// Returns whether a record exists.
 pub(super) fn record_exists(
     connection: &Connection,
     domain: &DomainSchema,

@@ -1,4 +1,4 @@
-//! Which runs were carried out: a run that comes again, because a process died before it could say so, is recognised.
+//! The log of executed runs. A run that is repeated after a crash is recognized and not executed again.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::body::BodyId;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::limits::RUNS_KEPT_MAX;
 
-/// A run, told from all others: a session's name may be used again, and a copy of a session goes its own way.
+/// Identifies a run. The session's name is not enough: it may be reused, and a copy of a session has its own runs.
 #[derive(Debug, Clone)]
 pub(super) struct RunKey {
     session: SessionId,
@@ -21,13 +21,13 @@ pub(super) struct RunKey {
 pub(super) fn create_run_table(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS segue_run (
-            session TEXT NOT NULL, since INTEGER NOT NULL, run INTEGER NOT NULL, asked TEXT NOT NULL,
-            result TEXT NOT NULL, PRIMARY KEY (session, since, run, asked))",
+            session TEXT NOT NULL, session_opened_at INTEGER NOT NULL, run INTEGER NOT NULL, arguments_digest TEXT NOT NULL,
+            result TEXT NOT NULL, PRIMARY KEY (session, session_opened_at, run, arguments_digest))",
     )
 }
 
 impl RunKey {
-    pub fn from_request(request: &ToolRequest, arguments: &Value) -> Self {
+    pub(super) fn from_request(request: &ToolRequest, arguments: &Value) -> Self {
         Self {
             session: request.session.clone(),
             session_opened_at: request.session_opened_at.0,
@@ -36,22 +36,23 @@ impl RunKey {
         }
     }
 
-    /// Another run of the same session.
-    pub fn for_other_run(&self, number: ToolRunId, arguments: &Value) -> Self {
-        Self { run: number, arguments_digest: digest_arguments(arguments), ..self.clone() }
+    /// Returns the key of another run of the same session.
+    pub(super) fn for_other_run(&self, run: ToolRunId, arguments: &Value) -> Self {
+        Self { run, arguments_digest: digest_arguments(arguments), ..self.clone() }
     }
 
-    /// What it came to, if it was carried out.
-    pub fn load_result(&self, connection: &Connection) -> rusqlite::Result<Option<String>> {
-        let sql = "SELECT result FROM segue_run WHERE session = ? AND since = ? AND run = ? AND asked = ?";
+    /// Returns the result of the run, if it was executed.
+    pub(super) fn load_result(&self, connection: &Connection) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT result FROM segue_run WHERE session = ? AND session_opened_at = ? AND run = ? AND arguments_digest = ?";
         let key =
             params![self.session.as_str(), self.session_opened_at.cast_signed(), self.run.0, self.arguments_digest];
         connection.query_row(sql, key, |row| row.get(0)).optional()
     }
 
-    /// Notes what it came to, in the same transaction.
-    pub fn save_result(&self, connection: &Connection, result: &str) -> rusqlite::Result<()> {
-        let sql = "INSERT INTO segue_run (session, since, run, asked, result) VALUES (?, ?, ?, ?, ?)";
+    /// Stores the result of the run, in the transaction that writes.
+    pub(super) fn save_result(&self, connection: &Connection, result: &str) -> rusqlite::Result<()> {
+        let sql =
+            "INSERT INTO segue_run (session, session_opened_at, run, arguments_digest, result) VALUES (?, ?, ?, ?, ?)";
         let row = params![
             self.session.as_str(),
             self.session_opened_at.cast_signed(),
@@ -64,8 +65,8 @@ impl RunKey {
         connection.execute(sql, [RUNS_KEPT_MAX]).map(|_| ())
     }
 
-    /// The id of the record that this run makes in a place: the same run makes the same one.
-    pub fn record_id(&self, index: usize) -> String {
+    /// Returns the id of the n-th record that this run creates. A repeated run gets the same ids.
+    pub(super) fn record_id(&self, index: usize) -> String {
         uuid_from_text(&format!("{}|{}|{}|{index}", self.session, self.session_opened_at, self.run))
     }
 }
@@ -74,11 +75,11 @@ fn digest_arguments(arguments: &Value) -> String {
     BodyId::hash_text(&canonical_json(arguments)).to_string()
 }
 
-/// An id in the form of a UUID, made from a text.
+/// Returns a UUID derived from a text.
 pub(super) fn uuid_from_text(text: &str) -> String {
     let bytes = BodyId::hash_text(text).0;
     let hex: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    // Version 8: made in a way of one's own.
+    // Version 8: a custom scheme.
     format!("{}-{}-8{}-9{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_has_the_form_of_a_uuid_and_follows_from_its_text() {
+    fn derived_id_is_a_uuid_and_depends_only_on_its_text() {
         let id = uuid_from_text("x");
         assert_eq!(id, uuid_from_text("x"));
         assert_ne!(id, uuid_from_text("y"));

@@ -1,6 +1,5 @@
-//! Tables from a declaration. What is missing is made, what is there is left alone: a table may be older than its
-//! declaration, and a person may have made it. Names come from declarations only, which admit nothing but letters, digits
-//! and `_`.
+//! Creates the tables of a domain. Missing tables and columns are added, existing ones are left alone: a table may be older than
+//! its declaration, or made by the user. Names come only from declarations, which allow nothing but letters, digits and `_`.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +14,17 @@ use serde_json::Value;
 use super::run_log::uuid_from_text;
 use super::{RecordsError, record_store};
 
-/// The table of a type.
+/// Returns the name of the table of a type.
 pub(super) fn table_name(domain: &DomainSchema, kind: &RecordType) -> String {
     format!("{}_{}", domain.name, kind.name)
 }
 
-/// The table of a field of several links.
+/// Returns the name of the table of a field of several links.
 pub(super) fn link_table_name(domain: &DomainSchema, kind: &RecordType, field: &RecordField) -> String {
     format!("{}_{}__{}", domain.name, kind.name, field.name)
 }
 
-/// A name as SQL takes it.
+/// Quotes a name for SQL.
 pub(super) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -38,12 +37,12 @@ fn column_type(kind: FieldKind) -> &'static str {
     }
 }
 
-/// The fields that are columns; several links are a table of their own.
+/// Returns the fields that are columns. Fields of several links have a table of their own.
 pub(super) fn column_fields(kind: &RecordType) -> impl Iterator<Item = &RecordField> {
     kind.fields.iter().filter(|field| field.kind != FieldKind::Links)
 }
 
-/// Makes what is missing, and puts the samples in if the domain is new.
+/// Creates missing tables and columns, and inserts the samples if the domain is new.
 pub(super) fn create_domain_tables(
     connection: &Connection,
     domain: &DomainSchema,
@@ -71,7 +70,7 @@ pub(super) fn create_domain_tables(
     if is_new { insert_samples(connection, domain, now) } else { Ok(()) }
 }
 
-/// Two domains whose tables would have the same name are not mixed up.
+/// Reserves a table name, so that two domains never share a table.
 fn reserve_table_name(connection: &Connection, name: &str, domain: &DomainSchema) -> Result<(), RecordsError> {
     let sql = "INSERT OR IGNORE INTO segue_table (name, domain) VALUES (?, ?)";
     connection.execute(sql, [name, &domain.name])?;
@@ -99,7 +98,7 @@ fn create_type_table(connection: &Connection, name: &str, kind: &RecordType) -> 
     let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
     let present: Vec<String> = statement.query_map([name], |row| row.get(0))?.collect::<Result<_, _>>()?;
     if !present.iter().any(|column| column == "id") {
-        return Err(RecordsError::refused(format!("the table `{name}` is there and has no column `id`")));
+        return Err(RecordsError::refused(format!("the existing table `{name}` has no column `id`")));
     }
     for field in column_fields(kind).filter(|field| !present.contains(&field.name)) {
         let (name, column) = (quote_identifier(name), quote_identifier(&field.name));
@@ -109,18 +108,18 @@ fn create_type_table(connection: &Connection, name: &str, kind: &RecordType) -> 
 }
 
 fn insert_samples(connection: &Connection, domain: &DomainSchema, now: UnixMillis) -> Result<(), RecordsError> {
-    let id = |kind: &str, place: usize| uuid_from_text(&format!("sample|{}|{kind}|{place}", domain.name));
+    let id = |kind: &str, index: usize| uuid_from_text(&format!("sample|{}|{kind}|{index}", domain.name));
     let mut keys: BTreeMap<(String, String), String> = BTreeMap::new();
     for (kind, samples) in &domain.samples {
-        for (place, sample) in samples.iter().enumerate() {
+        for (index, sample) in samples.iter().enumerate() {
             if let Some(key) = sample.get(SAMPLE_KEY_FIELD).and_then(Value::as_str) {
-                keys.insert((kind.clone(), key.to_owned()), id(kind, place));
+                keys.insert((kind.clone(), key.to_owned()), id(kind, index));
             }
         }
     }
     let today = calendar::days_since_epoch(now, 0);
     for kind in &domain.types {
-        for (place, sample) in domain.samples.get(&kind.name).into_iter().flatten().enumerate() {
+        for (index, sample) in domain.samples.get(&kind.name).into_iter().flatten().enumerate() {
             let values =
                 kind.resolve_sample_values(sample, |days| calendar::date_from_epoch_days(today.saturating_add(days)));
             let link = |field: &RecordField, key: &str| {
@@ -129,7 +128,7 @@ fn insert_samples(connection: &Connection, domain: &DomainSchema, now: UnixMilli
             };
             let values = check_record(kind, &values, RecordCompleteness::AllRequired, &link)
                 .map_err(|wrong| RecordsError::refused(format!("a sample of `{}`: {}", kind.name, wrong.join(", "))))?;
-            record_store::upsert_record(connection, domain, kind, &id(&kind.name, place), &values)?;
+            record_store::upsert_record(connection, domain, kind, &id(&kind.name, index), &values)?;
         }
     }
     Ok(())

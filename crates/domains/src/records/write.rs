@@ -1,4 +1,5 @@
-//! Writing: all of a request or nothing of it, with what stood there before. Refusals name no ids: models read them.
+//! Executes writes, each completely or not at all, and returns the previous values. Refusals contain no ids, since models read
+//! them.
 
 use rusqlite::Connection;
 use segue_core::signal::json::canonical_json;
@@ -12,7 +13,7 @@ use super::run_log::RunKey;
 use super::{RecordsError, labels, links, record_store};
 use crate::limits::BLOCKING_LABELS_MAX;
 
-/// Carries out a write.
+/// Executes a write.
 pub(super) fn execute_write(
     connection: &Connection,
     domain: &DomainSchema,
@@ -26,17 +27,17 @@ pub(super) fn execute_write(
         DomainOperation::Delete => writer.delete_records(request)?,
         DomainOperation::Link | DomainOperation::Unlink => writer.change_links(request)?,
         DomainOperation::Undo => writer.undo_changes(request)?,
-        op => return Err(RecordsError::refused(format!("`{}` is no write", op.as_str()))),
+        operation => return Err(RecordsError::refused(format!("`{}` is not a write", operation.as_str()))),
     };
-    let mut reported = DomainToolResult { changes, ..DomainToolResult::default() };
-    for change in &reported.changes {
+    let mut result = DomainToolResult { changes, ..DomainToolResult::default() };
+    for change in &result.changes {
         let kind = domain.expect_type(&change.kind).map_err(RecordsError::refused)?;
         if let Some(values) = &change.after {
             let fields: Vec<&RecordField> = kind.fields.iter().collect();
-            reported.rows.push(labels::build_record_row(connection, domain, kind, &change.id, values, &fields)?);
+            result.rows.push(labels::build_record_row(connection, domain, kind, &change.id, values, &fields)?);
         }
     }
-    Ok(reported)
+    Ok(result)
 }
 
 struct RecordWriter<'w> {
@@ -49,18 +50,18 @@ impl<'w> RecordWriter<'w> {
         self.domain.expect_type(name).map_err(RecordsError::refused)
     }
 
-    /// Whether what a link leads to is there.
+    /// Returns the id if the linked record exists.
     fn check_link_target(&self, field: &RecordField, id: &str) -> Result<String, String> {
         let to = field.to.as_deref().and_then(|to| self.domain.find_type(to));
         let found = to.map(|to| record_store::record_exists(self.connection, self.domain, to, id));
         match found {
             Some(Ok(true)) => Ok(id.to_owned()),
             Some(Err(error)) => Err(format!("`{}` could not be looked up: {error}", field.name)),
-            _ => Err(format!("`{}` leads to a record that is not there any more", field.name)),
+            _ => Err(format!("`{}` links to a record that does not exist", field.name)),
         }
     }
 
-    /// Whether all that a record led to is still there.
+    /// Checks that all linked records exist.
     fn check_record_links(&self, kind: &RecordType, values: &Map<String, Value>) -> Result<(), RecordsError> {
         for field in kind.fields.iter().filter(|field| field.kind.is_link()) {
             let ids = match values.get(&field.name) {
@@ -79,14 +80,14 @@ impl<'w> RecordWriter<'w> {
         &self,
         kind: &RecordType,
         values: &Value,
-        need: RecordCompleteness,
+        completeness: RecordCompleteness,
     ) -> Result<Map<String, Value>, RecordsError> {
         let values = values.as_object().ok_or_else(|| RecordsError::refused("a record must be an object of fields"))?;
         let link = |field: &RecordField, id: &str| self.check_link_target(field, id);
-        check_record(kind, values, need, &link).map_err(|wrong| RecordsError::refused(wrong.join("; ")))
+        check_record(kind, values, completeness, &link).map_err(|wrong| RecordsError::refused(wrong.join("; ")))
     }
 
-    /// Puts a record and says what changed.
+    /// Stores a record and returns the change.
     fn save_record(
         &self,
         kind: &RecordType,
@@ -95,7 +96,7 @@ impl<'w> RecordWriter<'w> {
         values: &Map<String, Value>,
     ) -> Result<RecordChange, RecordsError> {
         record_store::upsert_record(self.connection, self.domain, kind, id, values)?;
-        // Read back, so that it is compared with what is stored and not with what was meant.
+        // Read back, so that an undo compares with what is really stored.
         let after = record_store::load_record(self.connection, self.domain, kind, id)?;
         let label = labels::load_label(self.connection, self.domain, kind, id)?;
         Ok(RecordChange { kind: kind.name.clone(), id: id.to_owned(), label, before, after })
@@ -104,18 +105,18 @@ impl<'w> RecordWriter<'w> {
     fn create_records(&self, request: &DomainToolRequest, run: &RunKey) -> Result<Vec<RecordChange>, RecordsError> {
         let kind = self.expect_type(text_parameter(request, "type"))?;
         let records = request.parameters.get("records").and_then(Value::as_array);
-        let records = records.ok_or_else(|| RecordsError::refused("nothing is to be created"))?;
+        let records = records.ok_or_else(|| RecordsError::refused("the request has no `records` to create"))?;
         let mut changes = Vec::new();
-        for (place, values) in records.iter().enumerate() {
+        for (index, values) in records.iter().enumerate() {
             let values = self.check_fields(kind, values, RecordCompleteness::AllRequired)?;
-            changes.push(self.save_record(kind, &run.record_id(place), None, &values)?);
+            changes.push(self.save_record(kind, &run.record_id(index), None, &values)?);
         }
         Ok(changes)
     }
 
     fn update_records(&self, request: &DomainToolRequest) -> Result<Vec<RecordChange>, RecordsError> {
         let updates = request.parameters.get("updates").and_then(Value::as_array);
-        let updates = updates.ok_or_else(|| RecordsError::refused("nothing is to be changed"))?;
+        let updates = updates.ok_or_else(|| RecordsError::refused("the request has no `updates`"))?;
         let mut changes = Vec::new();
         for update in updates {
             let kind = self.expect_type(update.get("type").and_then(Value::as_str).unwrap_or_default())?;
@@ -132,7 +133,7 @@ impl<'w> RecordWriter<'w> {
 
     fn load_existing(&self, kind: &RecordType, id: &str) -> Result<Map<String, Value>, RecordsError> {
         record_store::load_record(self.connection, self.domain, kind, id)?
-            .ok_or_else(|| RecordsError::refused(format!("a {} that is meant is not there any more", kind.name)))
+            .ok_or_else(|| RecordsError::refused(format!("a requested {} does not exist any more", kind.name)))
     }
 
     fn delete_records(&self, request: &DomainToolRequest) -> Result<Vec<RecordChange>, RecordsError> {
@@ -140,7 +141,7 @@ impl<'w> RecordWriter<'w> {
             .parameters
             .get("items")
             .and_then(|items| serde_json::from_value(items.clone()).ok())
-            .ok_or_else(|| RecordsError::refused("nothing is to be deleted"))?;
+            .ok_or_else(|| RecordsError::refused("the request has no `items` to delete"))?;
         let mut changes = Vec::new();
         for item in &items {
             changes.extend(self.clear_incoming_links(item, &items)?);
@@ -159,7 +160,7 @@ impl<'w> RecordWriter<'w> {
         Ok(RecordChange { kind: kind.name.clone(), id: id.to_owned(), label, before: Some(before), after: None })
     }
 
-    /// What leads to a record that goes is emptied, or stands in the way; what goes with it does neither.
+    /// Clears the links to a record that will be deleted, or refuses the deletion. Links from records in `deleted` do not count.
     fn clear_incoming_links(&self, item: &RecordKey, deleted: &[RecordKey]) -> Result<Vec<RecordChange>, RecordsError> {
         let mut changes = Vec::new();
         for (kind, field) in self.domain.fields_linking_to(&item.kind) {
@@ -191,7 +192,7 @@ impl<'w> RecordWriter<'w> {
         item: &RecordKey,
         ids: &[String],
     ) -> Result<RecordsError, RecordsError> {
-        let gone = labels::load_label(self.connection, self.domain, self.expect_type(&item.kind)?, &item.id)?;
+        let deleted = labels::load_label(self.connection, self.domain, self.expect_type(&item.kind)?, &item.id)?;
         let names: Result<Vec<String>, _> = ids
             .iter()
             .take(BLOCKING_LABELS_MAX)
@@ -200,7 +201,7 @@ impl<'w> RecordWriter<'w> {
         let more = if ids.len() > BLOCKING_LABELS_MAX { " and others" } else { "" };
         let count = ids.len();
         Ok(RecordsError::refused(format!(
-            "“{gone}” cannot be deleted while {count} of type `{}` lead to it ({}{more}); change or delete those first",
+            "“{deleted}” cannot be deleted while {count} of type `{}` link to it ({}{more}); change or delete those first",
             kind.name,
             names?.join(", ")
         )))
@@ -210,7 +211,7 @@ impl<'w> RecordWriter<'w> {
         let kind = self.expect_type(text_parameter(request, "type"))?;
         let field = kind.expect_field(text_parameter(request, "field")).map_err(RecordsError::refused)?;
         if field.kind != FieldKind::Links {
-            return Err(RecordsError::refused(format!("`{}` does not hold several links", field.name)));
+            return Err(RecordsError::refused(format!("`{}` is not a field of several links", field.name)));
         }
         let before = self.load_existing(kind, text_parameter(request, "id"))?;
         let to = request.parameters.get("to").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -227,19 +228,22 @@ impl<'w> RecordWriter<'w> {
         Ok(vec![self.save_record(kind, text_parameter(request, "id"), Some(before), &values)?])
     }
 
-    /// Takes changes back, the last one first. What was changed since is not overwritten.
+    /// Reverses changes, the last one first. Refuses if a record was changed since.
     fn undo_changes(&self, request: &DomainToolRequest) -> Result<Vec<RecordChange>, RecordsError> {
         let changes: Vec<RecordChange> = request
             .parameters
             .get("changes")
             .and_then(|changes| serde_json::from_value(changes.clone()).ok())
-            .ok_or_else(|| RecordsError::refused("there is nothing to take back"))?;
+            .ok_or_else(|| RecordsError::refused("the request has no `changes` to undo"))?;
         let mut undone = Vec::new();
         for change in changes.iter().rev() {
             let kind = self.expect_type(&change.kind)?;
             let now = record_store::load_record(self.connection, self.domain, kind, &change.id)?;
             if !is_same_record(now.as_ref(), change.after.as_ref()) {
-                return Err(RecordsError::refused(format!("{} “{}” was changed since", kind.name, change.label)));
+                return Err(RecordsError::refused(format!(
+                    "{} “{}” was changed since the write",
+                    kind.name, change.label
+                )));
             }
             match &change.before {
                 Some(before) => undone.push(self.save_record(kind, &change.id, now, before)?),
@@ -251,7 +255,7 @@ impl<'w> RecordWriter<'w> {
                 }
             }
         }
-        // Looked at when all are back: what went together may have led to one another.
+        // Links are checked at the end, because restored records may link to each other.
         for change in changes.iter().filter(|change| change.before.is_some()) {
             let kind = self.expect_type(&change.kind)?;
             self.check_record_links(kind, &self.load_existing(kind, &change.id)?)?;
@@ -260,15 +264,15 @@ impl<'w> RecordWriter<'w> {
     }
 }
 
-fn text_parameter<'t>(told: &'t DomainToolRequest, name: &str) -> &'t str {
-    told.parameters.get(name).and_then(Value::as_str).unwrap_or_default()
+fn text_parameter<'t>(request: &'t DomainToolRequest, name: &str) -> &'t str {
+    request.parameters.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a record is as it was left. A column that came later is empty in what was left before.
-fn is_same_record(now: Option<&Map<String, Value>>, then: Option<&Map<String, Value>>) -> bool {
-    let plain = |values: &Map<String, Value>| {
-        let given = values.iter().filter(|(_, value)| !value.is_null() && **value != Value::Array(Vec::new()));
-        canonical_json(&Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect()))
+/// Returns whether a record is unchanged. Empty fields are ignored, because a column may have been added since.
+fn is_same_record(current: Option<&Map<String, Value>>, expected: Option<&Map<String, Value>>) -> bool {
+    let canonical = |values: &Map<String, Value>| {
+        let present = values.iter().filter(|(_, value)| !value.is_null() && **value != Value::Array(Vec::new()));
+        canonical_json(&Value::Object(present.map(|(name, value)| (name.clone(), value.clone())).collect()))
     };
-    now.map(plain) == then.map(plain)
+    current.map(canonical) == expected.map(canonical)
 }

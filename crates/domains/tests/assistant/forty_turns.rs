@@ -1,4 +1,4 @@
-//! Forty turns: what each node is shown stays within its budget and does not grow with the conversation.
+//! Over forty turns, prompts stay within their budgets and do not grow with the conversation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use segue_flows::assistant::spec::assistant_flow_spec;
 use segue_models::ScriptedModel;
 use serde_json::Value;
 
-use super::kitchen::Kitchen;
+use super::support::Kitchen;
 
-/// A household that reads, weighs, drafts and writes in turn, for ever.
+/// Reads, compares, drafts and writes, again and again.
 const SCRIPT: &str = include_str!("forty_turns.toml");
 const TURNS: u32 = 40;
-const WISHES: [&str; 4] = [
+const MESSAGES: [&str; 4] = [
     "please look at what we could cook",
     "weigh them for tonight, but no cod",
     "write me a stew of our own",
     "forget that one, put the pasta on the plan",
 ];
 
-/// The most tokens a node may be shown in one ask, by its recipe: all its fragments with a budget at their budgets.
+/// Returns the largest prompt that a node's recipe allows, in tokens.
 fn budget(role: &str) -> u32 {
     let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
     let recipe = &spec.roles[role].recipe;
     let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
-        // What is always the same needs no budget of its own; no instruction of ours is longer than this.
+        // Stable fragments have no budget; no instruction is longer than this.
         fragments.iter().map(|fragment| fragment.tokens_max.unwrap_or(1_500)).sum()
     };
     let asks = recipe.asks.values().map(|ask| sum(ask)).max().unwrap_or_default();
@@ -35,14 +35,14 @@ fn budget(role: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn forty_turns_stay_within_budget_and_their_growth_is_flat() {
+async fn prompts_stay_within_budget_over_forty_turns() {
     let folder = tempfile::tempdir().expect("a folder");
     let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
     let mut tokens: BTreeMap<String, Vec<(u32, u32)>> = BTreeMap::new();
     for turn in 1..=TURNS {
-        let wish = WISHES[(turn as usize - 1) % WISHES.len()];
-        let report = kitchen.say(&format!("{wish} (this is message {turn})")).await;
+        let message = MESSAGES[(turn as usize - 1) % MESSAGES.len()];
+        let report = kitchen.send(&format!("{message} (this is message {turn})")).await;
         assert_eq!(report.outcome, TurnResult::Done, "turn {turn}");
         for call in kitchen.calls(turn).await.iter().filter(|call| call.ask == *"go" || call.role == *"summarize") {
             tokens.entry(call.role.to_string()).or_default().push((turn, call.receipt.tokens));
@@ -61,7 +61,7 @@ async fn forty_turns_stay_within_budget_and_their_growth_is_flat() {
         );
     }
     assert_eq!(tokens.len(), 5);
-    // The state stays small too: what is remembered is bounded, not what was said.
+    // The state stays small too.
     let (rules, state) = kitchen.engine.load_session(&kitchen.session).await.expect("readable");
     let bytes = rules.serialize_state(&state.flow).expect("it is data").to_string().len();
     assert!(bytes < 120_000, "{bytes}");

@@ -1,4 +1,4 @@
-//! The conversation of four turns: align, look and choose, narrow down, write.
+//! A conversation of four turns: agree, find, narrow down, write.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use segue_models::ScriptedModel;
 use segue_models::scripted::Scenario;
 use serde_json::Value;
 
-use super::kitchen::{Kitchen, has_uuid};
+use super::support::{Kitchen, has_uuid};
 
 const SCRIPT: &str = include_str!("four_turns.toml");
 
-/// Plays the scenario; every turn comes out as it says.
-async fn played() -> (Kitchen, tempfile::TempDir) {
+/// Plays the scenario and checks its expectations.
+async fn play_four_turns() -> (Kitchen, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let scenario: Scenario = SCRIPT.parse().expect("a sound scenario");
     let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let kitchen = Kitchen::open(Arc::new(model), &folder.path().join("records.db"), Value::Null).await;
     for (turn, say) in (1..).zip(&scenario.user_messages) {
-        let report = kitchen.say(&say.text).await;
+        let report = kitchen.send(&say.text).await;
         assert_eq!(report.outcome, TurnResult::Done, "{}", say.text);
         assert_eq!(Some(report.replies.join("\n")), say.expect.reply, "{}", say.text);
         assert_eq!(u32::try_from(kitchen.calls(turn).await.len()).ok(), say.expect.calls, "{}", say.text);
@@ -29,20 +29,23 @@ async fn played() -> (Kitchen, tempfile::TempDir) {
     (kitchen, folder)
 }
 
-fn piece<'p>(pieces: &'p [FragmentReceipt], name: &str) -> &'p FragmentReceipt {
-    pieces.iter().find(|piece| piece.name == *name).unwrap_or_else(|| panic!("no fragment `{name}`"))
+fn fragment_receipt<'p>(pieces: &'p [FragmentReceipt], name: &str) -> &'p FragmentReceipt {
+    pieces
+        .iter()
+        .find(|fragment_receipt| fragment_receipt.name == *name)
+        .unwrap_or_else(|| panic!("no fragment `{name}`"))
 }
 
 #[tokio::test]
 async fn a23_four_turns_align_plan_narrow_down_and_write() {
-    let (kitchen, _folder) = played().await;
-    // Turn 1 aligns and does nothing.
+    let (kitchen, _folder) = play_four_turns().await;
+    // Turn 1 makes a proposal and does nothing else.
     let roles =
         |calls: &[segue_core::event::CallOpened]| calls.iter().map(|call| call.role.to_string()).collect::<Vec<_>>();
     assert_eq!(roles(&kitchen.calls(1).await), ["understand", "think", "reply"]);
     assert!(kitchen.runs(1).await.is_empty());
 
-    // Turn 2 plans: two reads side by side, then an analysis that has their results.
+    // Turn 2 runs two reads at the same time, then an analysis of their results.
     let calls = kitchen.calls(2).await;
     assert_eq!(roles(&calls), ["understand", "think", "act", "act", "act", "act", "act", "reply"]);
     let agents: Vec<_> = calls.iter().filter_map(|call| call.agent.as_ref().map(ToString::to_string)).collect();
@@ -51,35 +54,38 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
         kitchen.runs(2).await.iter().filter_map(|run| DomainToolRequest::parse(&run.arguments)).collect();
     assert_eq!(read.iter().map(|told| told.operation.as_str()).collect::<Vec<_>>(), ["read", "read"]);
     let analysis = calls.iter().find(|call| call.agent.as_ref().is_some_and(|agent| *agent == *"step-3"));
-    let sent = kitchen.sent(analysis.expect("it was made").call).await;
+    let sent = kitchen.prompt_text(analysis.expect("it was made").call).await;
     assert!(
         sent.contains("Step 1 (read recipe): found 8 recipes")
             && sent.contains("Note from step 2: chicken and cod first")
     );
     assert!(sent.contains("\"ref\":\"recipe_8\"") && sent.contains("red lentils"), "with the full records");
-    assert!(kitchen.sent(calls[1].call).await.contains("This was proposed in turn 1"));
+    assert!(kitchen.prompt_text(calls[1].call).await.contains("The assistant proposed this in turn 1"));
 
-    // Turn 3 reads nothing again and leaves the cod out.
+    // Turn 3 reads nothing again and leaves out the cod.
     assert!(kitchen.runs(3).await.is_empty(), "nothing was read");
     let calls = kitchen.calls(3).await;
     assert_eq!(roles(&calls), ["understand", "think", "act", "reply", "summarize"]);
-    let think = kitchen.sent(calls[1].call).await;
+    let think = kitchen.prompt_text(calls[1].call).await;
     for line in [
         "- recipe_1: Lemon Herb Chicken",
-        "- everything of type recipe was read; there is no more of it",
-        "Set aside: recipe_3 (no cod this week)",
-        "Turn 2 (narrowing): the person expressed: three days, dinners only",
+        "- all records of type recipe are loaded; there are no others",
+        "Demoted: recipe_3 (no cod this week)",
+        "Turn 2 (narrowing): the user wanted: three days, dinners only",
     ] {
         assert!(think.contains(line), "{line}: {think}");
     }
     assert!(!think.contains("- recipe_3: Baked Cod"), "what was set aside is not offered");
-    let act = kitchen.sent(calls[2].call).await;
+    let act = kitchen.prompt_text(calls[2].call).await;
     assert!(act.contains("\"ref\":\"recipe_1\"") && !act.contains("\"ref\":\"recipe_3\""), "{act}");
-    let reply = kitchen.sent(calls[3].call).await;
-    assert!(reply.contains("- Turn: 3 of a conversation") && reply.contains("- Phase: narrowing"), "{reply}");
+    let reply = kitchen.prompt_text(calls[3].call).await;
+    assert!(
+        reply.contains("- Turn: 3 (the conversation is already going on)") && reply.contains("- Phase: narrowing"),
+        "{reply}"
+    );
     assert!(reply.contains("Lentil Soup") && !reply.contains("recipe_"), "names, no references: {reply}");
 
-    // Turn 4 writes the two chosen meals, and they are in the table.
+    // Turn 4 writes the two chosen meals into the table.
     let wrote: Vec<DomainToolRequest> =
         kitchen.runs(4).await.iter().filter_map(|run| DomainToolRequest::parse(&run.arguments)).collect();
     assert_eq!(
@@ -89,45 +95,53 @@ async fn a23_four_turns_align_plan_narrow_down_and_write() {
     );
     let meal = |day: &str, dish: &str| (day.to_owned(), dish.to_owned());
     assert_eq!(kitchen.meals(), [meal("2026-01-15", "Lemon Herb Chicken"), meal("2026-01-16", "Garlic Pasta")]);
-    let reply =
-        kitchen.sent(kitchen.calls(4).await.into_iter().find(|call| call.role == *"reply").expect("made").call).await;
+    let reply = kitchen
+        .prompt_text(kitchen.calls(4).await.into_iter().find(|call| call.role == *"reply").expect("made").call)
+        .await;
     assert!(reply.contains("- created meal “Lemon Herb Chicken” (date: 2026-01-15; slot: dinner)"), "{reply}");
 }
 
 #[tokio::test]
-async fn a23_every_call_has_a_receipt_that_says_what_was_shown_and_why() {
-    let (kitchen, _folder) = played().await;
+async fn a23_every_receipt_gives_a_reason_for_each_fragment() {
+    let (kitchen, _folder) = play_four_turns().await;
     let think = kitchen.calls(3).await.into_iter().find(|call| call.role == *"think").expect("made");
     let receipt = &think.receipt;
-    let loaded = piece(&receipt.ask, "loaded");
-    assert_eq!(loaded.why, "what need not be read again");
+    let loaded = fragment_receipt(&receipt.ask, "loaded");
+    assert_eq!(loaded.why, "records that need not be read again");
     assert!(loaded.text.is_some_and(|text| text.tokens > 40));
-    let pending = piece(&receipt.ask, "pending");
-    assert_eq!((pending.text, pending.why.as_str()), (None, "nothing waits for an answer"));
-    assert_eq!(piece(&receipt.ask, "reasoning").why, "2 turns in full");
-    // The standing part is the same in every turn, so a vendor can keep it.
+    let pending = fragment_receipt(&receipt.ask, "pending");
+    assert_eq!((pending.text, pending.why.as_str()), (None, "no question or proposal is open"));
+    assert_eq!(fragment_receipt(&receipt.ask, "reasoning").why, "2 turns in full");
+    // The opening is the same in every turn, so vendors can cache it.
     let PrefixMatch::Broken { kept_tokens, cause, .. } = &receipt.prefix else {
         panic!("another turn, another thread")
     };
     assert_eq!(cause.as_str(), "entities");
-    let opening: u32 = receipt.opening.iter().filter_map(|piece| piece.text).map(|text| text.tokens).sum();
+    let opening: u32 =
+        receipt.opening.iter().filter_map(|fragment_receipt| fragment_receipt.text).map(|text| text.tokens).sum();
     assert!(*kept_tokens >= opening && opening > 800, "kept {kept_tokens} of {opening}");
     for turn in 1..=4 {
         for call in kitchen.calls(turn).await {
-            assert!(call.receipt.ask.iter().chain(&call.receipt.opening).all(|piece| !piece.why.is_empty()));
+            assert!(
+                call.receipt
+                    .ask
+                    .iter()
+                    .chain(&call.receipt.opening)
+                    .all(|fragment_receipt| !fragment_receipt.why.is_empty())
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a27_no_real_id_is_in_the_exact_bytes_of_any_prompt() {
-    let (kitchen, _folder) = played().await;
+async fn a27_no_id_is_in_the_exact_bytes_of_any_prompt() {
+    let (kitchen, _folder) = play_four_turns().await;
     let ids = kitchen.ids();
     assert!(ids.len() > 15 && ids.iter().all(|id| has_uuid(id)), "there are ids to be found");
     let mut seen = 0;
     for turn in 1..=4 {
         for call in kitchen.calls(turn).await {
-            let sent = kitchen.sent(call.call).await;
+            let sent = kitchen.prompt_text(call.call).await;
             assert!(!has_uuid(&sent), "{}: {sent}", call.call);
             assert!(ids.iter().all(|id| !sent.contains(id.as_str())));
             seen += 1;
@@ -137,8 +151,8 @@ async fn a27_no_real_id_is_in_the_exact_bytes_of_any_prompt() {
 }
 
 #[tokio::test]
-async fn what_was_written_can_be_taken_back_by_hand() {
-    let (kitchen, _folder) = played().await;
+async fn write_can_be_undone_by_command() {
+    let (kitchen, _folder) = play_four_turns().await;
     let undo = || OperatorCommand::Flow { command: "undo".to_owned(), arguments: Value::Null };
     kitchen.engine.apply_command(&kitchen.session, undo()).await.expect("it is permitted");
     kitchen.engine.wake_session(&kitchen.session).await.expect("it lives");
@@ -149,6 +163,6 @@ async fn what_was_written_can_be_taken_back_by_hand() {
     let refused = kitchen.engine.apply_command(&kitchen.session, undo()).await.expect_err("there is nothing left");
     assert_eq!(
         (refused.code(), refused.to_string().as_str()),
-        ("command", "nothing was written in this session that could be taken back")
+        ("command", "this session has no write that can be undone")
     );
 }

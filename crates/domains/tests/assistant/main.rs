@@ -1,8 +1,8 @@
-//! The assistant in an engine, with a scripted model and real tables.
+//! The assistant flow in an engine, with a scripted model and real tables.
 
-mod crashing;
+mod crash_recovery;
 mod forty_turns;
 mod four_turns;
 mod golden;
-mod kitchen;
-mod rehearsing;
+mod rehearsal;
+mod support;

@@ -1,8 +1,8 @@
-//! The host of records: what it stores, finds, refuses, repeats and takes back.
+//! Tests of the records tool.
 
-mod desk;
-mod finding;
-mod repeating;
+mod query;
+mod repeated_runs;
+mod support;
 mod tables;
-mod undoing;
-mod writing;
+mod undo;
+mod write;

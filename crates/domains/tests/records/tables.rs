@@ -1,4 +1,4 @@
-//! Tables of a person's own: made from the declaration, open to other programs, and never made anew.
+//! Tables: created from the declaration, usable by other programs, and never recreated.
 
 use rusqlite::Connection;
 use segue_domains::SqliteRecordsTool;
@@ -6,27 +6,28 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::DomainCatalog;
 use serde_json::json;
 
-use super::desk::{Desk, THINGS, domains};
+use super::support::{RecordsHarness, THINGS, domains};
 
 #[test]
-fn samples_are_there_once_and_stay_away_once_they_are_deleted() {
+fn samples_are_inserted_only_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    let kitchen = |path: &std::path::Path| Desk {
+    let kitchen = |path: &std::path::Path| RecordsHarness {
         settings: json!({}),
-        ..Desk::over(SqliteRecordsTool::in_file(path, domains()))
+        ..RecordsHarness::with_tool(SqliteRecordsTool::in_file(path, domains()))
     };
-    let mut desk = kitchen(&path);
-    let asked = json!({"domain": "kitchen", "op": "read", "for": "call", "type": "recipe", "limit": 100, "full": true});
-    let rows = desk.run(&asked).expect("served").rows;
+    let mut harness = kitchen(&path);
+    let arguments = json!({"domain": "kitchen", "operation": "read", "for": "step_tool_call", "type": "recipe", "limit": 100, "full": true});
+    let rows = harness.run(&arguments).expect("served").rows;
     assert_eq!(rows.len(), 8);
     assert_eq!(rows[0].label, "Lemon Herb Chicken");
-    let delete = json!({"domain": "kitchen", "op": "delete", "for": "call", "step_type": "write",
+    let delete = json!({"domain": "kitchen", "operation": "delete", "for": "step_tool_call", "step_kind": "write",
         "items": [{"type": "recipe", "id": rows[0].id}]});
-    assert_eq!(desk.run(&delete).expect("served").refusal, None);
-    drop(desk);
-    assert_eq!(kitchen(&path).run(&asked).expect("served").rows.len(), 7);
-    let read = json!({"domain": "kitchen", "op": "read", "for": "call", "type": "inventory", "limit": 100});
+    assert_eq!(harness.run(&delete).expect("served").refusal, None);
+    drop(harness);
+    assert_eq!(kitchen(&path).run(&arguments).expect("served").rows.len(), 7);
+    let read =
+        json!({"domain": "kitchen", "operation": "read", "for": "step_tool_call", "type": "inventory", "limit": 100});
     let cod =
         kitchen(&path).run(&read).expect("served").rows.into_iter().find(|row| row.label == "cod").expect("in store");
     assert_eq!(cod.fields["expires"].as_str().map(str::len), Some(10), "a day of this year: {:?}", cod.fields);
@@ -36,8 +37,8 @@ fn samples_are_there_once_and_stay_away_once_they_are_deleted() {
 fn other_programs_may_read_and_write_the_tables() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains()));
-    desk.make(json!({"name": "ours", "tags": ["x"], "open": true}));
+    let mut harness = RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains()));
+    harness.make(json!({"name": "ours", "tags": ["x"], "open": true}));
     let other = Connection::open(&path).expect("it is a database");
     let row = other.query_row("SELECT name, tags, open FROM things_box", [], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
@@ -46,32 +47,32 @@ fn other_programs_may_read_and_write_the_tables() {
     other
         .execute("INSERT INTO things_box (id, name, tags, size) VALUES ('7', 'theirs', 'not json', 'big')", [])
         .expect("written");
-    assert_eq!(desk.names(json!([{"field": "tags", "op": "contains", "value": "json"}])), ["theirs"]);
-    let row = desk.ok("get", json!({"items": [{"type": "box", "id": "7"}]})).rows.remove(0);
+    assert_eq!(harness.names(json!([{"field": "tags", "op": "contains", "value": "json"}])), ["theirs"]);
+    let row = harness.ok("get", json!({"items": [{"type": "box", "id": "7"}]})).rows.remove(0);
     assert_eq!(row.fields["size"], json!("big"), "what does not fit is told as it is");
 }
 
 #[test]
-fn a_field_that_comes_later_becomes_a_column() {
+fn added_field_becomes_a_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
-    Desk::over(SqliteRecordsTool::in_file(&path, domains())).make(json!({"name": "old"}));
+    RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains())).make(json!({"name": "old"}));
     let longer = THINGS.replacen("fields = [", "fields = [\n  { name = \"colour\", kind = \"text\" },", 1);
     let domains = DomainCatalog::new([DomainSchema::parse(&longer).expect("sound")]);
-    let mut desk = Desk::over(SqliteRecordsTool::in_file(&path, domains));
-    desk.session = "later";
-    desk.make(json!({"name": "new", "colour": "red"}));
-    assert_eq!(desk.names(json!([{"field": "colour", "op": "=", "value": null}])), ["old"]);
+    let mut harness = RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains));
+    harness.session = "later";
+    harness.make(json!({"name": "new", "colour": "red"}));
+    assert_eq!(harness.names(json!([{"field": "colour", "op": "=", "value": null}])), ["old"]);
 }
 
 #[test]
-fn a_table_that_cannot_be_used_is_named() {
+fn unusable_table_is_reported_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
     Connection::open(&path).expect("made").execute_batch("CREATE TABLE things_box (name TEXT)").expect("made");
-    let why =
-        Desk::over(SqliteRecordsTool::in_file(&path, domains())).refused("read", json!({"type": "box", "limit": 1}));
-    assert_eq!(why, "the table `things_box` is there and has no column `id`");
+    let why = RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, domains()))
+        .refused("read", json!({"type": "box", "limit": 1}));
+    assert_eq!(why, "the existing table `things_box` has no column `id`");
     let named_alike =
         "name = \"things_box\"\n[[type]]\nname = \"lid\"\nlabel = \"n\"\nfields = [{ name = \"n\", kind = \"text\" }]";
     let path = folder.path().join("other.db");
@@ -80,16 +81,19 @@ fn a_table_that_cannot_be_used_is_named() {
         DomainSchema::parse(&alike).expect("sound"),
         DomainSchema::parse(named_alike).expect("sound"),
     ]);
-    Desk::over(SqliteRecordsTool::in_file(&path, both.clone())).make(json!({"name": "x"}));
-    let mut desk =
-        Desk { settings: json!({"domain": "things_box"}), ..Desk::over(SqliteRecordsTool::in_file(&path, both)) };
-    let refused = desk.run(&json!({"domain": "things_box", "op": "read", "for": "call", "type": "lid", "limit": 1}));
+    RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, both.clone())).make(json!({"name": "x"}));
+    let mut harness = RecordsHarness {
+        settings: json!({"domain": "things_box"}),
+        ..RecordsHarness::with_tool(SqliteRecordsTool::in_file(&path, both))
+    };
+    let refused = harness
+        .run(&json!({"domain": "things_box", "operation": "read", "for": "step_tool_call", "type": "lid", "limit": 1}));
     let why = refused.expect("served").refusal.expect("refused");
     assert!(why.contains("belongs to the domain `things`"), "{why}");
 }
 
 #[test]
-fn a_file_that_is_no_database_is_told() {
+fn file_that_is_not_a_database_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.db");
     std::fs::write(&path, "not a database, and long enough to be looked at as one").expect("written");

@@ -1,6 +1,6 @@
-//! The tools of a server as a domain, against real servers.
+//! Tests of the MCP tool, against real servers.
 
-mod calling;
-mod notes;
-mod styles;
-mod talking;
+mod conversation;
+mod notes_server;
+mod protocol_versions;
+mod requests;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A server of notes, in one of the protocol's two styles: `initialize` (which knows nothing of `server/discover`) or `discover`
-# (which knows nothing of `initialize`). Says only what the tests need. What it is told is kept in the file of the second argument.
+# A minimal MCP server for notes. The first argument is the protocol version that it supports: `initialize` (without
+# `server/discover`) or `discover` (without `initialize`). Every request is logged in the file of the second argument.
 style=$1
 log=$2
 notes='[{\"uid\":\"5f0e8a12-0001-4000-8000-000000000001\",\"title\":\"Buy oak\",\"done\":false},{\"uid\":\"5f0e8a12-0002-4000-8000-000000000002\",\"title\":\"Call Noor\",\"done\":true}]'

@@ -1,5 +1,5 @@
-//! What models answer, read: JSON in, decisions out, and complaints about what was not as it should be. Nothing here fails;
-//! whether a complaint is worth another question is decided elsewhere.
+//! Parses the answers of models into decisions, with complaints about invalid parts. Parsing never fails; the caller decides
+//! whether to ask the model to correct its answer.
 
 use segue_core::signal::json::find_json_where;
 use serde_json::{Map, Value};
@@ -15,13 +15,11 @@ use crate::limits::{
     REFERENCES_MAX, REMARK_CHARS_MAX,
 };
 
-/// What was read, and what was not as it should be.
+/// The usable part of an answer, and what is wrong with the rest.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ParsedAnswer<T> {
-    /// What can be used of it.
-    pub value: Option<T>,
-    /// What is wrong with it.
-    pub complaints: Vec<String>,
+pub(super) struct ParsedAnswer<T> {
+    pub(super) value: Option<T>,
+    pub(super) complaints: Vec<String>,
 }
 
 impl<T> ParsedAnswer<T> {
@@ -35,7 +33,7 @@ impl<T> ParsedAnswer<T> {
     }
 }
 
-/// The object of an answer that has one of these members.
+/// Returns the JSON object in an answer that has at least one of these members.
 fn find_answer_object(text: &str, members: &[&str]) -> Result<Map<String, Value>, String> {
     let found = find_json_where(text, |value| members.iter().any(|member| value.get(member).is_some()));
     match found.value {
@@ -50,7 +48,7 @@ fn get_text(object: &Map<String, Value>, name: &str, chars_max: usize) -> Option
     (!is_none).then(|| truncate_chars(text, chars_max))
 }
 
-/// The beginning of a text.
+/// Cuts a text to a number of characters and marks the cut with `…`.
 pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -58,7 +56,7 @@ pub(super) fn truncate_chars(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A list that may be one thing.
+/// Returns a list, or a single value as a list of one.
 fn get_list<'v>(object: &'v Map<String, Value>, name: &str) -> &'v [Value] {
     match object.get(name) {
         Some(Value::Array(items)) => &items[..items.len().min(REFERENCES_MAX)],
@@ -67,7 +65,7 @@ fn get_list<'v>(object: &'v Map<String, Value>, name: &str) -> &'v [Value] {
     }
 }
 
-/// The references of a list; those that are unknown are complained of by name and left out.
+/// Returns the known references of a list. Unknown ones are left out and named in `errors`.
 fn parse_references(
     object: &Map<String, Value>,
     name: &str,
@@ -90,9 +88,9 @@ fn parse_references(
     found
 }
 
-/// Reads what Understand answers.
+/// Parses an answer of Understand.
 #[must_use]
-pub fn parse_understand_answer(
+pub(super) fn parse_understand_answer(
     answer: &str,
     entities: &EntityRegistry,
     turn: u32,
@@ -102,9 +100,9 @@ pub fn parse_understand_answer(
         Ok(object) => object,
         Err(why) => return ParsedAnswer::unusable(why),
     };
-    let mut wrong = Vec::new();
-    let reasoned = |name: &str, wrong: &mut Vec<String>| {
-        let named = parse_references(&object, name, entities, wrong);
+    let mut complaints = Vec::new();
+    let reasoned = |name: &str, complaints: &mut Vec<String>| {
+        let named = parse_references(&object, name, entities, complaints);
         let reason = |reference: &str| {
             let given = get_list(&object, name)
                 .iter()
@@ -117,44 +115,44 @@ pub fn parse_understand_answer(
             .map(|reference| ReferenceWithReason { reason: reason(&reference), reference })
             .collect::<Vec<_>>()
     };
-    let (retain, demote) = (reasoned("retain", &mut wrong), reasoned("demote", &mut wrong));
-    if retain.iter().any(|kept| kept.reason.is_empty()) {
-        wrong.push("`retain`: each reference needs a `reason`".to_owned());
+    let (retained, demoted) = (reasoned("retain", &mut complaints), reasoned("demote", &mut complaints));
+    if retained.iter().any(|item| item.reason.is_empty()) {
+        complaints.push("`retain`: each reference needs a `reason`".to_owned());
     }
-    let pending = match get_text(&object, "pending", REMARK_CHARS_MAX) {
+    let response_to_pending = match get_text(&object, "pending", REMARK_CHARS_MAX) {
         None => None,
         Some(word) => match serde_json::from_value::<UserResponseKind>(Value::String(word.to_lowercase())) {
             Ok(answer) => Some(answer),
             Err(_) => {
-                wrong.push(format!(
+                complaints.push(format!(
                     "`pending` must be `accepted`, `declined`, `answered`, `ignored` or null, not `{word}`"
                 ));
                 None
             }
         },
     };
-    let understood = MessageUnderstanding {
+    let understanding = MessageUnderstanding {
         turn,
         intent: get_text(&object, "expressed", REMARK_CHARS_MAX).unwrap_or_default(),
-        references: parse_references(&object, "references", entities, &mut wrong),
-        // What cannot be said to be kept for something is not kept.
-        retained: retain.into_iter().filter(|kept| !kept.reason.is_empty()).collect(),
-        demoted: demote,
-        dropped: parse_references(&object, "drop", entities, &mut wrong),
+        references: parse_references(&object, "references", entities, &mut complaints),
+        // A reference without a reason is not retained.
+        retained: retained.into_iter().filter(|item| !item.reason.is_empty()).collect(),
+        demoted,
+        dropped: parse_references(&object, "drop", entities, &mut complaints),
         drops_all_saved: object.get("clear").and_then(Value::as_bool).unwrap_or(false),
-        response_to_pending: pending,
+        response_to_pending,
         quality: AnswerQuality::FirstAttempt,
         complaints: Vec::new(),
     };
-    if understood.intent.is_empty() {
-        wrong.push("`expressed` is missing: what the user expressed, in a few words".to_owned());
+    if understanding.intent.is_empty() {
+        complaints.push("`expressed` is missing; say in a few words what the user wants".to_owned());
     }
-    ParsedAnswer::usable(understood, wrong)
+    ParsedAnswer::usable(understanding, complaints)
 }
 
-/// Reads what Think answers. A plan that cannot be carried out as it stands is no plan.
+/// Parses an answer of Think. There is no value if the plan cannot be carried out as it is.
 #[must_use]
-pub fn parse_think_answer(
+pub(super) fn parse_think_answer(
     answer: &str,
     domain: &DomainSchema,
     entities: &EntityRegistry,
@@ -170,46 +168,40 @@ pub fn parse_think_answer(
             "`decision` must be `plan_direct`, `propose` or `clarify`, not `{word}`"
         ));
     };
-    let say = get_text(&object, "say", PROPOSAL_CHARS_MAX);
-    let mut wrong = Vec::new();
-    let mut sound = true;
+    let message_to_user = get_text(&object, "say", PROPOSAL_CHARS_MAX);
+    let mut complaints = Vec::new();
+    let mut is_valid = true;
     let mut steps = Vec::new();
-    let mut skipped = Vec::new();
+    let mut skipped_steps = Vec::new();
     if decision == ThinkDecision::PlanDirect {
-        let wished = get_list(&object, "steps");
-        if wished.is_empty() {
-            wrong.push("`plan_direct` needs at least one step".to_owned());
-            sound = false;
+        let planned = get_list(&object, "steps");
+        if planned.is_empty() {
+            complaints.push("`plan_direct` needs at least one step".to_owned());
+            is_valid = false;
         }
-        if wished.len() > ASSISTANT_PLAN_STEPS_MAX {
-            wrong.push(format!("the plan has {} steps; at most {ASSISTANT_PLAN_STEPS_MAX} are taken", wished.len()));
-            sound = false;
+        if planned.len() > ASSISTANT_PLAN_STEPS_MAX {
+            complaints
+                .push(format!("the plan has {} steps; at most {ASSISTANT_PLAN_STEPS_MAX} are allowed", planned.len()));
+            is_valid = false;
         }
-        for (place, step) in wished.iter().take(ASSISTANT_PLAN_STEPS_MAX).enumerate() {
-            let number = u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1);
-            match parse_planned_step(step, number, domain, entities, &mut wrong) {
-                Some(step) if is_read_already_loaded(&step, entities) => skipped.push(step.description),
+        for (index, step) in planned.iter().take(ASSISTANT_PLAN_STEPS_MAX).enumerate() {
+            let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+            match parse_planned_step(step, number, domain, entities, &mut complaints) {
+                Some(step) if is_read_already_loaded(&step, entities) => skipped_steps.push(step.description),
                 Some(step) => steps.push(step),
-                None => sound = false,
+                None => is_valid = false,
             }
         }
         sort_and_renumber_steps(&mut steps);
-    } else if say.is_none() {
-        wrong.push(format!("`{word}` needs `say`: what the user is to be told"));
-        sound = false;
+    } else if message_to_user.is_none() {
+        complaints.push(format!("`{word}` needs `say`: the text for the user"));
+        is_valid = false;
     }
     let goal = get_text(&object, "goal", OUTCOME_CHARS_MAX).unwrap_or_default();
-    let plan = TurnPlan {
-        turn,
-        decision,
-        goal,
-        steps,
-        message_to_user: say,
-        skipped_steps: skipped,
-        quality: AnswerQuality::FirstAttempt,
-    };
-    let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, wrong);
-    ParsedAnswer { value: value.filter(|_| sound), complaints }
+    let plan =
+        TurnPlan { turn, decision, goal, steps, message_to_user, skipped_steps, quality: AnswerQuality::FirstAttempt };
+    let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, complaints);
+    ParsedAnswer { value: value.filter(|_| is_valid), complaints }
 }
 
 fn parse_planned_step(
@@ -234,10 +226,10 @@ fn parse_planned_step(
     }
     let description = get_text(object, "description", OUTCOME_CHARS_MAX);
     if description.is_none() {
-        complain("`description` is missing: what is to be done".to_owned());
+        complain("`description` is missing; say what the step has to do".to_owned());
     }
     let subdomain = get_text(object, "subdomain", REMARK_CHARS_MAX).unwrap_or_default();
-    // Where a server brings tools and nothing else is declared, any word will do.
+    // A domain that declares only a server has no types, so any name is accepted.
     let is_known = domain.types.is_empty() || domain.find_type(&subdomain).is_some();
     if let Some(why) = domain.expect_type(&subdomain).err().filter(|_| !is_known) {
         complain(format!("`subdomain`: {why}"));
@@ -245,23 +237,23 @@ fn parse_planned_step(
     let group = object.get("group").and_then(Value::as_u64).and_then(|group| u32::try_from(group).ok());
     let mut unknown = Vec::new();
     let refs = parse_references(object, "refs", entities, &mut unknown);
-    let is_sound = unknown.is_empty();
+    let all_known = unknown.is_empty();
     unknown.into_iter().for_each(complain);
     let kind = kind?;
-    // A write to something that is not there is no write; a thought about it can do without.
-    if !is_known || (!is_sound && kind == StepKind::Write) {
+    // A write needs all of its references; other steps can do without the unknown ones.
+    if !is_known || (!all_known && kind == StepKind::Write) {
         return None;
     }
     Some(PlannedStep { step, description: description?, kind, subdomain, group: group.unwrap_or(step), refs })
 }
 
-/// A read of nothing but what is at hand is not needed.
+/// Returns whether a step only reads records that are fully loaded.
 fn is_read_already_loaded(step: &PlannedStep, entities: &EntityRegistry) -> bool {
     let is_full = |reference: &String| entities.get(reference).is_some_and(|entity| entity.detail == DetailLevel::Full);
     step.kind == StepKind::Read && !step.refs.is_empty() && step.refs.iter().all(is_full)
 }
 
-/// Numbers steps from 1 in the order in which their groups run.
+/// Sorts steps by group and numbers them from 1.
 fn sort_and_renumber_steps(steps: &mut [PlannedStep]) {
     steps.sort_by_key(|step| step.group);
     for (step, number) in steps.iter_mut().zip(1..) {
@@ -269,76 +261,58 @@ fn sort_and_renumber_steps(steps: &mut [PlannedStep]) {
     }
 }
 
-/// What Act answers.
+/// An action that Act can take.
 #[derive(Debug, Clone, PartialEq)]
-pub enum StepAction {
-    /// A tool is to be run.
-    ToolCall {
-        /// Which.
-        tool: String,
-        /// With what.
-        arguments: Map<String, Value>,
-    },
-    /// The step is done.
+pub(super) enum StepAction {
+    /// Call a tool.
+    ToolCall { tool: String, arguments: Map<String, Value> },
+    /// Complete the step.
     StepComplete(StepCompletion),
-    /// The user must be asked.
+    /// Ask the user a question.
     AskUser {
-        /// What.
         question: String,
-        /// How far the step had come.
+        /// What the step has found out so far.
         partial_result: Option<Value>,
     },
-    /// The result of an earlier step is wanted.
+    /// Fetch the result of an earlier step.
     RetrieveStep {
-        /// Of which turn; this one if nothing is said.
+        /// The turn of that step; the current one if absent.
         turn: Option<u32>,
-        /// Which.
         step: u32,
     },
-    /// It cannot be done as things are.
-    Blocked {
-        /// Why.
-        reason: String,
-        /// What could be done.
-        suggested_next: Option<String>,
-    },
-    /// It did not succeed.
-    Fail {
-        /// Why.
-        reason: String,
-    },
+    /// Report that the step is impossible under the current conditions.
+    Blocked { reason: String, suggested_next: Option<String> },
+    /// Give up.
+    Fail { reason: String },
 }
 
-/// A step that is done.
+/// The content of a `step_complete` action.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct StepCompletion {
-    /// What came of it.
-    pub outcome: String,
-    /// What it is about.
-    pub refs: Vec<String>,
-    /// What the next step should know.
-    pub note: Option<String>,
-    /// What was written, each with the draft it takes the place of.
-    pub drafts: Vec<ModelDraft>,
+pub(super) struct StepCompletion {
+    pub(super) outcome: String,
+    pub(super) refs: Vec<String>,
+    /// A note for the next step.
+    pub(super) note: Option<String>,
+    pub(super) drafts: Vec<ModelDraft>,
 }
 
-/// A draft as a model writes it.
+/// A draft in an answer of Act.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModelDraft {
-    /// The draft it takes the place of.
-    pub replaces: Option<String>,
-    /// Its type.
-    pub kind: String,
-    /// Its fields, with references for links.
-    pub content: Map<String, Value>,
+pub(super) struct ModelDraft {
+    /// The draft that it replaces.
+    pub(super) replaces: Option<String>,
+    pub(super) kind: String,
+    /// The fields; links are references.
+    pub(super) content: Map<String, Value>,
 }
 
-/// The actions, as they are written.
-pub const STEP_ACTION_NAMES: [&str; 6] = ["tool_call", "step_complete", "ask_user", "retrieve_step", "blocked", "fail"];
+/// The names of the actions in prompts and answers.
+pub(super) const STEP_ACTION_NAMES: [&str; 6] =
+    ["tool_call", "step_complete", "ask_user", "retrieve_step", "blocked", "fail"];
 
-/// Reads what Act answers.
+/// Parses an answer of Act.
 #[must_use]
-pub fn parse_act_answer(
+pub(super) fn parse_act_answer(
     answer: &str,
     domain: &DomainSchema,
     entities: &EntityRegistry,
@@ -353,7 +327,7 @@ pub fn parse_act_answer(
         get_text(&object, name, chars_max).ok_or_else(|| format!("`{word}` needs `{name}`"))
     };
     let number = |name: &str| object.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
-    let mut wrong = Vec::new();
+    let mut complaints = Vec::new();
     let action = match word.as_str() {
         "tool_call" => need("tool", REMARK_CHARS_MAX).and_then(|tool| match object.get("arguments") {
             None | Some(Value::Null) => Ok(StepAction::ToolCall { tool, arguments: Map::new() }),
@@ -361,21 +335,22 @@ pub fn parse_act_answer(
             Some(_) => Err("`arguments` must be an object".to_owned()),
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
-            let refs = parse_references(&object, "refs", entities, &mut wrong);
+            let refs = parse_references(&object, "refs", entities, &mut complaints);
             let note = get_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
-            let drafts = parse_drafts(&object, domain, entities, step, &mut wrong);
+            let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
             StepAction::StepComplete(StepCompletion { outcome, refs, note, drafts })
         }),
         "ask_user" => need("question", PROPOSAL_CHARS_MAX).map(|question| {
-            let partial = parse_partial_result(&object);
-            if partial.is_none() && step.kind == StepKind::Analyze {
-                wrong.push("`ask_user` in an analyze step needs `partial`: what was found out so far".to_owned());
+            let partial_result = parse_partial_result(&object);
+            if partial_result.is_none() && step.kind == StepKind::Analyze {
+                complaints
+                    .push("`ask_user` in an analyze step needs `partial`: what you have found out so far".to_owned());
             }
-            StepAction::AskUser { question, partial_result: partial }
+            StepAction::AskUser { question, partial_result }
         }),
         "retrieve_step" => number("step")
             .map(|step| StepAction::RetrieveStep { turn: number("turn"), step })
-            .ok_or_else(|| "`retrieve_step` needs `step`: its number".to_owned()),
+            .ok_or_else(|| "`retrieve_step` needs `step`: the number of the step".to_owned()),
         "blocked" => need("reason", OUTCOME_CHARS_MAX)
             .map(|reason| StepAction::Blocked { reason, suggested_next: get_text(&object, "next", OUTCOME_CHARS_MAX) }),
         "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| StepAction::Fail { reason }),
@@ -385,7 +360,7 @@ pub fn parse_act_answer(
         )),
     };
     match action {
-        Ok(action) => ParsedAnswer::usable(action, wrong),
+        Ok(action) => ParsedAnswer::usable(action, complaints),
         Err(why) => ParsedAnswer::unusable(why),
     }
 }
@@ -400,7 +375,7 @@ fn parse_partial_result(object: &Map<String, Value>) -> Option<Value> {
     Some(Value::String(truncate_chars(&written, PARTIAL_ANALYSIS_CHARS_MAX)))
 }
 
-/// The drafts of a step that generates; those that do not fit their type are complained of and left out.
+/// Returns the valid drafts of a generate step. Invalid ones are left out and described in `errors`.
 fn parse_drafts(
     object: &Map<String, Value>,
     domain: &DomainSchema,
@@ -410,7 +385,7 @@ fn parse_drafts(
 ) -> Vec<ModelDraft> {
     let given = get_list(object, "drafts");
     if !given.is_empty() && step.kind != StepKind::Generate {
-        errors.push(format!("`drafts` belong to a generate step, and this is `{}`", step.kind.as_str()));
+        errors.push(format!("only a generate step may have `drafts`; this is a `{}` step", step.kind.as_str()));
         return Vec::new();
     }
     let mut drafts = Vec::new();
@@ -435,13 +410,13 @@ fn parse_draft(
     if let Some(reference) = &replaces {
         let entity = entities.expect_entity(reference, Some(&kind.name)).map_err(|why| vec![why])?;
         if entity.is_saved() {
-            return Err(vec![format!("`{reference}` is saved; a draft takes the place of a draft only")]);
+            return Err(vec![format!("`{reference}` is already saved; a draft can only replace another draft")]);
         }
     }
     let Some(Value::Object(content)) = value.get("content") else {
-        return Err(vec!["a draft is {\"type\": …, \"content\": {field: value, …}}".to_owned()]);
+        return Err(vec!["a draft must be {\"type\": …, \"content\": {field: value, …}}".to_owned()]);
     };
-    // A draft may lead to another draft: it is resolved when it is saved.
+    // A draft may link to another draft; the link is resolved when the draft is saved.
     let known = |field: &super::domain::RecordField, reference: &str| {
         entities.expect_entity(reference, field.to.as_deref()).map(|_| reference.to_owned())
     };

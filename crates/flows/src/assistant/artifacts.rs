@@ -1,5 +1,5 @@
-//! What the flow puts on show: what exists and how near it is, what was decided and why, what waits for an answer, what was
-//! written. What would be empty is left out.
+//! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
+//! are left out.
 
 use segue_core::flow::artifact::{Artifact, ArtifactContent, ArtifactNote, ArtifactTableRow, SuggestedCommand};
 use segue_core::ids::TurnId;
@@ -13,7 +13,7 @@ use super::spec::UNDO_COMMAND;
 use super::state::CompletedWrite;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
-/// Everything there is to see.
+/// Returns all artifacts that have content.
 pub(super) fn build_artifacts(context: &AssistantContext<'_>) -> Vec<Artifact> {
     [entities_artifact(context), reasoning_artifact(context), conversation_artifact(context), writes_artifact(context)]
         .into_iter()
@@ -25,10 +25,10 @@ fn table_cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-/// References by how near they are, each with the reason why it is kept or set aside.
+/// The known entities by tier, each with the reason why it is retained or demoted.
 fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
-    let memory = context.state();
-    let mut shown: Vec<_> = memory.entities.entities_by_recency(memory.current_turn_number());
+    let state = context.state();
+    let mut shown: Vec<_> = state.entities.entities_by_recency(state.current_turn_number());
     shown.retain(|(_, _, tier)| !matches!(tier, RelevanceTier::Known | RelevanceTier::Dropped));
     shown.sort_by_key(|(_, _, tier)| *tier);
     let rows = shown.iter().take(ARTIFACT_ROWS_MAX).map(|(reference, entity, tier)| {
@@ -50,27 +50,29 @@ fn entities_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
         }
     });
     let (columns, rows) =
-        (table_cells(["reference", "label", "saved", "at hand", "last", "turn"]), rows.collect::<Vec<_>>());
+        (table_cells(["reference", "label", "saved", "loaded", "last action", "turn"]), rows.collect::<Vec<_>>());
     (!rows.is_empty()).then(|| Artifact::new("entities", "Entities", ArtifactContent::Table { columns, rows }))
 }
 
-/// The reasoning trace: what is folded, then turn by turn.
+/// The summary of older turns, then the newer ones turn by turn.
 fn reasoning_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
-    let past = &context.state().reasoning;
-    let folded = past.compacted.map(|folded| ArtifactNote {
-        title: format!("Up to turn {}, in short", folded.through_turn),
-        text: context.view.read_text(folded.text).trim().to_owned(),
+    let reasoning = &context.state().reasoning;
+    let compacted = reasoning.compacted.map(|compacted| ArtifactNote {
+        title: format!("Summary up to turn {}", compacted.through_turn),
+        text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
-    let items: Vec<ArtifactNote> =
-        folded.into_iter().chain(past.uncompacted.iter().chain(&past.recent).map(turn_summary_note)).collect();
+    let items: Vec<ArtifactNote> = compacted
+        .into_iter()
+        .chain(reasoning.uncompacted.iter().chain(&reasoning.recent).map(turn_summary_note))
+        .collect();
     (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", ArtifactContent::Notes { items }))
 }
 
 fn turn_summary_note(summary: &TurnSummary) -> ArtifactNote {
-    let decided = summary.decision.map_or("nothing", |decision| decision.as_str());
-    let goal = if summary.goal.is_empty() { String::new() } else { format!(", to {}", summary.goal) };
-    let mut lines = vec![format!("decided {decided}{goal}")];
+    let decision = summary.decision.map_or("nothing", |decision| decision.as_str());
+    let goal = if summary.goal.is_empty() { String::new() } else { format!(" (goal: {})", summary.goal) };
+    let mut lines = vec![format!("decision: {decision}{goal}")];
     for step in &summary.steps {
         let end = match step.status {
             Some(StepEndStatus::Done) => String::new(),
@@ -79,8 +81,8 @@ fn turn_summary_note(summary: &TurnSummary) -> ArtifactNote {
         let outcome = if step.outcome.is_empty() { String::new() } else { format!(": {}", step.outcome) };
         lines.push(format!("step {} ({} {}){end}{outcome}", step.step, step.kind.as_str(), step.subdomain));
     }
-    lines.extend(summary.curation.reasons.iter().map(|reason| format!("curated {reason}")));
-    lines.extend(summary.blocked_reason.iter().map(|why| format!("not everything was done: {why}")));
+    lines.extend(summary.curation.reasons.iter().map(|reason| format!("reason for {reason}")));
+    lines.extend(summary.blocked_reason.iter().map(|why| format!("not completed: {why}")));
     ArtifactNote {
         title: format!("Turn {} ({}): {}", summary.turn, summary.phase.as_str(), summary.intent),
         text: lines.join("\n"),
@@ -88,46 +90,46 @@ fn turn_summary_note(summary: &TurnSummary) -> ArtifactNote {
     }
 }
 
-/// What was said long ago, and what waits for an answer.
+/// The summary of the older conversation, and the question or proposal that waits for an answer.
 fn conversation_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     let conversation = &context.state().conversation;
-    let folded = conversation.compacted.map(|folded| ArtifactNote {
-        title: format!("Said up to turn {}, in short", folded.through_turn),
-        text: context.view.read_text(folded.text).trim().to_owned(),
+    let compacted = conversation.compacted.map(|compacted| ArtifactNote {
+        title: format!("Summary up to turn {}", compacted.through_turn),
+        text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
     let pending = conversation.pending.as_ref().map(|pending| ArtifactNote {
         title: match pending.kind {
-            PendingInputKind::Proposal => "Proposed, and not answered yet".to_owned(),
-            PendingInputKind::Question => "Asked, and not answered yet".to_owned(),
+            PendingInputKind::Proposal => "Open proposal".to_owned(),
+            PendingInputKind::Question => "Open question".to_owned(),
         },
         text: context.state().entities.replace_references_with_labels(&pending.text),
         turn: Some(TurnId(pending.turn)),
     });
-    let items: Vec<ArtifactNote> = folded.into_iter().chain(pending).collect();
+    let items: Vec<ArtifactNote> = compacted.into_iter().chain(pending).collect();
     (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", ArtifactContent::Notes { items }))
 }
 
 fn writes_artifact(context: &AssistantContext<'_>) -> Option<Artifact> {
     let rows = context.state().writes.iter().map(|write| ArtifactTableRow {
         id: write.run.to_string(),
-        group: if write.undone { "taken back" } else { "stands" }.to_owned(),
+        group: if write.undone { "undone" } else { "active" }.to_owned(),
         cells: table_cells([&write.run.to_string(), &write.turn.to_string(), &write.summaries.join("; ")]),
         why: String::new(),
-        commands: undo_offers(write),
+        commands: undo_commands(write),
     });
     let mut rows: Vec<ArtifactTableRow> = rows.collect();
     rows.sort_by(|one, other| one.group.cmp(&other.group));
-    let columns = table_cells(["run", "turn", "what"]);
-    (!rows.is_empty()).then(|| Artifact::new("writes", "Written", ArtifactContent::Table { columns, rows }))
+    let columns = table_cells(["run", "turn", "changes"]);
+    (!rows.is_empty()).then(|| Artifact::new("writes", "Writes", ArtifactContent::Table { columns, rows }))
 }
 
-/// What stands can be taken back.
-fn undo_offers(write: &CompletedWrite) -> Vec<SuggestedCommand> {
-    let offer = || SuggestedCommand {
+/// A write that was not undone offers the `undo` command.
+fn undo_commands(write: &CompletedWrite) -> Vec<SuggestedCommand> {
+    let undo = || SuggestedCommand {
         label: "Undo".to_owned(),
         command: UNDO_COMMAND.to_owned(),
         arguments: json!({"run": write.run.0}),
     };
-    if write.undone { Vec::new() } else { vec![offer()] }
+    if write.undone { Vec::new() } else { vec![undo()] }
 }

@@ -1,4 +1,4 @@
-//! What every reaction of the flow looks at: the state, how the session is set, and the domain.
+//! The arguments that every reaction of the flow needs (state, settings, domain), and helpers to request model calls.
 
 use segue_core::event::{CallOpened, CallRequest};
 use segue_core::flow::{FlowContext, FlowStep};
@@ -12,85 +12,85 @@ use super::spec::{ACT_ROLE, ASK_REPAIR, ASK_RESULT, ASK_START, REPLY_ROLE};
 use super::state::{AssistantState, TurnProgress};
 use crate::limits::NODE_REPAIRS_MAX;
 
-/// What a reaction looks at.
+/// The session's view, settings and domain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AssistantContext<'a> {
-    pub view: &'a FlowContext<'a, AssistantState>,
-    pub settings: &'a Settings,
-    pub domain: &'a DomainSchema,
+    pub(super) view: &'a FlowContext<'a, AssistantState>,
+    pub(super) settings: &'a Settings,
+    pub(super) domain: &'a DomainSchema,
 }
 
 impl<'a> AssistantContext<'a> {
-    pub fn state(&self) -> &'a AssistantState {
+    pub(super) fn state(&self) -> &'a AssistantState {
         self.view.state
     }
 
-    /// The flow's own account of the turn that runs, as long as that turn does run.
-    pub fn current_turn(&self) -> Option<&'a TurnProgress> {
+    /// Returns the progress of the current turn, or `None` if no turn is running.
+    pub(super) fn current_turn(&self) -> Option<&'a TurnProgress> {
         let turn = self.view.session.current_turn.as_ref()?.id.0;
         self.state().current_turn.as_ref().filter(|running| running.turn == turn)
     }
 
-    /// Whether what an event is about belongs to the turn that runs.
-    pub fn is_about_current_turn(&self) -> bool {
+    /// Returns whether the event being handled belongs to the current turn.
+    pub(super) fn is_about_current_turn(&self) -> bool {
         let turn = self.view.session.current_turn.as_ref().map(|turn| turn.id);
         turn.is_some() && self.view.subject.turn == turn
     }
 
-    /// Asks a node again for what could not be used; nothing if it was asked again already.
-    pub fn request_repair(&self, call: &CallOpened, complaints: &[String]) -> Option<Vec<FlowStep>> {
+    /// Asks a node to correct its answer. Returns `None` if it was asked as often as allowed.
+    pub(super) fn request_repair(&self, call: &CallOpened, complaints: &[String]) -> Option<Vec<FlowStep>> {
         let node = call.role.as_str();
-        let asked = self.current_turn()?.repairs.get(node).copied().unwrap_or(0);
-        if asked >= NODE_REPAIRS_MAX {
+        let repairs = self.current_turn()?.repairs.get(node).copied().unwrap_or(0);
+        if repairs >= NODE_REPAIRS_MAX {
             return None;
         }
-        let broken = Fact::AnswerRejected {
+        let rejected = Fact::AnswerRejected {
             node: node.to_owned(),
             call: call.call,
             step: None,
             complaints: complaints.to_vec(),
         };
-        let wish = CallRequest::new(node, ASK_REPAIR).with_metadata(json!({"complaints": complaints}));
-        Some(vec![broken.into_step(), FlowStep::Call(wish)])
+        let request = CallRequest::new(node, ASK_REPAIR).with_metadata(json!({"complaints": complaints}));
+        Some(vec![rejected.into_step(), FlowStep::Call(request)])
     }
 
-    /// How often a node was asked again.
-    pub fn repair_count(&self, node: &str) -> u32 {
+    /// Returns how often a node had to correct its answer in this turn.
+    pub(super) fn repair_count(&self, node: &str) -> u32 {
         self.current_turn().and_then(|running| running.repairs.get(node)).copied().unwrap_or(0)
     }
 }
 
-/// A node is asked.
+/// Returns the step that calls a node.
 pub(super) fn call_node(node: &str) -> FlowStep {
     FlowStep::Call(CallRequest::new(node, ASK_START))
 }
 
-/// The user is spoken to.
+/// Returns the step that calls Reply.
 pub(super) fn call_reply_node() -> FlowStep {
     call_node(REPLY_ROLE)
 }
 
-/// Whoever does this step.
+/// Returns the agent name under which a step runs.
 pub(super) fn step_agent_name(step: u32) -> AgentName {
     AgentName::from(format!("step-{step}"))
 }
 
-fn call_act_node(step: u32, ask: &str, note: Value) -> FlowStep {
-    FlowStep::Call(CallRequest::new(ACT_ROLE, ask).with_agent(&step_agent_name(step)).with_metadata(note))
+fn call_act_node(step: u32, ask: &str, metadata: Value) -> FlowStep {
+    FlowStep::Call(CallRequest::new(ACT_ROLE, ask).with_agent(&step_agent_name(step)).with_metadata(metadata))
 }
 
-/// A step is begun.
+/// Returns the first call of Act for a step.
 pub(super) fn start_act_call(step: u32) -> FlowStep {
     call_act_node(step, ASK_START, json!({"step": step}))
 }
 
-/// A step goes on with what it asked for.
-pub(super) fn continue_act_call(step: u32, mut note: Value) -> FlowStep {
-    note["step"] = json!(step);
-    call_act_node(step, ASK_RESULT, note)
+/// Returns the call that gives Act the result it asked for.
+pub(super) fn continue_act_call(step: u32, mut metadata: Value) -> FlowStep {
+    metadata["step"] = json!(step);
+    call_act_node(step, ASK_RESULT, metadata)
 }
 
-/// A step is asked again for what could not be used.
+/// Returns the call that asks Act to correct its answer.
 pub(super) fn repair_act_call(step: u32, complaints: &[String]) -> FlowStep {
     call_act_node(step, ASK_REPAIR, json!({"step": step, "complaints": complaints}))
 }

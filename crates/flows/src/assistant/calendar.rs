@@ -1,34 +1,34 @@
-//! The day of a moment, without a clock: the journal says when something happened.
+//! Calendar dates from journal timestamps. The flow has no clock of its own.
 
 use segue_core::ids::UnixMillis;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const WEEKDAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// The day of a moment as `2026-01-31`, where clocks are so many minutes ahead of universal time.
+/// Returns the date as `2026-01-31`, in a time zone that is `offset_minutes` ahead of UTC.
 #[must_use]
 pub fn local_date(at: UnixMillis, offset_minutes: i64) -> String {
     date_from_epoch_days(days_since_epoch(at, offset_minutes))
 }
 
-/// Its weekday.
+/// Returns the English name of the weekday.
 #[must_use]
 pub fn local_weekday(at: UnixMillis, offset_minutes: i64) -> &'static str {
-    let place = days_since_epoch(at, offset_minutes).rem_euclid(7);
-    WEEKDAYS[usize::try_from(place).unwrap_or(0)]
+    let index = days_since_epoch(at, offset_minutes).rem_euclid(7);
+    WEEKDAYS[usize::try_from(index).unwrap_or(0)]
 }
 
-/// Days since 1970-01-01.
+/// Returns the number of days since 1970-01-01.
 #[must_use]
 pub fn days_since_epoch(at: UnixMillis, offset_minutes: i64) -> i64 {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(offset_minutes.saturating_mul(60_000));
     ms.div_euclid(DAY_MS)
 }
 
-/// A day that is so many days after 1970-01-01, within the years 1 to 9999.
+/// Returns the date that is `days` after 1970-01-01, clamped to the years 1 to 9999.
 #[must_use]
 pub fn date_from_epoch_days(days: i64) -> String {
-    // Years are counted from March, so that the leap day is a year's last; 400 of them are a whole number of days.
+    // Years are counted from March, so that the leap day is the last of its year; an era is 400 years, 146,097 days.
     let from_march = days.clamp(-719_162, 2_932_896) + 719_468;
     let era = from_march.div_euclid(146_097);
     let day_of_era = from_march.rem_euclid(146_097);
@@ -47,7 +47,7 @@ mod tests {
     use crate::assistant::domain::is_date;
 
     #[test]
-    fn moments_have_the_days_of_the_calendar() {
+    fn timestamps_become_calendar_dates() {
         assert_eq!(local_date(UnixMillis(0), 0), "1970-01-01");
         assert_eq!(
             (local_date(UnixMillis(0), -1), local_weekday(UnixMillis(0), 0)),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_is_a_day_and_follows_the_one_before() {
+    fn every_date_is_valid_and_later_than_the_one_before() {
         let mut before = String::new();
         for number in (-719_162..2_932_896).step_by(97) {
             let day = date_from_epoch_days(number);

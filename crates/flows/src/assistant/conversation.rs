@@ -1,4 +1,4 @@
-//! What was said: the newest exchanges as they were, older ones folded into one text.
+//! The conversation layer of the memory: the newest exchanges verbatim, and one summary text for the older ones.
 
 use std::collections::VecDeque;
 
@@ -10,29 +10,27 @@ use super::facts::PendingUserInput;
 use super::reasoning::CompactedTurns;
 use crate::limits::{EXCHANGES_AGED_MAX, UNDERSTAND_TURNS_SHOWN};
 
-/// The layer of what was said.
+/// The exchanges of a session, and the question or proposal that is open.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConversationMemory {
-    /// The newest exchanges.
+    /// The newest exchanges, oldest first.
     pub recent: VecDeque<ConversationExchange>,
-    /// Older ones that are not folded yet.
+    /// Older exchanges that wait for compaction.
     pub uncompacted: VecDeque<ConversationExchange>,
-    /// Those before, folded.
+    /// The summary of all exchanges before.
     pub compacted: Option<CompactedTurns>,
-    /// What waits for the user's answer.
+    /// The question or proposal that waits for the user's answer.
     pub pending: Option<PendingUserInput>,
 }
 
-/// What was said in a turn.
+/// The messages and the reply of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversationExchange {
-    /// Which turn.
     pub turn: u32,
-    /// By the user.
     #[serde(default)]
     pub messages: Vec<(MessageId, TextRef)>,
-    /// To the user; nothing if the turn came to nothing.
+    /// The reply; `None` if the turn ended without one.
     #[serde(default)]
     pub reply: Option<TextRef>,
 }

@@ -1,6 +1,5 @@
-//! A domain: what a person keeps records of, declared as data. Types, their fields, how records refer to one another, and
-//! what a value must look like. The flow reads it to know what it may plan, the host of the records to know what it may
-//! store; neither knows any particular domain.
+//! The schema of a domain: the types of records, their fields, links and constraints. It is data: the flow reads it to know what it
+//! may plan, and the records tool to know what it may store. Neither contains code for a particular domain.
 
 mod filter;
 mod mcp_server;
@@ -19,52 +18,50 @@ use crate::limits::{
     DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,
 };
 
-/// The domains that come with the program.
+/// The declarations of the built-in domains.
 const BUILT_IN_DOMAINS: [&str; 2] = [
     include_str!("../../prompts/assistant/domains/kitchen.toml"),
     include_str!("../../prompts/assistant/domains/reading.toml"),
 ];
 
-/// What a record's own id is called in a filter.
+/// The name of a record's own id in filters.
 pub const ID_FIELD: &str = "id";
-/// What a sample is called by other samples.
+/// The field by which samples link to each other.
 pub const SAMPLE_KEY_FIELD: &str = "key";
 
-/// What a person keeps records of.
+/// The declaration of a domain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DomainSchema {
-    /// Its name.
     pub name: String,
-    /// What it is about, for models and people.
+    /// A description for models and users.
     #[serde(default)]
     pub about: String,
-    /// The types of record, in the order they are told.
+    /// The types of records, in the order of the declaration.
     #[serde(default, rename = "type")]
     pub types: Vec<RecordType>,
-    /// Records to begin with, by type.
+    /// Initial records, by type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub samples: BTreeMap<String, Vec<Map<String, Value>>>,
-    /// A server that brings the tools, in place of tables.
+    /// An MCP server that provides the tools, instead of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<McpServerConfig>,
 }
 
-/// A type of record.
+/// A type of records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordType {
-    /// Its name; references are made from it (`recipe_1`).
+    /// The name, which is also the prefix of references (`recipe_1`).
     pub name: String,
-    /// What it is, in a few words.
+    /// A short description for models and users.
     #[serde(default)]
     pub about: String,
-    /// The field that names a record to people.
+    /// The field whose value is a record's label.
     pub label: String,
-    /// The fields that are read where a summary is enough; the label is always among them.
+    /// The fields of a summary; the label is always one of them.
     #[serde(default)]
     pub summary: Vec<String>,
-    /// Its fields, in order.
     pub fields: Vec<RecordField>,
 }
 
@@ -72,29 +69,24 @@ pub struct RecordType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordField {
-    /// Its name.
     pub name: String,
-    /// What its values are.
     pub kind: FieldKind,
-    /// What it means, where the name does not say it.
+    /// A description, if the name is not enough.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Whether a record must have it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub required: bool,
-    /// The only texts it takes, if it does not take any.
+    /// The allowed texts; any text if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub one_of: Vec<String>,
-    /// The least number it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// The greatest number it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// For a link: the type it leads to.
+    /// For links: the type of the linked records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// For a link: what becomes of it when the record it leads to is deleted.
+    /// For links: what happens when the linked record is deleted.
     #[serde(default, skip_serializing_if = "OnDelete::is_default")]
     pub on_delete: OnDelete,
 }
@@ -103,30 +95,26 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// What the values of a field are.
+/// The kind of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldKind {
-    /// A text.
     Text,
-    /// A whole number.
     Integer,
-    /// A number.
     Number,
-    /// Yes or no.
     YesNo,
-    /// A day, as `2026-01-31`.
+    /// A date such as `2026-01-31`.
     Date,
-    /// Several texts.
+    /// A list of texts.
     List,
-    /// One other record.
+    /// A link to one record.
     Link,
-    /// Several other records.
+    /// Links to several records.
     Links,
 }
 
 impl FieldKind {
-    /// The word for it, as a declaration writes it.
+    /// Returns the name used in declarations.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -141,21 +129,21 @@ impl FieldKind {
         }
     }
 
-    /// Whether it leads to other records.
+    /// Returns whether the field links to other records.
     #[must_use]
     pub fn is_link(self) -> bool {
         matches!(self, Self::Link | Self::Links)
     }
 }
 
-/// What becomes of a link when the record it leads to is deleted.
+/// What happens to a link when the linked record is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDelete {
-    /// The record is not deleted as long as something leads to it.
+    /// The linked record cannot be deleted.
     #[default]
     Refuse,
-    /// The link is emptied.
+    /// The link is cleared.
     Clear,
 }
 
@@ -166,108 +154,108 @@ impl OnDelete {
 }
 
 impl DomainSchema {
-    /// Reads a declaration.
+    /// Parses a declaration in TOML.
     ///
     /// # Errors
-    /// It is no declaration, or contradicts itself; says where and what would be right.
+    /// The declaration is invalid; the text says where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
         let domain: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         domain.validate()
     }
 
-    /// Reads a declaration that came as JSON, as in a session's settings.
+    /// Parses a declaration in JSON, as in a session's settings.
     ///
     /// # Errors
-    /// As [`Domain::parse`].
+    /// As for [`DomainSchema::parse`].
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let domain: Self = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
         domain.validate()
     }
 
-    /// The domains that come with the program.
+    /// Returns the built-in domains.
     #[must_use]
     pub fn built_in() -> Vec<Self> {
         BUILT_IN_DOMAINS
             .iter()
-            .map(|text| Self::parse(text).expect("a shipped domain is sound, and tests say so"))
+            .map(|text| Self::parse(text).expect("the built-in domains are valid, as tests check"))
             .collect()
     }
 
-    /// The type of this name.
+    /// Returns the type with this name.
     #[must_use]
     pub fn find_type(&self, name: &str) -> Option<&RecordType> {
         self.types.iter().find(|kind| kind.name == name)
     }
 
-    /// The type of this name, or a complaint that names those there are.
+    /// Returns the type with this name, or an error that lists the existing ones.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such name.
     pub fn expect_type(&self, name: &str) -> Result<&RecordType, String> {
         self.find_type(name)
-            .ok_or_else(|| format!("there is no type `{name}`; there are {}", format_name_list(self.type_names())))
+            .ok_or_else(|| format!("there is no type `{name}`; the types are {}", format_name_list(self.type_names())))
     }
 
-    /// The names of the types, in order.
+    /// Returns the names of the types, in the order of the declaration.
     pub fn type_names(&self) -> impl Iterator<Item = &str> {
         self.types.iter().map(|kind| kind.name.as_str())
     }
 
-    /// Every field of every type that leads to records of type `to`.
+    /// Returns every field that links to records of type `to`, with its type.
     pub fn fields_linking_to<'d>(&'d self, to: &'d str) -> impl Iterator<Item = (&'d RecordType, &'d RecordField)> {
         let fields = self.types.iter().flat_map(|kind| kind.fields.iter().map(move |field| (kind, field)));
         fields.filter(move |(_, field)| field.to.as_deref() == Some(to))
     }
 
     fn validate(self) -> Result<Self, String> {
-        let faults = self.validation_errors();
-        if faults.is_empty() { Ok(self) } else { Err(faults.join("; ")) }
+        let errors = self.validation_errors();
+        if errors.is_empty() { Ok(self) } else { Err(errors.join("; ")) }
     }
 
-    /// What in the declaration contradicts itself.
+    /// Returns everything that is wrong with the declaration.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<String> {
-        let mut faults: Vec<String> = check_declared_name("the domain", &self.name).into_iter().collect();
+        let mut errors: Vec<String> = check_declared_name("the domain", &self.name).into_iter().collect();
         if self.types.is_empty() && self.server.is_none() {
-            faults.push("it has no types; a domain needs at least one `[[type]]`".to_owned());
+            errors.push("the domain has no types; declare at least one `[[type]]`".to_owned());
         }
         if self.types.len() > DOMAIN_TYPES_MAX {
-            faults.push(format!("it has {} types; at most {DOMAIN_TYPES_MAX} are taken", self.types.len()));
+            errors.push(format!("the domain has {} types; at most {DOMAIN_TYPES_MAX} are allowed", self.types.len()));
         }
-        faults.extend(check_about_length("the domain", &self.about));
-        faults.extend(duplicate_name_errors("type", self.type_names()));
-        faults.extend(self.types.iter().flat_map(|kind| kind.validation_errors(self)));
-        faults.extend(self.sample_errors());
-        faults.extend(self.server.iter().flat_map(|server| server.validation_errors(self)));
-        faults
+        errors.extend(check_about_length("the domain", &self.about));
+        errors.extend(duplicate_name_errors("type", self.type_names()));
+        errors.extend(self.types.iter().flat_map(|kind| kind.validation_errors(self)));
+        errors.extend(self.sample_errors());
+        errors.extend(self.server.iter().flat_map(|server| server.validation_errors(self)));
+        errors
     }
 
     fn sample_errors(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let count: usize = self.samples.values().map(Vec::len).sum();
         if count > DOMAIN_SAMPLES_MAX {
-            faults.push(format!("it has {count} samples; at most {DOMAIN_SAMPLES_MAX} are taken"));
+            errors.push(format!("the domain has {count} samples; at most {DOMAIN_SAMPLES_MAX} are allowed"));
         }
         for (name, samples) in &self.samples {
             let kind = match self.expect_type(name) {
                 Ok(kind) => kind,
                 Err(why) => {
-                    faults.push(format!("samples: {why}"));
+                    errors.push(format!("samples: {why}"));
                     continue;
                 }
             };
-            for (place, sample) in samples.iter().enumerate() {
+            for (index, sample) in samples.iter().enumerate() {
                 let values = kind.resolve_sample_values(sample, |_| "2000-01-01".to_owned());
                 let known = |field: &RecordField, key: &str| self.resolve_sample_key(field, key);
                 if let Err(wrong) = check_record(kind, &values, RecordCompleteness::AllRequired, &known) {
-                    faults.push(format!("sample {} of `{name}`: {}", place + 1, wrong.join(", ")));
+                    errors.push(format!("sample {} of `{name}`: {}", index + 1, wrong.join(", ")));
                 }
             }
         }
-        faults
+        errors
     }
 
-    /// A link between samples goes by their keys.
+    /// Checks a link between samples, which uses their keys.
     fn resolve_sample_key(&self, field: &RecordField, key: &str) -> Result<String, String> {
         let to = field.to.as_deref().unwrap_or_default();
         let keys =
@@ -276,36 +264,36 @@ impl DomainSchema {
         if keys.contains(&key) {
             return Ok(key.to_owned());
         }
-        Err(format!("no sample of `{to}` has the key `{key}`; there are {}", format_name_list(keys.into_iter())))
+        Err(format!("no sample of `{to}` has the key `{key}`; the keys are {}", format_name_list(keys.into_iter())))
     }
 }
 
 impl RecordType {
-    /// The field of this name.
+    /// Returns the field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&RecordField> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The field of this name, or a complaint that names those there are.
+    /// Returns the field with this name, or an error that lists the existing ones.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such name.
     pub fn expect_field(&self, name: &str) -> Result<&RecordField, String> {
         self.field(name).ok_or_else(|| {
             let names = self.fields.iter().map(|field| field.name.as_str());
-            format!("`{}` has no field `{name}`; it has {}", self.name, format_name_list(names))
+            format!("`{}` has no field `{name}`; its fields are {}", self.name, format_name_list(names))
         })
     }
 
-    /// The fields of a summary, the label first.
+    /// Returns the fields of a summary, the label first.
     #[must_use]
     pub fn summary_fields(&self) -> Vec<&RecordField> {
         let names = std::iter::once(&self.label).chain(self.summary.iter().filter(|name| **name != self.label));
         names.filter_map(|name| self.field(name)).collect()
     }
 
-    /// The values of a sample, with `day` for a date that is so many days from today.
+    /// Returns the values of a sample, with dates such as `today+3` resolved by `date_after_days`.
     pub fn resolve_sample_values(
         &self,
         sample: &Map<String, Value>,
@@ -321,83 +309,84 @@ impl RecordType {
 
     fn validation_errors(&self, domain: &DomainSchema) -> Vec<String> {
         let what = format!("type `{}`", self.name);
-        let mut faults: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
+        let mut errors: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
         if self.name.starts_with("gen_") {
-            faults.push(format!("{what}: names that begin with `gen_` are those of drafts; choose another"));
+            errors.push(format!("{what}: names that begin with `gen_` are reserved for drafts; choose another"));
         }
         if self.fields.len() > DOMAIN_FIELDS_MAX {
-            faults.push(format!("{what} has {} fields; at most {DOMAIN_FIELDS_MAX} are taken", self.fields.len()));
+            errors.push(format!("{what} has {} fields; at most {DOMAIN_FIELDS_MAX} are allowed", self.fields.len()));
         }
-        faults.extend(check_about_length(&what, &self.about));
-        faults.extend(duplicate_name_errors(
+        errors.extend(check_about_length(&what, &self.about));
+        errors.extend(duplicate_name_errors(
             &format!("field of {what}"),
             self.fields.iter().map(|field| field.name.as_str()),
         ));
         match self.field(&self.label) {
             Some(field) if matches!(field.kind, FieldKind::Text | FieldKind::Date | FieldKind::Link) => {}
-            Some(_) => faults.push(format!("{what}: its label `{}` must be a text, a date or a link", self.label)),
-            None => faults.push(format!("{what}: its label `{}` is none of its fields", self.label)),
+            Some(_) => {
+                errors.push(format!("{what}: the label field `{}` must be a text, a date or a link", self.label))
+            }
+            None => errors.push(format!("{what}: the label `{}` is not one of its fields", self.label)),
         }
         for name in self.summary.iter().filter(|name| self.field(name).is_none()) {
-            faults.push(format!("{what}: `{name}` in its summary is none of its fields"));
+            errors.push(format!("{what}: `{name}` in the summary is not one of its fields"));
         }
-        faults.extend(self.fields.iter().flat_map(|field| field.validation_errors(&what, domain)));
-        faults
+        errors.extend(self.fields.iter().flat_map(|field| field.validation_errors(&what, domain)));
+        errors
     }
 }
 
 impl RecordField {
     fn validation_errors(&self, what: &str, domain: &DomainSchema) -> Vec<String> {
         let what = format!("{what}, field `{}`", self.name);
-        let mut faults: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
+        let mut errors: Vec<String> = check_declared_name(&what, &self.name).into_iter().collect();
         if [ID_FIELD, SAMPLE_KEY_FIELD].contains(&self.name.as_str()) {
-            faults.push(format!("{what}: `{ID_FIELD}` and `{SAMPLE_KEY_FIELD}` are taken; choose another name"));
+            errors.push(format!("{what}: `{ID_FIELD}` and `{SAMPLE_KEY_FIELD}` are reserved; choose another name"));
         }
-        faults.extend(check_about_length(&what, &self.about));
+        errors.extend(check_about_length(&what, &self.about));
         match (&self.to, self.kind.is_link()) {
-            (None, true) => faults.push(format!("{what}: a link needs `to`, the type it leads to")),
-            (Some(_), false) => faults.push(format!("{what}: `to` is for links")),
+            (None, true) => errors.push(format!("{what}: a link needs `to`, the type of the linked records")),
+            (Some(_), false) => errors.push(format!("{what}: `to` is only for links")),
             (Some(to), true) if domain.find_type(to).is_none() => {
-                faults.push(format!("{what}: it leads to `{to}`, and there is no such type"));
+                errors.push(format!("{what}: it links to `{to}`, but there is no such type"));
             }
             _ => {}
         }
         if !self.one_of.is_empty() && !matches!(self.kind, FieldKind::Text | FieldKind::List) {
-            faults.push(format!("{what}: `one_of` is for texts and lists"));
+            errors.push(format!("{what}: `one_of` is only for texts and lists"));
         }
         let numeric = matches!(self.kind, FieldKind::Integer | FieldKind::Number);
         if (self.min.is_some() || self.max.is_some()) && !numeric {
-            faults.push(format!("{what}: `min` and `max` are for numbers"));
+            errors.push(format!("{what}: `min` and `max` are only for numbers"));
         }
-        faults
+        errors
     }
 }
 
 fn check_declared_name(what: &str, name: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let sound = name.starts_with(|c: char| c.is_ascii_lowercase())
+    let is_valid = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(fits)
         && name.chars().count() <= DOMAIN_NAME_CHARS_MAX;
-    (!sound).then(|| {
+    (!is_valid).then(|| {
         format!(
-            "{what}: `{name}` cannot be its name; a name has up to {DOMAIN_NAME_CHARS_MAX} small letters, digits and `_`, and begins with a letter"
+            "{what}: `{name}` is not a valid name; use up to {DOMAIN_NAME_CHARS_MAX} lowercase letters, digits and `_`, beginning with a letter"
         )
     })
 }
 
 fn check_about_length(what: &str, about: &str) -> Option<String> {
     let chars = about.chars().count();
-    (chars > DOMAIN_DESCRIPTION_CHARS_MAX).then(|| {
-        format!("{what}: its `about` has {chars} characters; at most {DOMAIN_DESCRIPTION_CHARS_MAX} are taken")
-    })
+    (chars > DOMAIN_DESCRIPTION_CHARS_MAX)
+        .then(|| format!("{what}: `about` has {chars} characters; at most {DOMAIN_DESCRIPTION_CHARS_MAX} are allowed"))
 }
 
 fn duplicate_name_errors<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    names.filter(|name| !seen.insert(*name)).map(|name| format!("the {what} `{name}` is there twice")).collect()
+    names.filter(|name| !seen.insert(*name)).map(|name| format!("the {what} `{name}` is declared twice")).collect()
 }
 
-/// Names in backticks, for a complaint.
+/// Formats names for an error text: in backticks, separated by commas.
 pub(crate) fn format_name_list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

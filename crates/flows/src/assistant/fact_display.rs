@@ -1,4 +1,4 @@
-//! The flow's facts in words, for people who look on. None of these words ever reaches a model.
+//! Describes the flow's facts for users who watch a session. Models never see these texts.
 
 use segue_core::flow::FactDisplay;
 use serde_json::Value;
@@ -8,62 +8,62 @@ use super::facts::{
 };
 use super::state::AssistantState;
 
-/// How a fact is told; `state` is the flow's after it.
+/// Describes a fact; `state` is the flow's state after it.
 pub(super) fn describe_assistant_fact(state: &AssistantState, kind: &str, value: &Value) -> FactDisplay {
     let Some(fact) = Fact::parse(kind, value) else { return FactDisplay::Raw };
     match fact {
         Fact::InvalidSettings { complaints } => FactDisplay::Notice(complaints.join("; ")),
-        Fact::MessageUnderstood(understood) => FactDisplay::Detail(describe_understanding(&understood)),
+        Fact::MessageUnderstood(understanding) => FactDisplay::Detail(describe_understanding(&understanding)),
         Fact::Planned(plan) => FactDisplay::Detail(describe_plan(&plan)),
-        Fact::PlanFailed { why } => FactDisplay::Detail(format!("no plan could be made: {why}")),
+        Fact::PlanFailed { why } => FactDisplay::Detail(format!("no usable plan: {why}")),
         Fact::AnswerRejected { call, complaints, .. } => {
-            FactDisplay::Detail(format!("{call} is asked again: {}", complaints.join("; ")))
+            FactDisplay::Detail(format!("{call} must be corrected: {}", complaints.join("; ")))
         }
         Fact::RecordsReceived(records) => describe_tool_run_records(&records),
-        Fact::ToolFailed { run, why, .. } => FactDisplay::Detail(format!("{run} was not done: {why}")),
+        Fact::ToolFailed { run, why, .. } => FactDisplay::Detail(format!("{run} failed: {why}")),
         Fact::AlreadyLoaded { step, refs } => {
-            FactDisplay::Detail(format!("step {step} has {} at hand already", refs.join(", ")))
+            FactDisplay::Detail(format!("step {step} uses already loaded {}", refs.join(", ")))
         }
-        Fact::StepResultRetrieved { step, source_turn: of_turn, source_step: of_step } => {
-            FactDisplay::Detail(format!("step {step} is given the result of step {of_step} of t{of_turn}"))
+        Fact::StepResultRetrieved { step, source_turn, source_step } => {
+            FactDisplay::Detail(format!("step {step} retrieves the result of step {source_step} of t{source_turn}"))
         }
         Fact::StepEnded(end) => FactDisplay::Detail(describe_step_end(&end)),
-        Fact::ReasoningCompacted { through_turn: through, .. } => {
-            FactDisplay::Detail(format!("reasoning up to t{through} is folded"))
+        Fact::ReasoningCompacted { through_turn, .. } => {
+            FactDisplay::Detail(format!("reasoning up to t{through_turn} is compacted"))
         }
-        Fact::ConversationCompacted { through_turn: through, .. } => {
-            FactDisplay::Detail(format!("what was said up to t{through} is folded"))
+        Fact::ConversationCompacted { through_turn, .. } => {
+            FactDisplay::Detail(format!("conversation up to t{through_turn} is compacted"))
         }
-        Fact::CompactionFailed { layer: what, why } => {
-            let what = match what {
-                MemoryLayer::Conversation => "what was said",
+        Fact::CompactionFailed { layer, why } => {
+            let layer = match layer {
+                MemoryLayer::Conversation => "conversation",
                 MemoryLayer::Reasoning => "reasoning",
             };
-            FactDisplay::Detail(format!("{what} could not be folded: {why}"))
+            FactDisplay::Detail(format!("{layer} could not be compacted: {why}"))
         }
-        Fact::ServerToolsListed { tools } => FactDisplay::Detail(format!("the server describes {} tools", tools.len())),
-        Fact::UndoFailed { run: of, why } => FactDisplay::Detail(format!("{of} could not be taken back: {why}")),
-        Fact::WriteUndone { run: of } => {
-            let is_known = state.writes.iter().any(|write| write.run == of);
-            if is_known { FactDisplay::Detail(format!("{of} was taken back")) } else { FactDisplay::Raw }
+        Fact::ServerToolsListed { tools } => FactDisplay::Detail(format!("the server lists {} tools", tools.len())),
+        Fact::UndoFailed { run, why } => FactDisplay::Detail(format!("{run} could not be undone: {why}")),
+        Fact::WriteUndone { run } => {
+            let is_known = state.writes.iter().any(|write| write.run == run);
+            if is_known { FactDisplay::Detail(format!("{run} was undone")) } else { FactDisplay::Raw }
         }
-        // The turn tells what it says.
+        // The turn itself shows its content.
         Fact::TurnSummarized(_) => FactDisplay::Hidden,
     }
 }
 
-fn describe_understanding(understood: &MessageUnderstanding) -> String {
-    let mut parts = vec![format!("understood: {}", understood.intent)];
-    if !understood.references.is_empty() {
-        parts.push(format!("about {}", understood.references.join(", ")));
+fn describe_understanding(understanding: &MessageUnderstanding) -> String {
+    let mut parts = vec![format!("understood: {}", understanding.intent)];
+    if !understanding.references.is_empty() {
+        parts.push(format!("about {}", understanding.references.join(", ")));
     }
-    parts.extend(understood.retained.iter().map(|kept| format!("keeps {} ({})", kept.reference, kept.reason)));
-    parts.extend(understood.demoted.iter().map(|aside| format!("sets {} aside ({})", aside.reference, aside.reason)));
-    if !understood.dropped.is_empty() {
-        parts.push(format!("drops {}", understood.dropped.join(", ")));
+    parts.extend(understanding.retained.iter().map(|item| format!("retains {} ({})", item.reference, item.reason)));
+    parts.extend(understanding.demoted.iter().map(|item| format!("demotes {} ({})", item.reference, item.reason)));
+    if !understanding.dropped.is_empty() {
+        parts.push(format!("drops {}", understanding.dropped.join(", ")));
     }
-    if understood.drops_all_saved {
-        parts.push("starts over".to_owned());
+    if understanding.drops_all_saved {
+        parts.push("drops all saved records".to_owned());
     }
     parts.join("; ")
 }
@@ -87,13 +87,13 @@ fn describe_tool_run_records(records: &ToolRunRecords) -> FactDisplay {
         return FactDisplay::Notice(records.write_summaries.join("; "));
     }
     let found = records.rows.iter().filter(|row| row.row_index.is_some()).count();
-    FactDisplay::Detail(format!("{} brought {found} by {}", records.run, records.tool))
+    FactDisplay::Detail(format!("{} ({}) returned {found} records", records.run, records.tool))
 }
 
 fn describe_step_end(end: &StepEnd) -> String {
-    let how = match end.status {
+    let status = match end.status {
         StepEndStatus::Done => String::new(),
         other => format!(" {}", StepEndStatus::describe(Some(other))),
     };
-    format!("step {}{how}: {}", end.step, end.outcome)
+    format!("step {}{status}: {}", end.step, end.outcome)
 }

@@ -1,5 +1,5 @@
-//! The flow's own events. Whatever the flow reads from a text or decides is one of these, so that its state can be folded
-//! without reading a text again. Fields that came later have defaults: what was written once can be read for ever.
+//! The facts that the flow records. Everything that the flow parses from a text or decides becomes a fact, so that its state can
+//! be rebuilt without parsing a text again. Fields that were added later have defaults, so that old journals stay readable.
 
 use segue_core::body::TextRef;
 use segue_core::event::Event;
@@ -12,213 +12,171 @@ use super::reasoning::TurnSummary;
 use super::registry::{EntityAction, RecordDraft, ReferencedRecord};
 use crate::fact;
 
-/// A fact of this flow.
+/// A fact that the assistant flow records in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Fact {
-    /// What in the session's settings was not understood.
-    InvalidSettings {
-        /// One by one.
-        complaints: Vec<String>,
-    },
-    /// What the user is taken to mean, and what that does to the references.
+    /// Some of the session's settings are invalid.
+    InvalidSettings { complaints: Vec<String> },
+    /// Understand interpreted the user's message.
     MessageUnderstood(MessageUnderstanding),
-    /// What is to be done in this turn.
+    /// Think decided what to do in this turn.
     Planned(TurnPlan),
-    /// No plan could be made.
-    PlanFailed {
-        /// Why.
-        why: String,
-    },
-    /// An answer that could not be used as it was.
+    /// Think gave no usable plan.
+    PlanFailed { why: String },
+    /// A node's answer was invalid and is requested again.
     AnswerRejected {
-        /// Whose.
         node: String,
-        /// Which.
         call: CallId,
-        /// In which step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<u32>,
-        /// What is wrong with it.
         complaints: Vec<String>,
     },
-    /// What a tool brought, in references.
+    /// The records that a tool run returned or changed, with a reference for each.
     RecordsReceived(Box<ToolRunRecords>),
-    /// A tool did not do what was asked.
+    /// A tool run failed or was refused.
     ToolFailed {
-        /// Which run.
         run: ToolRunId,
-        /// In which step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<u32>,
-        /// Why.
         why: String,
     },
-    /// A step asked for records that are at hand; nothing was read.
-    AlreadyLoaded {
-        /// Which.
-        step: u32,
-        /// The references.
-        refs: Vec<String>,
-    },
-    /// The result of an earlier step is fetched for a step.
+    /// A step asked for records that are already loaded, so nothing was read.
+    AlreadyLoaded { step: u32, refs: Vec<String> },
+    /// A step asked for the result of an earlier step.
     StepResultRetrieved {
-        /// For which.
+        /// The step that asked.
         step: u32,
-        /// Of which turn.
         source_turn: u32,
-        /// Of which step in it.
         source_step: u32,
     },
-    /// A step is over.
+    /// A step ended.
     StepEnded(Box<StepEnd>),
-    /// A turn is over, in the words of Summarize: what was said, and what was done.
+    /// A turn ended; this is its entry in the memory.
     TurnSummarized(Box<TurnSummarized>),
-    /// Older summaries were folded into one text.
+    /// Older turn summaries were replaced by one text.
     ReasoningCompacted {
-        /// Up to this turn.
+        /// The last turn that the text covers.
         through_turn: u32,
-        /// The text.
         text: TextRef,
     },
-    /// Older exchanges were folded into one text.
+    /// Older exchanges were replaced by one text.
     ConversationCompacted {
-        /// Up to this turn.
+        /// The last turn that the text covers.
         through_turn: u32,
-        /// The text.
         text: TextRef,
     },
-    /// Folding did not succeed; what stood stands on.
-    CompactionFailed {
-        /// What was to be folded.
-        layer: MemoryLayer,
-        /// Why it was not.
-        why: String,
-    },
-    /// What the tools of the domain's server take.
-    ServerToolsListed {
-        /// The tools.
-        tools: Vec<McpToolInfo>,
-    },
-    /// A write was taken back.
+    /// A compaction failed; the memory stays as it was.
+    CompactionFailed { layer: MemoryLayer, why: String },
+    /// The domain's server listed its tools.
+    ServerToolsListed { tools: Vec<McpToolInfo> },
+    /// A write was undone.
     WriteUndone {
-        /// The run that wrote.
+        /// The tool run whose write this is about.
         run: ToolRunId,
     },
-    /// A write could not be taken back.
+    /// A write could not be undone.
     UndoFailed {
-        /// The run that wrote.
+        /// The tool run whose write this is about.
         run: ToolRunId,
-        /// Why.
         why: String,
     },
 }
 
-/// A tool of a server, as it describes itself.
+/// A tool as its MCP server describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct McpToolInfo {
-    /// Its name.
     pub name: String,
-    /// What it does, in the server's words.
     #[serde(default)]
     pub description: String,
-    /// What it takes, as a JSON schema.
+    /// The JSON schema of its arguments, as text.
     #[serde(default)]
     pub input_schema: String,
-    /// Whether the server says that it changes something, or that it does not.
+    /// Whether the tool changes data, if the server says so (`readOnlyHint`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<bool>,
 }
 
-/// The layers that are folded.
+/// The memory layers that are compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryLayer {
-    /// What was said.
     Conversation,
-    /// What was decided.
     Reasoning,
 }
 
-/// How an answer came about.
+/// How much repair a node's answer needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerQuality {
-    /// As it was given.
+    /// It was valid at once.
     #[default]
     FirstAttempt,
-    /// When it was asked for again.
+    /// It was valid after one complaint.
     Repaired,
-    /// What of it could be used, after it was asked for again.
+    /// It was still invalid after one complaint; the valid parts are used.
     Salvaged,
 }
 
-/// What the user is taken to mean.
+/// How Understand interpreted a message.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MessageUnderstanding {
-    /// In which turn.
     pub turn: u32,
-    /// What they expressed, in a few words.
+    /// What the user wants, in a few words.
     pub intent: String,
-    /// What they refer to.
+    /// The records that the message refers to.
     pub references: Vec<String>,
-    /// What is to be kept near, and why.
+    /// Older records that stay relevant.
     pub retained: Vec<ReferenceWithReason>,
-    /// What is set aside, and why.
+    /// Records that the user ruled out for now.
     pub demoted: Vec<ReferenceWithReason>,
-    /// What leaves the conversation.
+    /// Records that no longer matter in this conversation.
     pub dropped: Vec<String>,
-    /// Whether everything that is saved leaves it.
+    /// Whether all saved records are dropped because the user starts over.
     pub drops_all_saved: bool,
-    /// How they answer what was pending.
+    /// How the message answers the pending question or proposal.
     pub response_to_pending: Option<UserResponseKind>,
-    /// How this came about.
     pub quality: AnswerQuality,
-    /// What of the answer was not used.
+    /// The parts of the answer that were invalid and not used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
 }
 
-/// A reference and a reason.
+/// A reference, and why it is retained or demoted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReferenceWithReason {
-    /// Which.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// Why.
     #[serde(default)]
     pub reason: String,
 }
 
-/// How something pending is answered.
+/// How a message answers a pending question or proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserResponseKind {
-    /// They agree.
     Accepted,
-    /// They do not.
     Declined,
-    /// They say what was asked.
     Answered,
-    /// They speak of something else.
+    /// The message is about something else.
     Ignored,
 }
 
-/// What Think decides.
+/// The three decisions that Think can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkDecision {
-    /// To act at once.
+    /// Carry out a plan now.
     PlanDirect,
-    /// To propose something first.
+    /// Propose something and wait for the user.
     Propose,
-    /// To ask first.
+    /// Ask the user a question.
     Clarify,
 }
 
 impl ThinkDecision {
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -229,70 +187,64 @@ impl ThinkDecision {
     }
 }
 
-/// What is to be done in a turn.
+/// What Think decided to do in a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnPlan {
-    /// In which turn.
     pub turn: u32,
-    /// What was decided.
     pub decision: ThinkDecision,
-    /// What for.
     #[serde(default)]
     pub goal: String,
-    /// The steps, in order.
+    /// The steps, sorted by group.
     #[serde(default)]
     pub steps: Vec<PlannedStep>,
-    /// What to propose or ask.
+    /// The proposal or question for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_to_user: Option<String>,
-    /// Steps that were planned and are not needed.
+    /// Descriptions of planned reads that were left out because their records are loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped_steps: Vec<String>,
-    /// How this came about.
     #[serde(default)]
     pub quality: AnswerQuality,
 }
 
-/// A step of a plan.
+/// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedStep {
-    /// Its number, from 1.
+    /// The number of the step in the plan, from 1.
     pub step: u32,
-    /// What is to be done.
     pub description: String,
-    /// What sort of step it is.
     #[serde(rename = "type")]
     pub kind: StepKind,
-    /// The type of record it is about.
+    /// The type of record that the step is about.
     #[serde(default)]
     pub subdomain: String,
-    /// Steps of one group do not wait for each other.
+    /// Steps with the same number run at the same time.
     #[serde(default)]
     pub group: u32,
-    /// The references it works with.
+    /// The records that the step works with.
     #[serde(default)]
     pub refs: Vec<String>,
 }
 
-/// The sorts of step.
+/// What a step of a plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
-    /// Records are read.
+    /// Finds records.
     Read,
-    /// What is at hand is thought about.
+    /// Compares, filters or chooses among loaded records.
     Analyze,
-    /// Something new is written, and not saved.
+    /// Writes drafts, which are not saved.
     Generate,
-    /// Records are changed. The only sort of step in which that happens.
+    /// Changes records. No other kind of step may do that.
     Write,
 }
 
 impl StepKind {
-    /// All of them.
+    /// Every kind of step.
     pub const ALL: [Self; 4] = [Self::Read, Self::Analyze, Self::Generate, Self::Write];
 
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -304,41 +256,36 @@ impl StepKind {
     }
 }
 
-/// What a tool brought, in references.
+/// The outcome of a tool run, with references in place of ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolRunRecords {
-    /// Which run.
     pub run: ToolRunId,
-    /// In which turn.
     #[serde(default)]
     pub turn: u32,
-    /// For which step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// What was done.
     pub action: EntityAction,
-    /// What it was called for, as models name tools.
+    /// The tool's name as models know it.
     #[serde(default)]
     pub tool: String,
-    /// The records.
     #[serde(default)]
     pub rows: Vec<ReferencedRecord>,
-    /// Records that are gone.
+    /// References of records that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
-    /// How many there are in all.
+    /// How many records match in all, if the tool says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// What was read, if all of a type is at hand now.
+    /// The type of which all records are loaded now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fully_loaded_type: Option<String>,
-    /// What tells this read from others, if it found nothing.
+    /// A digest of the query, if a read found nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_read_digest: Option<String>,
-    /// What was written, in words.
+    /// One line for each change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write_summaries: Vec<String>,
-    /// The whole result.
+    /// The complete tool result.
     pub text: TextRef,
 }
 
@@ -346,122 +293,107 @@ pub struct ToolRunRecords {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepEndStatus {
-    /// It is done.
     Done,
-    /// The user must say something first.
+    /// The user must answer a question first.
     AwaitingUser,
-    /// It cannot be done as things are.
+    /// It is impossible under the current conditions.
     Blocked,
-    /// It did not succeed.
     Failed,
 }
 
 impl StepEndStatus {
-    /// How a step stands, in words for people and models.
+    /// Returns a short description for users and models. `None` is a step that has not started.
     #[must_use]
-    pub fn describe(end: Option<Self>) -> &'static str {
-        match end {
+    pub fn describe(status: Option<Self>) -> &'static str {
+        match status {
             Some(Self::Done) => "done",
-            Some(Self::AwaitingUser) => "waits for an answer",
+            Some(Self::AwaitingUser) => "waits for the user's answer",
             Some(Self::Blocked) => "could not be done",
             Some(Self::Failed) => "failed",
-            None => "not begun",
+            None => "not started",
         }
     }
 }
 
-/// A step that is over.
+/// How a step ended, and with what result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepEnd {
-    /// In which turn.
     pub turn: u32,
-    /// Which.
     pub step: u32,
-    /// How it ended.
     pub status: StepEndStatus,
-    /// What came of it, in a sentence.
+    /// The outcome in one sentence.
     #[serde(default)]
     pub outcome: String,
-    /// The references it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<String>,
-    /// What the next step should know.
+    /// A note for the next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What was written and is not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drafts: Vec<RecordDraft>,
-    /// What the user is to be asked.
+    /// The question for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// How far it had come when the question came up.
+    /// What the step had found out before it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial_result: Option<Value>,
-    /// What could be done next.
+    /// What the step suggests if it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggested_next: Option<String>,
-    /// The answer its result stands in.
+    /// The answer of Act that contains the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<TextRef>,
 }
 
-/// A turn that is over.
+/// A finished turn, as the memory keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnSummarized {
-    /// Which.
     pub turn: u32,
-    /// What the user said.
     #[serde(default)]
     pub messages: Vec<(MessageId, TextRef)>,
-    /// What was replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<TextRef>,
-    /// What waits for the user's answer.
+    /// The question or proposal that now waits for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<PendingUserInput>,
-    /// What was done and why; absent where turns are not narrated.
+    /// What was done and why; absent if `turn_narratives` is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<TurnSummary>,
 }
 
-/// What waits for the user's answer.
+/// A question or proposal that waits for the user's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PendingUserInput {
-    /// Since which turn.
     pub turn: u32,
-    /// What sort of thing.
     pub kind: PendingInputKind,
-    /// In words.
     pub text: String,
-    /// What was found out before it came up.
+    /// What had been found out before it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial_result: Option<Value>,
 }
 
-/// What can wait for the user's answer.
+/// Whether the user was asked or offered something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PendingInputKind {
-    /// A proposal.
     Proposal,
-    /// A question.
     Question,
 }
 
 impl Fact {
-    /// The step that records it.
+    /// Returns the flow step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
         fact::fact_step(&self)
     }
 
-    /// The fact an event is, if it is one of this flow's.
+    /// Parses an event, if it is a fact of this flow.
     #[must_use]
     pub fn from_event(event: &Event) -> Option<Self> {
         fact::parse_fact_event(event)
     }
 
-    /// The fact of a kind with a value, if it is one of this flow's.
+    /// Parses a fact from its kind and value, if it is one of this flow.
     #[must_use]
     pub fn parse(kind: &str, value: &Value) -> Option<Self> {
         fact::parse_fact(kind, value)

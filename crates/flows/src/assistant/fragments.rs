@@ -1,4 +1,4 @@
-//! The text of every fragment of every node: a template, filled from that node's own reading of the state.
+//! Renders the fragments of every node's prompt: picks the template and fills it with the data from `prompt_context`.
 
 use segue_core::body::TextRef;
 use segue_core::context::{FragmentSource, RenderedFragment};
@@ -19,44 +19,44 @@ use super::tools::{AvailableTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_av
 use crate::limits::{FOLDED_TOKENS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
 
-/// A template of this flow, by its path under `prompts/assistant`.
+/// The name and text of a template, by its path under `prompts/assistant`.
 macro_rules! prompt {
     ($name:literal) => {
         ($name, include_str!(concat!("../../prompts/assistant/", $name, ".md")))
     };
 }
 
-/// Words a folded text may have, as models count.
+/// The number of words that models are told a compacted text may have.
 const COMPACTED_WORDS_MAX: u32 = FOLDED_TOKENS_MAX * 3 / 5;
 
-/// The text of a fragment.
+/// Renders a fragment of a prompt.
 pub(super) fn render_fragment(
     context: &AssistantContext<'_>,
-    asking: &FragmentRequest<'_>,
+    request: &FragmentRequest<'_>,
     name: &str,
 ) -> RenderedFragment {
-    match (asking.call_request.role.as_str(), name) {
+    match (request.call_request.role.as_str(), name) {
         (_, MESSAGE_FRAGMENT) => render_message(context),
         (_, TODAY_FRAGMENT) => render_today(context),
-        (REPLY_ROLE, REPAIR_FRAGMENT) => render_template(prompt!("reply/repair"), &(), "the answer was empty"),
-        (_, REPAIR_FRAGMENT) => render_repair(asking),
+        (REPLY_ROLE, REPAIR_FRAGMENT) => render_template(prompt!("reply/repair"), &(), "the reply was empty"),
+        (_, REPAIR_FRAGMENT) => render_repair(request),
         (REPLY_ROLE, DOMAIN_FRAGMENT) => {
-            render_template(prompt!("shared/domain_brief"), context.domain, "what it is about")
+            render_template(prompt!("shared/domain_brief"), context.domain, "what the domain is about")
         }
         (role, DOMAIN_FRAGMENT) => {
             let tools = if role == THINK_ROLE { server_tools_template_data(context) } else { Vec::new() };
             render_template(
                 prompt!("shared/domain"),
                 &domain_template_data(context.domain, &tools),
-                "what records there are",
+                "the types of records",
             )
         }
         (UNDERSTAND_ROLE, name) => render_understand_fragment(context, name),
         (THINK_ROLE, name) => render_think_fragment(context, name),
-        (ACT_ROLE, name) => render_act_fragment(context, asking, name),
+        (ACT_ROLE, name) => render_act_fragment(context, request, name),
         (REPLY_ROLE, name) => render_reply_fragment(context, name),
-        (SUMMARIZE_ROLE, name) => render_summarize_fragment(context, asking, name),
-        _ => omit_fragment("there is nothing of that name"),
+        (SUMMARIZE_ROLE, name) => render_summarize_fragment(context, request, name),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
@@ -70,7 +70,7 @@ fn render_template(prompt: (&str, &'static str), arguments: &impl Serialize, why
     RenderedFragment::New { text: fill_template(text, arguments), source, why: why.to_owned() }
 }
 
-/// The same from the state, in the template's words.
+/// Like [`render_template`], for a fragment whose content comes from the state.
 fn render_from_state(
     prompt: (&str, &'static str),
     arguments: &impl Serialize,
@@ -80,26 +80,26 @@ fn render_from_state(
 }
 
 fn render_message(context: &AssistantContext<'_>) -> RenderedFragment {
-    let Some(running) = context.current_turn() else { return omit_fragment("no turn runs") };
-    let said: Vec<String> =
+    let Some(running) = context.current_turn() else { return omit_fragment("no turn is running") };
+    let messages: Vec<String> =
         running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
     let Some((last, _)) = running.messages.last() else { return omit_fragment("the turn has no message") };
-    let text = fill_template(prompt!("shared/message").1, &json!({"words": wrap_in_code_fence(&said.join("\n\n"))}));
-    RenderedFragment::New { text, source: FragmentSource::Message(*last), why: "what the user said".to_owned() }
+    let text = fill_template(prompt!("shared/message").1, &json!({"text": wrap_in_code_fence(&messages.join("\n\n"))}));
+    RenderedFragment::New { text, source: FragmentSource::Message(*last), why: "the user's message".to_owned() }
 }
 
 fn render_today(context: &AssistantContext<'_>) -> RenderedFragment {
     let (at, offset) = (context.view.session.last_event_at, context.settings.utc_offset_minutes);
     let arguments = json!({"day": calendar::local_date(at, offset), "weekday": calendar::local_weekday(at, offset)});
-    render_template(prompt!("shared/today"), &arguments, "the day of the journal's clock")
+    render_template(prompt!("shared/today"), &arguments, "the current date")
 }
 
-fn render_repair(asking: &FragmentRequest<'_>) -> RenderedFragment {
-    let complaints = asking.call_request.metadata.get("complaints").cloned().unwrap_or_else(|| json!([]));
-    render_template(prompt!("shared/repair"), &json!({"complaints": complaints}), "what could not be used")
+fn render_repair(request: &FragmentRequest<'_>) -> RenderedFragment {
+    let complaints = request.call_request.metadata.get("complaints").cloned().unwrap_or_else(|| json!([]));
+    render_template(prompt!("shared/repair"), &json!({"complaints": complaints}), "what was invalid in the answer")
 }
 
-/// A declaration in the form of its template.
+/// The template data of a domain's declaration.
 fn domain_template_data(domain: &DomainSchema, tools: &[Value]) -> Value {
     let types = domain.types.iter().map(|kind| {
         let fields = kind.fields.iter().map(|field| {
@@ -111,22 +111,22 @@ fn domain_template_data(domain: &DomainSchema, tools: &[Value]) -> Value {
     json!({"about": domain.about, "types": types.collect::<Vec<_>>(), "tools": tools})
 }
 
-/// The tools of the domain's server, for whoever plans with them.
+/// The template data of the server's tools, for planning: names and short descriptions.
 fn server_tools_template_data(context: &AssistantContext<'_>) -> Vec<Value> {
-    let offers = context
+    let tools = context
         .domain
         .server
         .as_ref()
         .map(|server| list_available_tools(server, &context.state().server_tools))
         .unwrap_or_default();
-    let line = |offer: &AvailableTool<'_>| {
-        let about = offer.description.split_whitespace().collect::<Vec<_>>().join(" ");
-        json!({"name": offer.name, "about": truncate_chars(&about, TOOL_SUMMARY_CHARS_MAX), "writes": offer.is_write})
+    let tool_data = |tool: &AvailableTool<'_>| {
+        let about = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        json!({"name": tool.name, "about": truncate_chars(&about, TOOL_SUMMARY_CHARS_MAX), "writes": tool.is_write})
     };
-    offers.iter().map(line).collect()
+    tools.iter().map(tool_data).collect()
 }
 
-/// What stands in for a domain's own words in samples.
+/// The names that a domain gives to the samples in prompts.
 fn instruction_template_data(domain: &DomainSchema) -> Value {
     let kind = domain.types.first();
     let (tool, arguments) = match &domain.server {
@@ -147,7 +147,7 @@ fn render_understand_fragment(context: &AssistantContext<'_>, name: &str) -> Ren
         return render_template(
             prompt!("understand/instruction"),
             &instruction_template_data(context.domain),
-            "how to understand",
+            "the node's instruction",
         );
     }
     let shown = prompt_context::build_understand_context(context.view, context.settings);
@@ -155,33 +155,35 @@ fn render_understand_fragment(context: &AssistantContext<'_>, name: &str) -> Ren
         ENTITIES_FRAGMENT => render_from_state(
             prompt!("understand/entities"),
             &shown,
-            format!("the {} newest of what is known", shown.rows.len()),
+            format!("the {} newest known records", shown.rows.len()),
         ),
         CONVERSATION_FRAGMENT => render_conversation(&shown.conversation),
-        PAST_DECISIONS_FRAGMENT if shown.past_understandings.is_empty() => {
-            omit_fragment("nothing was understood before")
-        }
+        PAST_DECISIONS_FRAGMENT if shown.past_understandings.is_empty() => omit_fragment("this is the first message"),
         PAST_DECISIONS_FRAGMENT => render_from_state(
             prompt!("understand/decisions"),
             &json!({"turns": shown.past_understandings}),
             "its own past decisions",
         ),
         PENDING_INPUT_FRAGMENT => render_pending_input(&shown.pending),
-        _ => omit_fragment("there is nothing of that name"),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
-fn render_conversation(talk: &PromptConversation) -> RenderedFragment {
-    if talk.is_empty() {
-        return omit_fragment("nothing was said before");
+fn render_conversation(conversation: &PromptConversation) -> RenderedFragment {
+    if conversation.is_empty() {
+        return omit_fragment("this is the first turn");
     }
-    render_from_state(prompt!("shared/conversation"), talk, format!("the last {} turns", talk.turns.len()))
+    render_from_state(
+        prompt!("shared/conversation"),
+        conversation,
+        format!("the last {} turns", conversation.turns.len()),
+    )
 }
 
 fn render_pending_input(pending: &Option<prompt_context::PromptPendingInput>) -> RenderedFragment {
     match pending {
-        Some(pending) => render_from_state(prompt!("shared/pending"), pending, "it waits for an answer"),
-        None => omit_fragment("nothing waits for an answer"),
+        Some(pending) => render_from_state(prompt!("shared/pending"), pending, "it waits for the user's answer"),
+        None => omit_fragment("no question or proposal is open"),
     }
 }
 
@@ -190,67 +192,71 @@ fn render_think_fragment(context: &AssistantContext<'_>, name: &str) -> Rendered
         return render_template(
             prompt!("think/instruction"),
             &instruction_template_data(context.domain),
-            "how to decide",
+            "the node's instruction",
         );
     }
     let shown = prompt_context::build_think_context(context.view, context.settings);
     match name {
         ENTITIES_FRAGMENT => {
-            render_from_state(prompt!("think/entities"), &shown, "references and labels of what is near")
+            render_from_state(prompt!("think/entities"), &shown, "references and labels of relevant records")
         }
         LOADED_FRAGMENT if shown.loaded.is_empty() && shown.fully_loaded_types.is_empty() => {
-            omit_fragment("nothing is loaded")
+            omit_fragment("no records are loaded")
         }
-        LOADED_FRAGMENT => render_from_state(prompt!("think/loaded"), &shown, "what need not be read again"),
+        LOADED_FRAGMENT => render_from_state(prompt!("think/loaded"), &shown, "records that need not be read again"),
         CONVERSATION_FRAGMENT => render_conversation(&shown.conversation),
         PENDING_INPUT_FRAGMENT => render_pending_input(&shown.pending),
         REASONING_FRAGMENT => match &shown.reasoning {
             Some(past) => {
                 render_from_state(prompt!("think/reasoning"), past, format!("{} turns in full", past.turns.len()))
             }
-            None if !context.settings.turn_narratives => omit_fragment("turns are not narrated in this session"),
-            None => omit_fragment("nothing was decided before"),
+            None if !context.settings.turn_narratives => omit_fragment("`turn_narratives` is off"),
+            None => omit_fragment("this is the first turn"),
         },
         CURATION_FRAGMENT => match &shown.curation {
             Some(curation) => {
-                render_from_state(prompt!("think/curation"), curation, "what was understood in this turn")
+                render_from_state(prompt!("think/curation"), curation, "what Understand decided in this turn")
             }
-            None => omit_fragment("nothing was understood"),
+            None => omit_fragment("Understand gave no usable answer"),
         },
-        _ => omit_fragment("there is nothing of that name"),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
-fn render_act_fragment(context: &AssistantContext<'_>, asking: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
+fn render_act_fragment(context: &AssistantContext<'_>, request: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
-        return render_template(prompt!("act/instruction"), &instruction_template_data(context.domain), "how to act");
+        return render_template(
+            prompt!("act/instruction"),
+            &instruction_template_data(context.domain),
+            "the node's instruction",
+        );
     }
     let number =
-        asking.call_request.metadata.get("step").and_then(Value::as_u64).and_then(|step| u32::try_from(step).ok());
+        request.call_request.metadata.get("step").and_then(Value::as_u64).and_then(|step| u32::try_from(step).ok());
     let number = number.unwrap_or_default();
     let Some(shown) = prompt_context::build_act_context(context.view, context.domain, number) else {
-        return omit_fragment("there is no such step");
+        return omit_fragment("the plan has no such step");
     };
     match name {
         STEP_GUIDE_FRAGMENT => render_step_guide(context, shown.step.kind, &shown.step.subdomain),
-        STEP_FRAGMENT => render_from_state(prompt!("act/step"), &shown, "what is to be done"),
+        STEP_FRAGMENT => render_from_state(prompt!("act/step"), &shown, "the step to carry out"),
         LOADED_RECORDS_FRAGMENT => {
-            render_from_state(prompt!("act/records"), &shown.records, "what is at hand of the step's records")
+            render_from_state(prompt!("act/records"), &shown.records, "the step's loaded records")
         }
-        ENTITIES_FRAGMENT if shown.others.is_empty() => omit_fragment("nothing else is known"),
+        ENTITIES_FRAGMENT if shown.others.is_empty() => omit_fragment("no other records are known"),
         ENTITIES_FRAGMENT => {
-            render_from_state(prompt!("act/entities"), &json!({"rows": shown.others}), "what else is known, by name")
+            render_from_state(prompt!("act/entities"), &json!({"rows": shown.others}), "other known records")
         }
-        STEP_RESULTS_FRAGMENT if shown.results.is_empty() => omit_fragment("no step came before"),
+        STEP_RESULTS_FRAGMENT if shown.results.is_empty() => omit_fragment("this is the first step"),
         STEP_RESULTS_FRAGMENT => {
-            render_from_state(prompt!("act/results"), &json!({"steps": shown.results}), "what came of earlier steps")
+            render_from_state(prompt!("act/results"), &json!({"steps": shown.results}), "results of earlier steps")
         }
-        TOOL_RESULT_FRAGMENT => render_tool_result(context, asking, number),
-        _ => omit_fragment("there is nothing of that name"),
+        TOOL_RESULT_FRAGMENT => render_tool_result(context, request, number),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
-/// How a step of a kind is done, with the tools for it.
+/// Renders the guide for a kind of step, with its tools.
 fn render_step_guide(context: &AssistantContext<'_>, kind: StepKind, subdomain: &str) -> RenderedFragment {
     let domain = context.domain;
     let about = domain.find_type(subdomain).or_else(|| domain.types.first());
@@ -261,10 +267,10 @@ fn render_step_guide(context: &AssistantContext<'_>, kind: StepKind, subdomain: 
         "tools": render_tools_section(context, kind, about),
     });
     let (prompt, why) = match kind {
-        StepKind::Read => (prompt!("act/read"), "how to read"),
-        StepKind::Analyze => (prompt!("act/analyze"), "how to analyze"),
-        StepKind::Generate => (prompt!("act/generate"), "how to generate"),
-        StepKind::Write => (prompt!("act/write"), "how to write"),
+        StepKind::Read => (prompt!("act/read"), "the guide for read steps"),
+        StepKind::Analyze => (prompt!("act/analyze"), "the guide for analyze steps"),
+        StepKind::Generate => (prompt!("act/generate"), "the guide for generate steps"),
+        StepKind::Write => (prompt!("act/write"), "the guide for write steps"),
     };
     render_template(prompt, &arguments, why)
 }
@@ -273,11 +279,11 @@ fn render_tools_section(context: &AssistantContext<'_>, kind: StepKind, about: O
     let domain = context.domain;
     let writes = kind == StepKind::Write;
     let server = domain.server.as_ref().map(|server| {
-        let offers: Vec<AvailableTool<'_>> = list_available_tools(server, &context.state().server_tools);
-        let offers: Vec<&AvailableTool<'_>> = offers.iter().filter(|offer| writes || !offer.is_write).collect();
-        // Where there are many, each is told more briefly.
-        let chars_max = TOOL_SCHEMAS_CHARS_MAX / offers.len().max(1);
-        offers.iter().map(|offer| tool_template_data(offer, chars_max)).collect::<Vec<_>>()
+        let tools: Vec<AvailableTool<'_>> = list_available_tools(server, &context.state().server_tools);
+        let tools: Vec<&AvailableTool<'_>> = tools.iter().filter(|tool| writes || !tool.is_write).collect();
+        // The more tools there are, the shorter each schema is cut.
+        let chars_max = TOOL_SCHEMAS_CHARS_MAX / tools.len().max(1);
+        tools.iter().map(|tool| tool_template_data(tool, chars_max)).collect::<Vec<_>>()
     });
     let (sample, change) = about.map(sample_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
     let fields = domain.types.iter().flat_map(|kind| kind.fields.iter().map(move |field| (kind, field)));
@@ -297,88 +303,91 @@ fn render_tools_section(context: &AssistantContext<'_>, kind: StepKind, about: O
     fill_template(prompt!("act/tools").1, &arguments)
 }
 
-/// A tool of a server, for whoever may call it.
-fn tool_template_data(offer: &AvailableTool<'_>, chars_max: usize) -> Value {
-    let references = offer.config.into_iter().flat_map(|declared| &declared.references);
+/// The template data of a server's tool, with its arguments.
+fn tool_template_data(tool: &AvailableTool<'_>, chars_max: usize) -> Value {
+    let references = tool.config.into_iter().flat_map(|declared| &declared.references);
     let references = references.map(|(name, kind)| json!({"name": name, "type": kind}));
     json!({
-        "name": offer.name, "about": offer.description, "writes": offer.is_write,
-        "arguments": offer.input_schema.map(|arguments| truncate_chars(arguments, chars_max)),
+        "name": tool.name, "about": tool.description, "writes": tool.is_write,
+        "arguments": tool.input_schema.map(|arguments| truncate_chars(arguments, chars_max)),
         "references": references.collect::<Vec<_>>(),
     })
 }
 
-/// What a step asked for, as it is told.
-fn render_tool_result(context: &AssistantContext<'_>, asking: &FragmentRequest<'_>, number: u32) -> RenderedFragment {
-    let note = &asking.call_request.metadata;
+/// Renders the result that a step asked for.
+fn render_tool_result(context: &AssistantContext<'_>, request: &FragmentRequest<'_>, number: u32) -> RenderedFragment {
+    let metadata = &request.call_request.metadata;
     let used =
         context.current_turn().and_then(|running| running.steps.get(&number)).map_or(0, |state| state.tool_calls);
     let mut arguments = json!({
-        "kind": "not_done", "tool": note.get("tool"), "why": note.get("why"), "left": STEP_TOOL_CALLS_MAX.saturating_sub(used),
-        "rows": null, "more": 0, "total": null, "shown": 0, "wrote": [], "said": null, "gone": [], "turn": null, "step": null,
+        "kind": "not_done", "tool": metadata.get("tool"), "why": metadata.get("why"), "calls_left": STEP_TOOL_CALLS_MAX.saturating_sub(used),
+        "rows": null, "hidden_count": 0, "total": null, "shown": 0, "write_summaries": [], "server_text": null, "not_found": [],
+        "turn": null, "step": null,
     });
-    let text = note.get("text").and_then(|text| serde_json::from_value::<TextRef>(text.clone()).ok());
+    let text = metadata.get("text").and_then(|text| serde_json::from_value::<TextRef>(text.clone()).ok());
     let rows = RecordRenderer::new(context.view, context.domain);
-    if let Some(references) = note.get("at_hand").and_then(Value::as_array) {
+    if let Some(references) = metadata.get("already_loaded").and_then(Value::as_array) {
         let lines = rows.render_references(references.iter().filter_map(Value::as_str));
-        arguments["kind"] = json!("at_hand");
+        arguments["kind"] = json!("already_loaded");
         arguments["rows"] = json!(lines.rows);
-        return render_from_state(prompt!("act/result"), &arguments, "it is at hand already");
+        return render_from_state(prompt!("act/result"), &arguments, "the records are already loaded");
     }
-    let Some(text) = text else { return render_from_state(prompt!("act/result"), &arguments, "why it was not done") };
-    if let Some(of) = note.get("retrieved") {
+    let Some(text) = text else {
+        return render_from_state(prompt!("act/result"), &arguments, "why the tool call failed");
+    };
+    if let Some(source) = metadata.get("retrieved") {
         let result = prompt_context::extract_step_result(&context.view.read_text(text))
-            .unwrap_or_else(|| "It left no result.".to_owned());
+            .unwrap_or_else(|| "That step left no result.".to_owned());
         arguments["kind"] = json!("retrieved");
         arguments["rows"] = json!(wrap_in_code_fence(&result));
-        (arguments["turn"], arguments["step"]) = (of["turn"].clone(), of["step"].clone());
+        (arguments["turn"], arguments["step"]) = (source["turn"].clone(), source["step"].clone());
         return render_from_state(prompt!("act/result"), &arguments, "the result of an earlier step");
     }
-    let reported = DomainToolResult::parse(&context.view.read_text(text)).unwrap_or_default();
-    let lines = rows.render_result_rows(&reported);
+    let result = DomainToolResult::parse(&context.view.read_text(text)).unwrap_or_default();
+    let lines = rows.render_result_rows(&result);
     let entities = &context.state().entities;
-    let gone = reported.not_found.iter().filter_map(|item| entities.find_reference(&item.kind, &item.id));
-    let run = note.get("run").and_then(Value::as_u64);
-    let wrote = context.state().writes.iter().find(|write| Some(u64::from(write.run.0)) == run);
+    let not_found = result.not_found.iter().filter_map(|item| entities.find_reference(&item.kind, &item.id));
+    let run = metadata.get("run").and_then(Value::as_u64);
+    let write = context.state().writes.iter().find(|write| Some(u64::from(write.run.0)) == run);
     arguments["kind"] = json!("rows");
     arguments["rows"] = json!(lines.rows);
-    arguments["more"] = json!(lines.hidden_count);
-    arguments["total"] = json!(reported.total);
-    arguments["shown"] = json!(reported.rows.len());
-    arguments["wrote"] = json!(wrote.map(|write| write.summaries.clone()).unwrap_or_default());
-    arguments["said"] =
-        json!(reported.text.as_deref().map(|said| wrap_in_code_fence(&entities.replace_ids_with_references(said))));
-    arguments["gone"] = json!(gone.collect::<Vec<_>>());
-    render_from_state(prompt!("act/result"), &arguments, "what the tool brought")
+    arguments["hidden_count"] = json!(lines.hidden_count);
+    arguments["total"] = json!(result.total);
+    arguments["shown"] = json!(result.rows.len());
+    arguments["write_summaries"] = json!(write.map(|write| write.summaries.clone()).unwrap_or_default());
+    arguments["server_text"] =
+        json!(result.text.as_deref().map(|text| wrap_in_code_fence(&entities.replace_ids_with_references(text))));
+    arguments["not_found"] = json!(not_found.collect::<Vec<_>>());
+    render_from_state(prompt!("act/result"), &arguments, "the tool's result")
 }
 
 fn render_reply_fragment(context: &AssistantContext<'_>, name: &str) -> RenderedFragment {
     if name == INSTRUCTION_FRAGMENT {
-        return render_template(prompt!("reply/instruction"), &(), "how to speak");
+        return render_template(prompt!("reply/instruction"), &(), "the node's instruction");
     }
     let shown = prompt_context::build_reply_context(context.view, context.domain);
     match name {
-        PROGRESS_FRAGMENT => render_from_state(prompt!("reply/flow"), &shown, "where the conversation stands"),
-        ENTITIES_FRAGMENT if shown.rows.is_empty() => omit_fragment("nothing is known"),
-        ENTITIES_FRAGMENT => render_from_state(prompt!("reply/entities"), &shown, "what is talked about, by name"),
+        PROGRESS_FRAGMENT => render_from_state(prompt!("reply/flow"), &shown, "the phase of the conversation"),
+        ENTITIES_FRAGMENT if shown.rows.is_empty() => omit_fragment("no records are known"),
+        ENTITIES_FRAGMENT => render_from_state(prompt!("reply/entities"), &shown, "the records in the conversation"),
         CONVERSATION_FRAGMENT => render_conversation(&shown.conversation),
-        EXECUTION_FRAGMENT => render_from_state(prompt!("reply/happened"), &shown.execution, "what really happened"),
-        _ => omit_fragment("there is nothing of that name"),
+        EXECUTION_FRAGMENT => render_from_state(prompt!("reply/happened"), &shown.execution, "what was executed"),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }
 
 fn render_summarize_fragment(
     context: &AssistantContext<'_>,
-    asking: &FragmentRequest<'_>,
+    request: &FragmentRequest<'_>,
     name: &str,
 ) -> RenderedFragment {
-    let words = json!({"words": COMPACTED_WORDS_MAX});
-    match (name, asking.call_request.ask.as_str()) {
+    let arguments = json!({"words_max": COMPACTED_WORDS_MAX});
+    match (name, request.call_request.ask.as_str()) {
         (INSTRUCTION_FRAGMENT, ASK_REASONING) => {
-            render_template(prompt!("summarize/reasoning"), &words, "how to fold decisions")
+            render_template(prompt!("summarize/reasoning"), &arguments, "the node's instruction")
         }
         (INSTRUCTION_FRAGMENT, _) => {
-            render_template(prompt!("summarize/conversation"), &words, "how to fold what was said")
+            render_template(prompt!("summarize/conversation"), &arguments, "the node's instruction")
         }
         (UNCOMPACTED_FRAGMENT, ASK_REASONING) => render_from_state(
             prompt!("summarize/older_reasoning"),
@@ -390,6 +399,6 @@ fn render_summarize_fragment(
             &PromptConversation::uncompacted(context.view),
             "turns that are no longer shown",
         ),
-        _ => omit_fragment("there is nothing of that name"),
+        _ => omit_fragment("the flow has no such fragment"),
     }
 }

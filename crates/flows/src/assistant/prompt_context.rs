@@ -1,11 +1,12 @@
-//! What each node is shown of the three layers: one builder a node, each a reading of the state that cannot change it.
+//! Builds the data that each node's prompt shows of the three memory layers. There is one builder for each node; none can change
+//! the state.
 //!
 //! | node | entities | conversation | reasoning |
 //! |---|---|---|---|
-//! | Understand | the registry's newest rows | five turns, what is pending | its own past decisions |
-//! | Think | references, labels, what is loaded | two turns, the folded rest, what is pending | two turns in full, the folded rest, this turn's curation |
-//! | Act | full records of its step, names of the rest | the message | this turn's results and notes |
-//! | Reply | labels, saved or not | recent turns | where things stand, what really happened |
+//! | Understand | the newest rows of the registry | five turns, the pending question | its own past decisions |
+//! | Think | references, labels, loaded records | two turns, the compacted rest, the pending question | two turns in full, the compacted rest, this turn's curation |
+//! | Act | full records of its step, labels of the others | the message | this turn's results and notes |
+//! | Reply | labels, saved or not | recent turns | the phase, what was executed |
 
 mod conversation;
 mod entity;
@@ -33,22 +34,20 @@ use crate::limits::{
 
 type AssistantView<'a> = FlowContext<'a, AssistantState>;
 
-/// What Understand is shown.
+/// The data of Understand's prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct UnderstandContext {
-    /// The registry's newest rows.
+    /// The newest rows of the registry.
     pub rows: Vec<PromptEntity>,
-    /// How many are not shown.
+    /// The number of rows that are left out.
     pub hidden_count: usize,
-    /// What was said.
     pub conversation: PromptConversation,
-    /// What it made of earlier messages.
+    /// How it interpreted earlier messages.
     pub past_understandings: Vec<PromptUnderstanding>,
-    /// What waits for an answer.
     pub pending: Option<PromptPendingInput>,
 }
 
-/// What Understand made of an earlier message.
+/// How Understand interpreted an earlier message.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptUnderstanding {
     turn: u32,
@@ -58,17 +57,17 @@ pub struct PromptUnderstanding {
     dropped: Vec<String>,
 }
 
-/// Builds what Understand is shown.
+/// Builds the data of Understand's prompt.
 #[must_use]
 pub fn build_understand_context(view: &AssistantView<'_>, settings: &Settings) -> UnderstandContext {
-    let memory = view.state;
-    let all = memory.entities.entities_by_recency(memory.current_turn_number());
+    let state = view.state;
+    let all = state.entities.entities_by_recency(state.current_turn_number());
     let known = all.iter().filter(|(_, _, tier)| *tier != RelevanceTier::Dropped);
     let rows: Vec<PromptEntity> = known.map(PromptEntity::from_entity).collect();
-    let more = rows.len().saturating_sub(REGISTRY_ROWS_MAX);
+    let hidden_count = rows.len().saturating_sub(REGISTRY_ROWS_MAX);
     let names = |reasoned: &[ReferenceWithReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
-    let decisions =
-        memory.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| PromptUnderstanding {
+    let past_understandings =
+        state.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| PromptUnderstanding {
             turn: past.turn,
             intent: past.intent.clone(),
             retained: names(&past.retained),
@@ -77,35 +76,31 @@ pub fn build_understand_context(view: &AssistantView<'_>, settings: &Settings) -
         });
     UnderstandContext {
         rows: rows.into_iter().take(REGISTRY_ROWS_MAX).collect(),
-        hidden_count: more,
+        hidden_count,
         conversation: PromptConversation::recent(view, UNDERSTAND_TURNS_SHOWN),
-        past_understandings: decisions.collect(),
-        pending: PromptPendingInput::from_state(memory),
+        past_understandings: past_understandings.collect(),
+        pending: PromptPendingInput::from_state(state),
     }
 }
 
-/// What Think is shown.
+/// The data of Think's prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThinkContext {
-    /// References and labels of what is near, and what of each is at hand. No record.
+    /// The relevant entities, without their records.
     pub relevant: Vec<PromptEntity>,
-    /// How many are not shown.
+    /// The number of rows that are left out.
     pub hidden_count: usize,
-    /// What need not be read again.
+    /// The entities whose records need not be read again.
     pub loaded: Vec<PromptEntity>,
-    /// Types of which everything is at hand.
+    /// Types of which all records are loaded.
     pub fully_loaded_types: Vec<String>,
-    /// What was said.
     pub conversation: PromptConversation,
-    /// What waits for an answer.
     pub pending: Option<PromptPendingInput>,
-    /// What was decided before.
     pub reasoning: Option<PromptReasoning>,
-    /// What was understood in this turn.
     pub curation: Option<PromptCuration>,
 }
 
-/// What Understand did in this turn.
+/// What Understand decided in this turn.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptCuration {
     intent: String,
@@ -116,62 +111,62 @@ pub struct PromptCuration {
     pending: Option<Value>,
 }
 
-/// Builds what Think is shown.
+/// Builds the data of Think's prompt.
 #[must_use]
 pub fn build_think_context(view: &AssistantView<'_>, settings: &Settings) -> ThinkContext {
-    let memory = view.state;
-    let near: Vec<PromptEntity> =
-        memory.entities.relevant_entities(memory.current_turn_number()).iter().map(PromptEntity::from_entity).collect();
-    let loaded: Vec<PromptEntity> = near.iter().filter(|row| row.is_loaded()).cloned().collect();
-    let complete = memory.fully_loaded_types.iter().filter(|kind| memory.is_type_fully_loaded(kind)).cloned().collect();
-    let understood = memory.current_turn.as_ref().and_then(|running| running.understanding.as_ref());
-    let curation = understood.map(|understood| PromptCuration {
-        intent: understood.intent.clone(),
-        references: understood.references.clone(),
-        retained: understood.retained.clone(),
-        demoted: understood.demoted.clone(),
-        dropped: understood.dropped.clone(),
-        pending: understood.response_to_pending.and_then(|answer| serde_json::to_value(answer).ok()),
+    let state = view.state;
+    let relevant: Vec<PromptEntity> =
+        state.entities.relevant_entities(state.current_turn_number()).iter().map(PromptEntity::from_entity).collect();
+    let loaded: Vec<PromptEntity> = relevant.iter().filter(|row| row.is_loaded()).cloned().collect();
+    let fully_loaded_types =
+        state.fully_loaded_types.iter().filter(|kind| state.is_type_fully_loaded(kind)).cloned().collect();
+    let understanding = state.current_turn.as_ref().and_then(|running| running.understanding.as_ref());
+    let curation = understanding.map(|understanding| PromptCuration {
+        intent: understanding.intent.clone(),
+        references: understanding.references.clone(),
+        retained: understanding.retained.clone(),
+        demoted: understanding.demoted.clone(),
+        dropped: understanding.dropped.clone(),
+        pending: understanding.response_to_pending.and_then(|answer| serde_json::to_value(answer).ok()),
     });
     ThinkContext {
-        hidden_count: near.len().saturating_sub(THINK_ROWS_MAX),
-        relevant: near.into_iter().take(THINK_ROWS_MAX).collect(),
+        hidden_count: relevant.len().saturating_sub(THINK_ROWS_MAX),
+        relevant: relevant.into_iter().take(THINK_ROWS_MAX).collect(),
         loaded: loaded.into_iter().take(THINK_ROWS_MAX).collect(),
-        fully_loaded_types: complete,
+        fully_loaded_types,
         conversation: PromptConversation::recent(view, THINK_TURNS_SHOWN),
-        pending: PromptPendingInput::from_state(memory),
+        pending: PromptPendingInput::from_state(state),
         reasoning: Some(PromptReasoning::recent(view)).filter(|past| settings.turn_narratives && !past.is_empty()),
         curation,
     }
 }
 
-/// What Act is shown for a step.
+/// The data of Act's prompt for a step.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActContext {
-    /// What the plan is for.
+    /// The goal of the plan.
     pub goal: String,
-    /// How many steps it has.
+    /// The number of steps in the plan.
     pub step_count: usize,
-    /// The step.
     pub step: PlannedStep,
-    /// What the steps before want it to know.
+    /// Notes from the previous group of steps.
     pub notes: Vec<PromptStepNote>,
-    /// The records of its references, or of what is near where it names none.
+    /// The records that the step names, or the relevant ones of its type if it names none.
     pub records: RecordLines,
-    /// The other things known, by name.
+    /// The other known entities, without their records.
     pub others: Vec<PromptEntity>,
-    /// What steps before it came to.
+    /// Results of earlier steps in this turn.
     pub results: Vec<PromptStepResult>,
 }
 
-/// A note of an earlier step.
+/// A note from an earlier step.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptStepNote {
     step: u32,
     note: String,
 }
 
-/// What an earlier step came to.
+/// The result of an earlier step.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptStepResult {
     step: u32,
@@ -182,35 +177,35 @@ pub struct PromptStepResult {
     result: Option<String>,
 }
 
-/// Builds what Act is shown for a step.
+/// Builds the data of Act's prompt for a step.
 #[must_use]
 pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: u32) -> Option<ActContext> {
-    let memory = view.state;
-    let running = memory.current_turn.as_ref()?;
+    let state = view.state;
+    let running = state.current_turn.as_ref()?;
     let plan = running.plan.as_ref()?;
     let planned = running.planned_step(step)?;
-    let near = memory.entities.relevant_entities(memory.current_turn_number());
-    let named = |reference: &str| planned.refs.iter().any(|wanted| wanted == reference);
-    let is_its = |row: &(&str, _, RelevanceTier)| {
+    let relevant = state.entities.relevant_entities(state.current_turn_number());
+    let named = |reference: &str| planned.refs.iter().any(|own| own == reference);
+    let belongs_to_step = |row: &(&str, _, RelevanceTier)| {
         if planned.refs.is_empty() {
-            memory.entities.get(row.0).is_some_and(|known| known.kind == planned.subdomain)
+            state.entities.get(row.0).is_some_and(|known| known.kind == planned.subdomain)
         } else {
             named(row.0)
         }
     };
-    let own: Vec<&str> = if planned.refs.is_empty() {
-        near.iter().filter(|row| is_its(row)).map(|(name, _, _)| *name).collect()
+    let step_references: Vec<&str> = if planned.refs.is_empty() {
+        relevant.iter().filter(|row| belongs_to_step(row)).map(|(name, _, _)| *name).collect()
     } else {
         planned.refs.iter().map(String::as_str).collect()
     };
-    // What was set aside is told as such, so that nobody brings it back by chance.
-    let aside = memory
+    // Demoted entities are listed as such, so that Act does not use them by accident.
+    let demoted = state
         .entities
-        .entities_by_recency(memory.current_turn_number())
+        .entities_by_recency(state.current_turn_number())
         .into_iter()
         .filter(|(name, _, tier)| *tier == RelevanceTier::Demoted && !named(name));
-    let others = near.iter().filter(|row| !is_its(row)).map(PromptEntity::from_entity);
-    let others = others.chain(aside.map(|row| PromptEntity::from_entity(&row))).take(THINK_ROWS_MAX).collect();
+    let others = relevant.iter().filter(|row| !belongs_to_step(row)).map(PromptEntity::from_entity);
+    let others = others.chain(demoted.map(|row| PromptEntity::from_entity(&row))).take(THINK_ROWS_MAX).collect();
     let before = plan.steps.iter().filter(|other| other.group < planned.group);
     let ended: Vec<(&PlannedStep, &StepEnd)> =
         before.filter_map(|other| Some((other, running.steps.get(&other.step)?.end.as_ref()?))).collect();
@@ -222,7 +217,7 @@ pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: 
         step_count: plan.steps.len(),
         step: planned.clone(),
         notes: notes.collect(),
-        records: RecordRenderer::new(view, domain).render_references(own),
+        records: RecordRenderer::new(view, domain).render_references(step_references),
         others,
         results: ended
             .iter()
@@ -237,51 +232,42 @@ pub fn build_act_context(view: &AssistantView<'_>, domain: &DomainSchema, step: 
     })
 }
 
-/// What Reply is shown.
+/// The data of Reply's prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplyContext {
-    /// The how-manieth turn it is.
+    /// The number of the turn, from 1.
     pub turn: u32,
-    /// How far the conversation has come.
     pub phase: &'static str,
-    /// What that means.
     pub phase_description: &'static str,
-    /// What the user expressed.
+    /// What the user wants, in a few words.
     pub intent: String,
-    /// What was replied last.
+    /// The beginning of the previous reply.
     pub last_reply: Option<String>,
-    /// What is talked about, by name.
+    /// The entities that the conversation is about.
     pub rows: Vec<PromptEntity>,
-    /// What was said.
     pub conversation: PromptConversation,
-    /// What really happened.
     pub execution: TurnExecution,
 }
 
-/// What really happened in a turn.
+/// What was actually executed in a turn.
 #[derive(Debug, Clone, Serialize)]
 pub struct TurnExecution {
-    /// Why there was no plan.
     pub plan_failure: Option<String>,
-    /// What was decided.
     pub decision: Option<&'static str>,
-    /// What is proposed or asked.
+    /// The proposal or question for the user.
     pub message_to_user: Option<String>,
-    /// What for.
     pub goal: String,
-    /// What was not needed.
+    /// Planned reads that were left out because their records are loaded.
     pub skipped_steps: Vec<String>,
-    /// What became of each step.
     pub steps: Vec<StepExecution>,
-    /// What was stored.
+    /// One line for each change.
     pub write_summaries: Vec<String>,
 }
 
-/// What became of a step, in words.
+/// The outcome of one step, with labels in place of references.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepExecution {
     description: String,
-    /// Whether it is done.
     #[serde(skip)]
     pub is_done: bool,
     status: &'static str,
@@ -293,21 +279,21 @@ pub struct StepExecution {
     drafts: Vec<String>,
 }
 
-/// Builds what Reply is shown.
+/// Builds the data of Reply's prompt.
 #[must_use]
 pub fn build_reply_context(view: &AssistantView<'_>, domain: &DomainSchema) -> ReplyContext {
-    let memory = view.state;
-    let running = memory.current_turn.clone().unwrap_or_default();
-    let phase = running.phase(&memory.entities);
-    let last = memory.conversation.recent.iter().rev().find_map(|exchange| exchange.reply);
-    let rows = memory.entities.entities_by_recency(memory.current_turn_number()).into_iter();
+    let state = view.state;
+    let running = state.current_turn.clone().unwrap_or_default();
+    let phase = running.phase(&state.entities);
+    let last_reply = state.conversation.recent.iter().rev().find_map(|exchange| exchange.reply);
+    let rows = state.entities.entities_by_recency(state.current_turn_number()).into_iter();
     let rows = rows.filter(|(_, _, tier)| tier.is_relevant() || *tier == RelevanceTier::Demoted);
     ReplyContext {
         turn: running.turn,
         phase: phase.as_str(),
         phase_description: describe_phase(phase),
-        intent: running.understanding.as_ref().map(|understood| understood.intent.clone()).unwrap_or_default(),
-        last_reply: last.map(|text| one_line_excerpt(&view.read_text(text))),
+        intent: running.understanding.as_ref().map(|understanding| understanding.intent.clone()).unwrap_or_default(),
+        last_reply: last_reply.map(|text| one_line_excerpt(&view.read_text(text))),
         rows: rows.map(|row| PromptEntity::from_entity(&row)).take(REGISTRY_ROWS_MAX).collect(),
         conversation: PromptConversation::recent(view, REPLY_TURNS_SHOWN),
         execution: build_turn_execution(view, domain, &running),
@@ -316,10 +302,10 @@ pub fn build_reply_context(view: &AssistantView<'_>, domain: &DomainSchema) -> R
 
 fn describe_phase(phase: ConversationPhase) -> &'static str {
     match phase {
-        ConversationPhase::Exploring => "what is wanted is being found out",
-        ConversationPhase::Narrowing => "choices are being made",
-        ConversationPhase::Confirming => "something waits for their yes",
-        ConversationPhase::Executing => "it is being done",
+        ConversationPhase::Exploring => "finding out what the user wants",
+        ConversationPhase::Narrowing => "choosing among what was found",
+        ConversationPhase::Confirming => "a draft waits for the user's approval",
+        ConversationPhase::Executing => "the changes are being made",
     }
 }
 
@@ -327,27 +313,27 @@ fn one_line_excerpt(text: &str) -> String {
     truncate_chars(&text.split_whitespace().collect::<Vec<_>>().join(" "), MESSAGE_EXCERPT_CHARS_MAX / 4)
 }
 
-/// What really happened in a turn, with names in place of references.
+/// Collects what was executed in a turn, with labels in place of references.
 #[must_use]
 pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, running: &TurnProgress) -> TurnExecution {
     let entities = &view.state.entities;
     let plan = running.plan.as_ref();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
         let end = running.steps.get(&planned.step).and_then(|state| state.end.as_ref());
-        let words = |text: &str| entities.replace_references_with_labels(text);
+        let with_labels = |text: &str| entities.replace_references_with_labels(text);
         let rows = RecordRenderer::new(view, domain);
         let drafts = end.into_iter().flat_map(|end| &end.drafts);
         StepExecution {
-            description: words(&planned.description),
+            description: with_labels(&planned.description),
             is_done: end.is_some_and(|end| end.status == StepEndStatus::Done),
             status: StepEndStatus::describe(end.map(|end| end.status)),
-            outcome: end.map(|end| words(&end.outcome)).unwrap_or_default(),
-            question: end.and_then(|end| end.question.as_deref().map(words)),
+            outcome: end.map(|end| with_labels(&end.outcome)).unwrap_or_default(),
+            question: end.and_then(|end| end.question.as_deref().map(with_labels)),
             partial: end
                 .and_then(|end| end.partial_result.as_ref())
-                .map(|partial| fence_text(&words(&value_to_text(partial)))),
-            next: end.and_then(|end| end.suggested_next.as_deref().map(words)),
-            result: end.and_then(|end| load_step_result(view, end)).map(|result| fence_text(&words(&result))),
+                .map(|partial| fence_text(&with_labels(&value_to_text(partial)))),
+            next: end.and_then(|end| end.suggested_next.as_deref().map(with_labels)),
+            result: end.and_then(|end| load_step_result(view, end)).map(|result| fence_text(&with_labels(&result))),
             drafts: drafts
                 .filter_map(|draft| rows.render_draft_with_labels(&draft.reference))
                 .map(|draft| fence_text(&draft))
@@ -359,7 +345,7 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
         decision: plan.map(|plan| plan.decision.as_str()),
         message_to_user: plan
             .and_then(|plan| plan.message_to_user.as_deref())
-            .map(|say| entities.replace_references_with_labels(say)),
+            .map(|message| entities.replace_references_with_labels(message)),
         goal: plan.map(|plan| entities.replace_references_with_labels(&plan.goal)).unwrap_or_default(),
         skipped_steps: plan
             .map(|plan| plan.skipped_steps.iter().map(|line| entities.replace_references_with_labels(line)).collect())
@@ -370,32 +356,29 @@ pub fn build_turn_execution(view: &AssistantView<'_>, domain: &DomainSchema, run
 }
 
 impl StepExecution {
-    /// What it was for.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// What came of it.
     #[must_use]
     pub fn outcome(&self) -> &str {
         &self.outcome
     }
 
-    /// What the user is to be asked.
     #[must_use]
     pub fn question(&self) -> Option<&str> {
         self.question.as_deref()
     }
 }
 
-/// The full result of a step, as its answer gave it.
+/// Returns the full result of a step from the answer that completed it.
 #[must_use]
 pub fn load_step_result(view: &AssistantView<'_>, end: &StepEnd) -> Option<String> {
     extract_step_result(&view.read_text(end.answer?))
 }
 
-/// The result that an answer of Act holds.
+/// Returns the `result` of an answer of Act.
 #[must_use]
 pub fn extract_step_result(answer: &str) -> Option<String> {
     let found = segue_core::signal::json::find_json_where(answer, |value| value.get("action").is_some());
@@ -406,7 +389,7 @@ pub fn extract_step_result(answer: &str) -> Option<String> {
     }
 }
 
-/// A value for reading: text as it is, everything else as JSON.
+/// Returns a string as it is, and any other value as JSON.
 fn value_to_text(value: &Value) -> String {
     value.as_str().map_or_else(|| segue_core::signal::json::canonical_json(value), str::to_owned)
 }

@@ -1,5 +1,5 @@
-//! What was decided and why: a summary a turn, two of them in full, older ones folded into one text. Also the label that
-//! says how far a conversation has come; it is a word for Reply and stops nothing.
+//! The reasoning layer of the memory: one summary for each turn, the newest in full and the older ones compacted into one text.
+//! Also the phase label of a conversation, which Reply is shown and which restricts nothing.
 
 use std::collections::VecDeque;
 
@@ -9,109 +9,97 @@ use serde::{Deserialize, Serialize};
 use super::facts::{StepEndStatus, StepKind, ThinkDecision};
 use crate::limits::{FULL_SUMMARIES_MAX, SUMMARIES_AGED_MAX};
 
-/// The layer of what was decided.
+/// What was decided so far, and why.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReasoningMemory {
-    /// The newest turns, in full.
+    /// The newest turns in full, oldest first.
     pub recent: VecDeque<TurnSummary>,
-    /// Older ones that are not folded yet.
+    /// Older turns that wait for compaction.
     pub uncompacted: VecDeque<TurnSummary>,
-    /// Those before, folded.
+    /// The summary of all turns before.
     pub compacted: Option<CompactedTurns>,
 }
 
-/// Older turns in one text.
+/// The text that replaces older turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactedTurns {
-    /// Up to this turn.
+    /// The last turn that the text covers.
     pub through_turn: u32,
-    /// The text.
     pub text: TextRef,
 }
 
-/// What was done in a turn and why.
+/// What was done in one turn, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnSummary {
-    /// Which turn.
     pub turn: u32,
-    /// What Think decided; nothing if it could not.
+    /// What Think decided; `None` if it gave no usable answer.
     #[serde(default)]
     pub decision: Option<ThinkDecision>,
-    /// What for.
     #[serde(default)]
     pub goal: String,
-    /// The steps.
     #[serde(default)]
     pub steps: Vec<StepSummary>,
-    /// What Understand did to the references.
     #[serde(default)]
     pub curation: CurationSummary,
-    /// How far the conversation had come.
     #[serde(default)]
     pub phase: ConversationPhase,
-    /// What the user expressed.
+    /// What the user wanted, in a few words.
     #[serde(default)]
     pub intent: String,
-    /// Why not everything was done.
+    /// Why the plan was not completed, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_reason: Option<String>,
 }
 
-/// What a step came to.
+/// The outcome of one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepSummary {
-    /// Which.
     pub step: u32,
-    /// What sort of step.
     #[serde(rename = "type")]
     pub kind: StepKind,
-    /// The type of record it was about.
+    /// The type of record that the step was about.
     #[serde(default)]
     pub subdomain: String,
-    /// How it ended; nothing if it was not begun.
+    /// How the step ended; `None` if it never started.
     #[serde(default)]
     pub status: Option<StepEndStatus>,
-    /// What came of it.
     #[serde(default)]
     pub outcome: String,
-    /// The references it was about.
     #[serde(default)]
     pub refs: Vec<String>,
-    /// What it told the next step.
+    /// Its note for the next step.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// What was done to the references.
+/// The references that Understand retained and demoted in a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CurationSummary {
-    /// Kept near.
     pub retained: Vec<String>,
-    /// Set aside.
     pub demoted: Vec<String>,
-    /// Why, one by one.
+    /// The reasons, as `reference: reason`.
     pub reasons: Vec<String>,
 }
 
-/// How far a conversation has come. A label and nothing else.
+/// How far a conversation has come. This is only a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationPhase {
-    /// What is wanted is being found out.
+    /// Finding out what the user wants.
     #[default]
     Exploring,
-    /// Choices are being made.
+    /// Choosing among what was found.
     Narrowing,
-    /// Something waits for a yes.
+    /// A draft waits for the user's approval.
     Confirming,
-    /// It is being done.
+    /// Writing records.
     Executing,
 }
 
 impl ConversationPhase {
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -122,7 +110,7 @@ impl ConversationPhase {
         }
     }
 
-    /// The label of a turn: from what was decided, the sorts of step, and whether a draft waits for a yes.
+    /// Returns the label of a turn, from Think's decision, the kinds of its steps, and whether a draft waits for approval.
     #[must_use]
     pub fn classify_turn(
         decision: Option<ThinkDecision>,
@@ -167,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a15_to_propose_or_to_ask_is_to_explore() {
+    fn a15_proposing_and_asking_are_labelled_exploring() {
         for decision in [ThinkDecision::Propose, ThinkDecision::Clarify] {
             assert_eq!(label(Some(decision), &[], false), "exploring");
             assert_eq!(label(Some(decision), &[Write], true), "exploring");
@@ -175,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a16_the_label_follows_from_the_sorts_of_step() {
+    fn a16_label_follows_from_the_kinds_of_steps() {
         let direct = Some(ThinkDecision::PlanDirect);
         assert_eq!(label(direct, &[Read, Write], false), "executing");
         assert_eq!(label(direct, &[Generate, Write], true), "executing");

@@ -1,7 +1,7 @@
-//! What exists, as far as this conversation knows: references, what they stand for, and how near each is. A reference is
-//! given once and never again; models see references and labels, never ids. This module alone changes that layer.
+//! The entity layer of the memory: every record and draft that the conversation knows, by reference. A reference is assigned once
+//! and never reused. Models see references and labels, never ids. Only this module changes the layer.
 //!
-//! A reference is not data: what of a record is at hand is its [`Detail`], and where that can be read is [`Held`].
+//! A reference is not the record itself: [`DetailLevel`] says which fields are loaded, and [`RecordSource`] where they are.
 
 mod entity;
 
@@ -18,24 +18,24 @@ use crate::limits::{
     SCANNED_ID_CHARS_MIN, SUGGESTED_REFERENCES_MAX,
 };
 
-/// All references of a session.
+/// The known records and drafts of a session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EntityRegistry {
-    /// By reference.
+    /// The entities by reference.
     pub entities: BTreeMap<String, Entity>,
-    /// The last number given, by what stands before it: `recipe`, `gen_recipe`.
+    /// The last assigned number by prefix, such as `recipe` or `gen_recipe`.
     pub counters: BTreeMap<String, u32>,
 }
 
 impl EntityRegistry {
-    /// The entity of a reference that models may use.
+    /// Returns the entity behind a reference.
     #[must_use]
     pub fn get(&self, reference: &str) -> Option<&Entity> {
         self.entities.get(reference)
     }
 
-    /// The reference that stands for an id.
+    /// Returns the reference of a record.
     #[must_use]
     pub fn find_reference(&self, kind: &str, id: &str) -> Option<&str> {
         let mut found = self.entities.iter();
@@ -43,7 +43,7 @@ impl EntityRegistry {
         found.map(|(reference, _)| reference.as_str())
     }
 
-    /// The reference of an id: the standing one, or the next.
+    /// Returns the reference of a record, or the next free one. `assigned` are new references that are not in the registry yet.
     #[must_use]
     pub fn find_or_next_reference(&self, kind: &str, id: &str, assigned: &[ReferencedRecord]) -> String {
         if let Some(reference) = self.find_reference(kind, id) {
@@ -52,27 +52,27 @@ impl EntityRegistry {
         if let Some(known) = assigned.iter().find(|known| known.kind == kind && known.id == id) {
             return known.reference.clone();
         }
-        let given =
+        let last =
             assigned.iter().filter_map(|known| reference_number_with_prefix(kind, &known.reference)).max().unwrap_or(0);
-        format!("{kind}_{}", self.counters.get(kind).copied().unwrap_or(0).max(given) + 1)
+        format!("{kind}_{}", self.counters.get(kind).copied().unwrap_or(0).max(last) + 1)
     }
 
-    /// The reference of the next draft of a type.
+    /// Returns the next free reference for a draft of a type.
     #[must_use]
     pub fn next_draft_reference(&self, kind: &str, assigned: &[RecordDraft]) -> String {
-        let stem = format!("gen_{kind}");
-        let given = assigned
+        let prefix = format!("gen_{kind}");
+        let last = assigned
             .iter()
-            .filter_map(|draft| reference_number_with_prefix(&stem, &draft.reference))
+            .filter_map(|draft| reference_number_with_prefix(&prefix, &draft.reference))
             .max()
             .unwrap_or(0);
-        format!("{stem}_{}", self.counters.get(&stem).copied().unwrap_or(0).max(given) + 1)
+        format!("{prefix}_{}", self.counters.get(&prefix).copied().unwrap_or(0).max(last) + 1)
     }
 
-    /// The real id behind a reference of a type.
+    /// Returns the id behind a reference of a type.
     ///
     /// # Errors
-    /// It is unknown, of another type, not saved or gone; says which.
+    /// The reference is unknown, of another type, not saved, or deleted.
     pub fn resolve_id(&self, reference: &str, kind: &str) -> Result<String, String> {
         let entity = self.expect_entity(reference, Some(kind))?;
         if entity.last_action == EntityAction::Deleted {
@@ -81,10 +81,10 @@ impl EntityRegistry {
         entity.id.clone().ok_or_else(|| format!("`{reference}` is a draft that is not saved yet"))
     }
 
-    /// The entity of a reference, or a complaint that names it.
+    /// Returns the entity behind a reference, or an error that lists the known ones.
     ///
     /// # Errors
-    /// It is unknown, or of another type.
+    /// The reference is unknown, or of another type.
     pub fn expect_entity(&self, reference: &str, kind: Option<&str>) -> Result<&Entity, String> {
         let Some(entity) = self.entities.get(reference) else {
             let known = self.entities.iter().filter(|(_, entity)| kind.is_none_or(|kind| entity.kind == kind));
@@ -92,17 +92,17 @@ impl EntityRegistry {
             let more = if known.len() > SUGGESTED_REFERENCES_MAX { " and others" } else { "" };
             let known = format_name_list(known.into_iter().take(SUGGESTED_REFERENCES_MAX));
             let shown: String = reference.chars().take(ENTITY_LABEL_CHARS_MAX).collect();
-            return Err(format!("`{shown}` is no reference; those known are {known}{more}"));
+            return Err(format!("`{shown}` is not a known reference; known are {known}{more}"));
         };
         match kind {
             Some(kind) if entity.kind != kind => {
-                Err(format!("`{reference}` is of type `{}`, where a `{kind}` is wanted", entity.kind))
+                Err(format!("`{reference}` is of type `{}`, but must be of type `{kind}`", entity.kind))
             }
             _ => Ok(entity),
         }
     }
 
-    /// References with their entities and tiers, those referred to last first.
+    /// Returns all references with their entities and tiers, most recently referenced first.
     #[must_use]
     pub fn entities_by_recency(&self, turn: u32) -> Vec<(&str, &Entity, RelevanceTier)> {
         let mut all: Vec<_> =
@@ -118,16 +118,16 @@ impl EntityRegistry {
         all
     }
 
-    /// Those to work with, in the order they became known.
+    /// Returns the relevant entities, in the order in which they became known.
     #[must_use]
     pub fn relevant_entities(&self, turn: u32) -> Vec<(&str, &Entity, RelevanceTier)> {
-        let mut near: Vec<_> =
+        let mut relevant: Vec<_> =
             self.entities_by_recency(turn).into_iter().filter(|(_, _, tier)| tier.is_relevant()).collect();
-        near.sort_by_key(|(name, entity, _)| (entity.created_turn, reference_prefix(name), reference_number(name)));
-        near
+        relevant.sort_by_key(|(name, entity, _)| (entity.created_turn, reference_prefix(name), reference_number(name)));
+        relevant
     }
 
-    /// A text in which every reference is replaced by what people call it.
+    /// Replaces every reference in a text by its label.
     #[must_use]
     pub fn replace_references_with_labels(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
@@ -147,13 +147,12 @@ impl EntityRegistry {
         out
     }
 
-    /// A text of somebody else in which every id that is known is replaced by its reference, and whatever else looks like one by
-    /// a dash.
+    /// Replaces every known id in a server's text by its reference, and every other UUID by a dash.
     #[must_use]
     pub fn replace_ids_with_references(&self, text: &str) -> String {
         let mut out = text.to_owned();
         for (reference, entity) in &self.entities {
-            // A short id is a word like any other.
+            // A short id could be an ordinary word.
             if let Some(id) = entity.id.as_deref().filter(|id| id.len() >= SCANNED_ID_CHARS_MIN) {
                 out = out.replace(id, reference);
             }
@@ -167,7 +166,7 @@ impl EntityRegistry {
             .collect()
     }
 
-    /// What in a text looks like an id and has no reference, each once.
+    /// Returns the UUIDs in a text that have no reference.
     #[must_use]
     pub fn find_unknown_ids(&self, text: &str) -> Vec<String> {
         let is_known = |id: &str| self.entities.values().any(|entity| entity.id.as_deref() == Some(id));
@@ -175,37 +174,37 @@ impl EntityRegistry {
         ids.into_iter().filter(|id| !is_known(id)).map(str::to_owned).collect()
     }
 
-    /// Records became known, with the tool's result they stand in.
+    /// Adds or updates records from a tool result.
     pub(super) fn upsert_records(&mut self, rows: &[ReferencedRecord], action: EntityAction, text: TextRef, turn: u32) {
-        for known in rows {
-            self.advance_counter(&known.reference);
-            let is_new = !self.entities.contains_key(&known.reference);
-            let entity = self.entities.entry(known.reference.clone()).or_insert_with(|| Entity::new(&known.kind, turn));
-            entity.id = Some(known.id.clone());
-            if !known.label.is_empty() {
-                entity.label = shorten_label(&known.label);
+        for row in rows {
+            self.advance_counter(&row.reference);
+            let is_new = !self.entities.contains_key(&row.reference);
+            let entity = self.entities.entry(row.reference.clone()).or_insert_with(|| Entity::new(&row.kind, turn));
+            entity.id = Some(row.id.clone());
+            if !row.label.is_empty() {
+                entity.label = shorten_label(&row.label);
             }
-            // What merely stood among others that were read, or was led to, was not referred to: it stays where it was put.
-            let is_set_aside =
+            // A record that was only part of a larger result, or only linked to, was not asked for. It keeps its tier.
+            let is_excluded =
                 entity.demoted_reason.is_some() || (entity.dropped && entity.last_action != EntityAction::Deleted);
-            let is_passing = action == EntityAction::Read && (is_set_aside || (known.row_index.is_none() && !is_new));
-            if !is_passing {
-                entity.last_action = match (known.row_index, action) {
+            let is_incidental = action == EntityAction::Read && (is_excluded || (row.row_index.is_none() && !is_new));
+            if !is_incidental {
+                entity.last_action = match (row.row_index, action) {
                     (Some(_), action) => action,
                     (None, EntityAction::Read) => entity.last_action,
-                    // It was led to by what was written.
+                    // A written record links to it.
                     (None, _) => EntityAction::Linked,
                 };
                 entity.demoted_reason = None;
                 entity.dropped = false;
                 entity.referenced_turn = turn;
             }
-            entity.update_source(known, text);
+            entity.update_source(row, text);
         }
         self.enforce_limits(turn);
     }
 
-    /// Records are gone.
+    /// Marks records as deleted.
     pub(super) fn mark_deleted(&mut self, references: &[String], turn: u32) {
         for reference in references {
             if let Some(entity) = self.entities.get_mut(reference) {
@@ -217,7 +216,7 @@ impl EntityRegistry {
         }
     }
 
-    /// Drafts were written, or written anew.
+    /// Adds or replaces drafts.
     pub(super) fn upsert_drafts(&mut self, drafts: &[RecordDraft], turn: u32) {
         for draft in drafts {
             self.advance_counter(&draft.reference);
@@ -233,7 +232,7 @@ impl EntityRegistry {
         self.enforce_limits(turn);
     }
 
-    /// References were spoken of: they are near again, whatever was done to them before.
+    /// Marks references as used by the user or the plan. They become active again, even if they were demoted or dropped.
     pub(super) fn mark_referenced(&mut self, references: &[String], turn: u32) {
         for reference in references {
             if let Some(entity) =
@@ -246,11 +245,11 @@ impl EntityRegistry {
         }
     }
 
-    /// Steps dealt with these: they stay as near as they are.
+    /// Marks references as used by a step. Demoted and dropped ones stay so.
     pub(super) fn refresh_relevant(&mut self, references: &[String], turn: u32) {
-        let near = |entity: &&mut Entity| entity.demoted_reason.is_none() && !entity.dropped;
+        let is_relevant = |entity: &&mut Entity| entity.demoted_reason.is_none() && !entity.dropped;
         for reference in references {
-            if let Some(entity) = self.entities.get_mut(reference).filter(near) {
+            if let Some(entity) = self.entities.get_mut(reference).filter(is_relevant) {
                 entity.referenced_turn = turn;
             }
         }
@@ -278,14 +277,14 @@ impl EntityRegistry {
         }
     }
 
-    /// Everything that is saved leaves; drafts are lost only by name.
+    /// Drops all saved records. Drafts stay, since they exist nowhere else.
     pub(super) fn drop_saved_entities(&mut self) {
         let saved: Vec<String> =
             self.entities.iter().filter(|(_, entity)| entity.is_saved()).map(|(name, _)| name.clone()).collect();
         saved.iter().for_each(|reference| self.drop_entity(reference));
     }
 
-    /// A turn begins: what is no longer near need not be at hand.
+    /// Unloads records that are neither recent nor retained. Called when a turn starts.
     pub(super) fn unload_stale_records(&mut self, turn: u32) {
         for entity in self.entities.values_mut().filter(|entity| entity.is_saved()) {
             let is_recent = turn.saturating_sub(entity.referenced_turn) <= REFERENCE_ACTIVE_TURNS;
@@ -296,9 +295,9 @@ impl EntityRegistry {
     }
 
     fn advance_counter(&mut self, reference: &str) {
-        let (stem, place) = (reference_prefix(reference), reference_number(reference));
-        let counter = self.counters.entry(stem.to_owned()).or_default();
-        *counter = (*counter).max(place);
+        let (prefix, number) = (reference_prefix(reference), reference_number(reference));
+        let counter = self.counters.entry(prefix.to_owned()).or_default();
+        *counter = (*counter).max(number);
     }
 
     fn enforce_limits(&mut self, turn: u32) {
@@ -323,26 +322,25 @@ impl EntityRegistry {
         debug_assert!(self.entities.len() <= ENTITIES_MAX, "at turn {turn}");
     }
 
-    /// Lets go of those referred to least lately, as long as there are more than `most` of a sort.
+    /// Evicts the least recently referenced candidates beyond `count_max`.
     fn evict_least_recent(
         &mut self,
         count_max: usize,
         is_candidate: impl Fn(&Entity) -> bool,
         evict: impl Fn(&mut BTreeMap<String, Entity>, &str),
     ) {
-        let mut sort: Vec<(u32, u32, String)> = self
+        let mut candidates: Vec<(u32, u32, String)> = self
             .entities
             .iter()
             .filter(|(_, entity)| is_candidate(entity))
             .map(|(name, entity)| (entity.referenced_turn, entity.created_turn, name.clone()))
             .collect();
-        let Some(over) = sort.len().checked_sub(count_max).filter(|over| *over > 0) else { return };
-        sort.sort();
-        sort.iter().take(over).for_each(|(_, _, name)| evict(&mut self.entities, name));
+        let Some(excess) = candidates.len().checked_sub(count_max).filter(|excess| *excess > 0) else { return };
+        candidates.sort();
+        candidates.iter().take(excess).for_each(|(_, _, name)| evict(&mut self.entities, name));
     }
 }
 
-/// What stands between two words that could be ids.
 fn is_id_separator(c: char) -> bool {
     !(c.is_ascii_alphanumeric() || c == '-')
 }
@@ -357,12 +355,11 @@ fn is_uuid(word: &str) -> bool {
             .all(|(part, length)| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// What stands before the number of a reference.
+/// Returns the part of a reference before its number.
 fn reference_prefix(reference: &str) -> &str {
-    reference.rsplit_once('_').map_or(reference, |(stem, _)| stem)
+    reference.rsplit_once('_').map_or(reference, |(prefix, _)| prefix)
 }
 
-/// The number of a reference.
 fn reference_number(reference: &str) -> u32 {
     reference.rsplit_once('_').and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
 }
@@ -371,7 +368,7 @@ fn reference_number_with_prefix(prefix: &str, reference: &str) -> Option<u32> {
     (reference_prefix(reference) == prefix).then(|| reference_number(reference))
 }
 
-/// A label fit for a list: one line, not too long.
+/// Shortens a label to one line of limited length.
 pub(super) fn shorten_label(label: &str) -> String {
     let line = label.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
     if line.chars().count() <= ENTITY_LABEL_CHARS_MAX {

@@ -1,6 +1,6 @@
-//! What a stand-in for a model plays, so that a whole conversation can be tried without one, in any domain: it aligns, reads,
-//! weighs, drafts, writes and deletes. It goes by the words of the message, by what is known, and by the declaration. No model
-//! is ever told any of it.
+//! The replies of the rehearsal model, so that the flow can be tried in any domain without a real model: it proposes, reads, compares,
+//! drafts, writes and deletes. The replies depend on keywords in the message, the known records and the domain's declaration. No real
+//! model is shown any of this.
 
 use segue_core::event::CallOpened;
 use serde_json::{Map, Value, json};
@@ -17,49 +17,52 @@ use super::tools::{AvailableTool, list_available_tools};
 use super::{calendar, step};
 use crate::template::fill_template;
 
-/// Words that rule out what follows them.
+/// Words that rule out the records named after them.
 const NEGATION_WORDS: [&str; 5] = ["no", "not", "without", "except", "avoid"];
-/// Words that ask for something to be stored.
+/// Words that ask to store something.
 const SAVE_WORDS: [&str; 12] =
     ["add", "plan", "put", "save", "go", "take", "choose", "schedule", "store", "keep", "note", "yes"];
-/// Words that ask for something to be deleted.
+/// Words that ask to delete something.
 const DELETE_WORDS: [&str; 4] = ["delete", "remove", "erase", "cancel"];
-/// Words that ask for something new.
+/// Words that ask for a draft.
 const CREATE_WORDS: [&str; 6] = ["invent", "write", "draft", "compose", "new", "create"];
-/// Words that ask to look.
+/// Words that ask to read records.
 const READ_WORDS: [&str; 12] =
     ["show", "list", "what", "which", "find", "look", "read", "any", "days", "suggest", "have", "search"];
-/// Words too common to mean a record.
+/// Words of a label that do not identify a record.
 const STOP_WORDS: [&str; 12] = ["the", "and", "with", "of", "a", "an", "in", "on", "for", "to", "one", "ones"];
-/// Records written at once at most.
+/// Most records written in one step.
 const RECORDS_WRITTEN_MAX: usize = 3;
+/// Most labels listed in one line of a reply.
+const LABELS_LISTED_MAX: usize = 12;
 
-/// What the stand-in answers to a call; `{{mark}}` is filled by the stand-in itself.
+/// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
 pub(super) fn rehearse_node_answer(context: &AssistantContext<'_>, call: &CallOpened) -> Option<String> {
     if call.role == *SUMMARIZE_ROLE {
-        let memory = context.state();
-        let through = if call.ask == *ASK_REASONING {
-            memory.reasoning.uncompacted.back().map(|summary| summary.turn)
+        let state = context.state();
+        let through_turn = if call.ask == *ASK_REASONING {
+            state.reasoning.uncompacted.back().map(|summary| summary.turn)
         } else {
-            memory.conversation.uncompacted.back().map(|exchange| exchange.turn)
+            state.conversation.uncompacted.back().map(|exchange| exchange.turn)
         };
-        let arguments = json!({"turn": through.unwrap_or_else(|| memory.current_turn_number()), "mark": "{{mark}}"});
+        let arguments =
+            json!({"turn": through_turn.unwrap_or_else(|| state.current_turn_number()), "mark": "{{mark}}"});
         return Some(fill_template(include_str!("../../prompts/assistant/rehearsal/summary.md"), &arguments));
     }
     let running = context.state().current_turn.as_ref()?;
-    let said: Vec<String> =
+    let messages: Vec<String> =
         running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
-    let play = AssistantRehearsal {
+    let rehearsal = AssistantRehearsal {
         context,
         running,
-        words: split_lowercase_words(&said.join(" ")),
-        user_text: said.join(" "),
+        words: split_lowercase_words(&messages.join(" ")),
+        user_text: messages.join(" "),
     };
     match call.role.as_str() {
-        UNDERSTAND_ROLE => Some(play.understand_answer().to_string()),
-        THINK_ROLE => Some(play.think_answer().to_string()),
-        ACT_ROLE => Some(play.act_answer(call)?.to_string()),
-        REPLY_ROLE => Some(play.reply_text()),
+        UNDERSTAND_ROLE => Some(rehearsal.understand_answer().to_string()),
+        THINK_ROLE => Some(rehearsal.think_answer().to_string()),
+        ACT_ROLE => Some(rehearsal.act_answer(call)?.to_string()),
+        REPLY_ROLE => Some(rehearsal.reply_text()),
         _ => None,
     }
 }
@@ -69,7 +72,7 @@ fn split_lowercase_words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Whether two words are the same but for an ending.
+/// Returns whether two words are equal except for a plural `s`.
 fn is_same_word_stem(one: &str, other: &str) -> bool {
     let stem = |word: &str| word.strip_suffix('s').unwrap_or(word).to_owned();
     one.chars().count() > 2 && stem(one) == stem(other)
@@ -92,21 +95,21 @@ impl AssistantRehearsal<'_> {
     }
 
     fn relevant_entities(&self) -> Vec<(&str, &Entity)> {
-        let memory = self.context.state();
-        memory
+        let state = self.context.state();
+        state
             .entities
-            .relevant_entities(memory.current_turn_number())
+            .relevant_entities(state.current_turn_number())
             .into_iter()
             .map(|(name, entity, _)| (name, entity))
             .collect()
     }
 
-    /// Those whose name shares a word with these.
+    /// Returns the known entities whose label shares a word with `wanted`, and whether each is saved.
     fn find_entities_by_label(&self, wanted: &[String]) -> Vec<(String, bool)> {
-        let memory = self.context.state();
-        let known = memory
+        let state = self.context.state();
+        let known = state
             .entities
-            .entities_by_recency(memory.current_turn_number())
+            .entities_by_recency(state.current_turn_number())
             .into_iter()
             .filter(|(_, _, tier)| *tier != RelevanceTier::Dropped);
         let mut found: Vec<(String, bool)> = Vec::new();
@@ -123,15 +126,15 @@ impl AssistantRehearsal<'_> {
         found
     }
 
-    /// The words behind a word that rules out.
+    /// Returns the two words after each negation.
     fn negated_words(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        for (place, word) in self.words.iter().enumerate() {
+        let mut negated = Vec::new();
+        for (index, word) in self.words.iter().enumerate() {
             if NEGATION_WORDS.contains(&word.as_str()) {
-                out.extend(self.words.iter().skip(place + 1).take(2).cloned());
+                negated.extend(self.words.iter().skip(index + 1).take(2).cloned());
             }
         }
-        out
+        negated
     }
 
     fn understand_answer(&self) -> Value {
@@ -149,33 +152,37 @@ impl AssistantRehearsal<'_> {
     }
 
     fn think_answer(&self) -> Value {
-        let understood = self.running.understanding.clone().unwrap_or_default();
+        let understanding = self.running.understanding.clone().unwrap_or_default();
         let drafts: Vec<String> = self
             .relevant_entities()
             .into_iter()
             .filter(|(_, entity)| !entity.is_saved())
             .map(|(name, _)| name.to_owned())
             .collect();
-        let chosen: Vec<String> = understood
+        let chosen: Vec<String> = understanding
             .references
             .iter()
-            .filter(|name| !understood.demoted.iter().any(|aside| aside.reference == **name))
+            .filter(|name| !understanding.demoted.iter().any(|item| item.reference == **name))
             .cloned()
             .collect();
-        let is_served = self.domain().server.is_some();
-        if is_served
+        if self.domain().server.is_some()
             && !chosen.is_empty()
             && [&SAVE_WORDS[..], &DELETE_WORDS[..], &CREATE_WORDS[..]].iter().any(|any| self.mentions_any(any))
         {
-            let write =
-                self.plan_step_json("do what was asked", StepKind::Write, self.first_record_type(&chosen), 1, &chosen);
-            return self.plan_answer("do what was asked", vec![write]);
+            let write = self.plan_step_json(
+                "call a tool for what you named",
+                StepKind::Write,
+                self.first_record_type(&chosen),
+                1,
+                &chosen,
+            );
+            return self.plan_answer("do what you asked for", vec![write]);
         }
         if self.mentions_any(&DELETE_WORDS) && !chosen.is_empty() {
             return self.plan_answer(
-                "remove what was named",
+                "delete what you named",
                 vec![self.plan_step_json(
-                    "delete what was named",
+                    "delete what you named",
                     StepKind::Write,
                     self.first_record_type(&chosen),
                     1,
@@ -185,7 +192,7 @@ impl AssistantRehearsal<'_> {
         }
         if self.mentions_any(&SAVE_WORDS) && !drafts.is_empty() {
             return self.plan_answer(
-                "keep the draft",
+                "save the draft",
                 vec![self.plan_step_json(
                     "save the draft",
                     StepKind::Write,
@@ -198,9 +205,9 @@ impl AssistantRehearsal<'_> {
         if self.mentions_any(&SAVE_WORDS)
             && let Some((kind, refs)) = self.find_type_linking_to(&chosen)
         {
-            let description = format!("make a {} of what was chosen", kind.name);
+            let description = format!("create {} for what you named", count_records(refs.len(), &kind.name));
             return self.plan_answer(
-                "store what was chosen",
+                "store what you named",
                 vec![self.plan_step_json(&description, StepKind::Write, &kind.name, 1, &refs)],
             );
         }
@@ -208,46 +215,48 @@ impl AssistantRehearsal<'_> {
             let kind = self.mentioned_types().into_iter().next().or_else(|| self.domain().types.first());
             let name = kind.map_or("", |kind| kind.name.as_str());
             return self.plan_answer(
-                "have something new",
-                vec![self.plan_step_json(&format!("write a {name}"), StepKind::Generate, name, 1, &[])],
+                "write something new",
+                vec![self.plan_step_json(&format!("draft a new {name} record"), StepKind::Generate, name, 1, &[])],
             );
         }
         let is_known = !self.relevant_entities().is_empty();
-        if !understood.demoted.is_empty() || (is_known && !self.mentions_any(&READ_WORDS)) {
-            let is_near = |name: &&str| self.relevant_entities().iter().any(|(_, entity)| entity.kind == **name);
-            let kind = self.domain().type_names().find(is_near).unwrap_or_default().to_owned();
+        if !understanding.demoted.is_empty() || (is_known && !self.mentions_any(&READ_WORDS)) {
+            let is_relevant = |name: &&str| self.relevant_entities().iter().any(|(_, entity)| entity.kind == **name);
+            let kind = self.domain().type_names().find(is_relevant).unwrap_or_default().to_owned();
             return self.plan_answer(
-                "narrow it down",
-                vec![self.plan_step_json("say what is left of what is at hand", StepKind::Analyze, &kind, 1, &[])],
+                "narrow down the choice",
+                vec![self.plan_step_json("list the records that are left", StepKind::Analyze, &kind, 1, &[])],
             );
         }
         if self.running.turn == 1 && !self.mentions_any(&READ_WORDS) {
             let types: Vec<&str> = self.domain().type_names().collect();
-            let say = fill_template(
+            let proposal = fill_template(
                 include_str!("../../prompts/assistant/rehearsal/proposal.md"),
                 &json!({"types": types.join(", ")}),
             );
-            return json!({"decision": "propose", "goal": "agree on the frame", "steps": [], "say": say});
+            return json!({"decision": "propose", "goal": "agree on what to do", "steps": [], "say": proposal});
         }
         self.plan_read_answer()
     }
 
     fn plan_read_answer(&self) -> Value {
-        let meant = self.mentioned_types();
+        let mentioned = self.mentioned_types();
         let kinds: Vec<&RecordType> =
-            if meant.is_empty() { self.domain().types.iter().take(2).collect() } else { meant };
-        // What was read in full need not be read again.
+            if mentioned.is_empty() { self.domain().types.iter().take(2).collect() } else { mentioned };
+        // A type whose records are all loaded is not read again.
         let mut steps: Vec<Value> = kinds
             .iter()
             .filter(|kind| !self.context.state().is_type_fully_loaded(&kind.name))
-            .map(|kind| self.plan_step_json(&format!("read every {}", kind.name), StepKind::Read, &kind.name, 1, &[]))
+            .map(|kind| {
+                self.plan_step_json(&format!("read every {} record", kind.name), StepKind::Read, &kind.name, 1, &[])
+            })
             .collect();
         if kinds.is_empty() {
-            steps.push(self.plan_step_json("see what the server has", StepKind::Read, "", 1, &[]));
+            steps.push(self.plan_step_json("read from the server", StepKind::Read, "", 1, &[]));
         }
         let first = kinds.first().map_or("", |kind| kind.name.as_str());
-        steps.push(self.plan_step_json("say what there is, and what stands out", StepKind::Analyze, first, 2, &[]));
-        self.plan_answer("see what there is", steps)
+        steps.push(self.plan_step_json("list what was found", StepKind::Analyze, first, 2, &[]));
+        self.plan_answer("show the records", steps)
     }
 
     fn plan_answer(&self, goal: &str, steps: Vec<Value>) -> Value {
@@ -265,13 +274,13 @@ impl AssistantRehearsal<'_> {
         first.map_or("", |entity| entity.kind.as_str())
     }
 
-    /// The types that the message names.
+    /// Returns the types that the message names.
     fn mentioned_types(&self) -> Vec<&RecordType> {
         let named = |kind: &&RecordType| self.words.iter().any(|word| is_same_word_stem(word, &kind.name));
         self.domain().types.iter().filter(named).collect()
     }
 
-    /// A type that is made from what was chosen: one that must link to it.
+    /// Returns a type with a required link to the chosen records, and those records.
     fn find_type_linking_to(&self, chosen: &[String]) -> Option<(&RecordType, Vec<String>)> {
         let entities = &self.context.state().entities;
         for kind in &self.domain().types {
@@ -306,45 +315,46 @@ impl AssistantRehearsal<'_> {
             StepKind::Analyze => self.step_complete_answer(planned),
             StepKind::Generate => {
                 let content = self.draft_fields(kind);
-                json!({"action": "step_complete", "outcome": format!("a {} is written", kind.name),
-                    "result": "It is made up.", "drafts": [{"type": kind.name, "content": content}]})
+                json!({"action": "step_complete", "outcome": format!("one {} draft is written", kind.name),
+                    "result": "The demo model filled in placeholder values.", "drafts": [{"type": kind.name, "content": content}]})
             }
             StepKind::Write => self.write_tool_answer(planned, kind),
         })
     }
 
-    /// A step over the tools of a server: the first that fits.
+    /// Answers a step of a domain with a server: calls the first suitable tool.
     fn server_tool_answer(&self, planned: &PlannedStep) -> Value {
-        let memory = self.context.state();
-        let offers = self
+        let state = self.context.state();
+        let tools = self
             .domain()
             .server
             .as_ref()
-            .map(|server| list_available_tools(server, &memory.server_tools))
+            .map(|server| list_available_tools(server, &state.server_tools))
             .unwrap_or_default();
-        let returns = |offer: &AvailableTool<'_>| {
-            offer.config.and_then(|tool| tool.returned_type.as_ref()).is_some_and(|kind| *kind == planned.subdomain)
+        let returns = |tool: &AvailableTool<'_>| {
+            tool.config.and_then(|tool| tool.returned_type.as_ref()).is_some_and(|kind| *kind == planned.subdomain)
         };
-        let kind_of = |reference: &&String| memory.entities.get(reference).map(|entity| entity.kind.as_str());
-        let given = |offer: &AvailableTool<'_>| {
-            let wanted = offer.config.into_iter().flat_map(|tool| &tool.references);
+        let kind_of = |reference: &&String| state.entities.get(reference).map(|entity| entity.kind.as_str());
+        let arguments = |tool: &AvailableTool<'_>| {
+            let wanted = tool.config.into_iter().flat_map(|tool| &tool.references);
             let found = wanted.map(|(name, kind)| {
                 let fits = planned.refs.iter().find(|reference| kind_of(reference) == Some(kind.as_str()))?;
                 Some((name.clone(), json!(fits)))
             });
             found.collect::<Option<Map<String, Value>>>()
         };
-        let call = |offer: &AvailableTool<'_>| json!({"action": "tool_call", "tool": offer.name, "arguments": given(offer).unwrap_or_default()});
+        let call = |tool: &AvailableTool<'_>| json!({"action": "tool_call", "tool": tool.name, "arguments": arguments(tool).unwrap_or_default()});
         let (found, why) = match planned.kind {
             StepKind::Read => {
-                let reads: Vec<&AvailableTool<'_>> = offers.iter().filter(|offer| !offer.is_write).collect();
-                let found = reads.iter().find(|offer| returns(offer)).or(reads.first()).copied();
+                let reads: Vec<&AvailableTool<'_>> = tools.iter().filter(|tool| !tool.is_write).collect();
+                let found = reads.iter().find(|tool| returns(tool)).or(reads.first()).copied();
                 (found, "the server has no tool that only reads")
             }
             StepKind::Write => {
-                let fits =
-                    |offer: &&AvailableTool<'_>| offer.is_write && given(offer).is_some_and(|given| !given.is_empty());
-                (offers.iter().find(fits), "the server has no tool for that")
+                let fits = |tool: &&AvailableTool<'_>| {
+                    tool.is_write && arguments(tool).is_some_and(|arguments| !arguments.is_empty())
+                };
+                (tools.iter().find(fits), "the server has no tool that writes and takes what you named")
             }
             StepKind::Analyze | StepKind::Generate => return self.step_complete_answer(planned),
         };
@@ -356,10 +366,10 @@ impl AssistantRehearsal<'_> {
             self.relevant_entities().into_iter().filter(|(_, entity)| entity.kind == planned.subdomain).collect();
         let refs: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let outcome = match (planned.kind, own.len()) {
-            (StepKind::Write, _) => "it is stored".to_owned(),
+            (StepKind::Write, _) => "the tool confirmed the change".to_owned(),
             (_, _) if self.domain().types.is_empty() => "the server answered".to_owned(),
-            (StepKind::Read, count) => format!("{count} of type {} are at hand", planned.subdomain),
-            (_, count) => format!("{count} of type {} remain", planned.subdomain),
+            (StepKind::Read, count) => format!("{} loaded", count_records(count, &planned.subdomain)),
+            (_, count) => format!("{} left", count_records(count, &planned.subdomain)),
         };
         json!({"action": "step_complete", "outcome": outcome, "result": {"fitting": refs}, "refs": refs})
     }
@@ -383,7 +393,7 @@ impl AssistantRehearsal<'_> {
                         )
                     }
                     FieldKind::Links => return None,
-                    FieldKind::List => json!(["something", "something else"]),
+                    FieldKind::List => json!(["example 1", "example 2"]),
                     _ => value,
                 };
                 Some((name, value))
@@ -402,12 +412,15 @@ impl AssistantRehearsal<'_> {
         if !drafts.is_empty() {
             return json!({"action": "tool_call", "tool": "create", "arguments": {"drafts": drafts}});
         }
-        let records =
-            planned.refs.iter().zip(1..).map(|(reference, place)| self.linked_record_fields(kind, reference, place));
+        let records = planned
+            .refs
+            .iter()
+            .zip(1..)
+            .map(|(reference, day_offset)| self.linked_record_fields(kind, reference, day_offset));
         json!({"action": "tool_call", "tool": "create", "arguments": {"type": kind.name, "records": records.collect::<Vec<_>>()}})
     }
 
-    /// A record that links to what was chosen, with whatever else it must have.
+    /// Returns the fields of a new record that links to a chosen one, with values for the other required fields.
     fn linked_record_fields(&self, kind: &RecordType, reference: &str, day_offset: i64) -> Value {
         let required = kind.fields.iter().filter(|field| field.required);
         let value = |field: &RecordField| match field.kind {
@@ -419,9 +432,9 @@ impl AssistantRehearsal<'_> {
                 ) + day_offset
             )),
             FieldKind::Text if !field.one_of.is_empty() => {
-                let said =
+                let mentioned =
                     field.one_of.iter().find(|choice| self.words.iter().any(|word| is_same_word_stem(word, choice)));
-                json!(said.or(field.one_of.last()))
+                json!(mentioned.or(field.one_of.last()))
             }
             FieldKind::Text => json!(truncate_chars(&self.user_text, 200)),
             _ => sample_record_and_change(kind).0.get(&field.name).cloned().unwrap_or(Value::Null),
@@ -431,32 +444,76 @@ impl AssistantRehearsal<'_> {
     }
 
     fn reply_text(&self) -> String {
-        let entities = &self.context.state().entities;
         let plan = self.running.plan.as_ref();
-        let say = plan.and_then(|plan| plan.message_to_user.clone());
-        let mut lines = Vec::new();
-        let ends: Vec<&StepEnd> = self.running.steps.values().filter_map(|state| state.end.as_ref()).collect();
-        for (place, end) in ends.iter().enumerate() {
-            // What an earlier step named already need not be named again.
-            if !end.refs.is_empty() && ends[..place].iter().any(|before| before.refs == end.refs) {
-                continue;
-            }
-            let labels = end.refs.iter().filter_map(|name| entities.get(name)).map(|entity| entity.label.clone());
-            let labels: Vec<String> = labels.take(12).collect();
-            let named = if labels.is_empty() { String::new() } else { format!(": {}", labels.join(", ")) };
-            let how = if end.status == StepEndStatus::Done {
-                String::new()
-            } else {
-                format!(" ({})", StepEndStatus::describe(Some(end.status)))
-            };
-            lines.push(format!("{}{how}{named}", entities.replace_references_with_labels(&end.outcome)));
-        }
-        let drafts =
-            self.running.steps.values().filter_map(|state| state.end.as_ref()).any(|end| !end.drafts.is_empty());
+        let steps: &[PlannedStep] = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
+        let ends = self.running.steps.values().filter_map(|state| state.end.as_ref());
+        let drafts = ends.into_iter().any(|end| !end.drafts.is_empty());
         let arguments = json!({
-            "first": self.running.turn == 1, "say": say, "lines": lines, "wrote": self.running.write_summaries,
-            "drafts": drafts, "mark": "{{mark}}",
+            "first": self.running.turn == 1,
+            "turn": self.running.turn,
+            "message": plan.and_then(|plan| plan.message_to_user.clone()),
+            "planned": steps.iter().map(|step| step.description.clone()).collect::<Vec<_>>(),
+            "lines": self.reply_lines(steps),
+            "write_summaries": self.running.write_summaries,
+            "drafts": drafts,
+            "mark": "{{mark}}",
         });
         fill_template(include_str!("../../prompts/assistant/rehearsal/reply.md"), &arguments)
     }
+
+    /// Returns one line for each step that did something other than writing, and one for the ruled-out records.
+    fn reply_lines(&self, steps: &[PlannedStep]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut listed: Vec<&[String]> = Vec::new();
+        for step in steps {
+            let Some(end) = self.running.steps.get(&step.step).and_then(|state| state.end.as_ref()) else {
+                lines.push(format!("not started: {}", step.description));
+                continue;
+            };
+            if end.status != StepEndStatus::Done {
+                let status = StepEndStatus::describe(Some(end.status));
+                lines.push(format!("{}: {status} ({})", step.description, end.outcome));
+                continue;
+            }
+            // Records that an earlier line lists are not repeated.
+            if step.kind == StepKind::Write || (!end.refs.is_empty() && listed.contains(&end.refs.as_slice())) {
+                continue;
+            }
+            listed.push(&end.refs);
+            let verb = match step.kind {
+                StepKind::Read => "read",
+                StepKind::Generate => "drafted",
+                StepKind::Analyze | StepKind::Write => "left",
+            };
+            lines.push(format!("{verb}: {}", self.describe_result(step, end)));
+        }
+        let demoted = self.running.understanding.iter().flat_map(|understanding| &understanding.demoted);
+        let demoted: Vec<&str> = demoted.filter_map(|item| self.label(&item.reference)).collect();
+        if !demoted.is_empty() {
+            lines.push(format!("ruled out for now: {}", demoted.join(", ")));
+        }
+        lines
+    }
+
+    fn label(&self, reference: &str) -> Option<&str> {
+        self.context.state().entities.get(reference).map(|entity| entity.label.as_str())
+    }
+
+    /// Returns the number and labels of the records of a step, or its outcome if it has none.
+    fn describe_result(&self, step: &PlannedStep, end: &StepEnd) -> String {
+        let mut labels: Vec<&str> = end.refs.iter().filter_map(|reference| self.label(reference)).collect();
+        if labels.is_empty() {
+            return end.outcome.clone();
+        }
+        let count = count_records(labels.len(), &step.subdomain);
+        if labels.len() > LABELS_LISTED_MAX {
+            labels.truncate(LABELS_LISTED_MAX);
+            labels.push("…");
+        }
+        format!("{count} ({})", labels.join(", "))
+    }
+}
+
+fn count_records(count: usize, kind: &str) -> String {
+    format!("{count} {kind} {}", if count == 1 { "record" } else { "records" })
 }

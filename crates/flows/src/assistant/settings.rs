@@ -1,5 +1,5 @@
-//! How one session of the flow is set, read so that nothing is silently ignored: a key that is not known and a value that
-//! does not fit are complaints, and the default stands.
+//! The settings of a session, and the catalog of domains they choose from. Nothing is silently ignored: an unknown key or an
+//! invalid value is reported, and the default is used.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use serde_json::Value;
 use super::domain::{DomainSchema, format_name_list};
 use crate::limits::{DOMAIN_BYTES_MAX, UTC_OFFSET_MINUTES_MAX};
 
-/// The domain where nothing is set.
+/// The domain of a session that names none.
 pub const DEFAULT_DOMAIN: &str = "kitchen";
 
-/// How a session is set.
+/// The settings of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// What records are kept of.
+    /// The domain; `None` if the settings name no valid one.
     pub domain: Option<Arc<DomainSchema>>,
-    /// Whether turns are summarised for later ones: what was decided, and why.
+    /// Whether the reasoning layer is kept.
     pub turn_narratives: bool,
-    /// How far the user's clock is from the journal's, which is in universal time.
+    /// The user's time zone as minutes ahead of UTC.
     pub utc_offset_minutes: i64,
 }
 
-/// Every domain at hand, by name.
+/// The configured domains, by name.
 #[derive(Debug, Clone, Default)]
 pub struct DomainCatalog(Vec<Arc<DomainSchema>>);
 
 impl DomainCatalog {
-    /// These; of two with the same name, the later one.
+    /// Creates a catalog. If two domains have the same name, the later one is used.
     #[must_use]
     pub fn new(domains: impl IntoIterator<Item = DomainSchema>) -> Self {
         let mut all: Vec<Arc<DomainSchema>> = Vec::new();
@@ -39,92 +39,91 @@ impl DomainCatalog {
         Self(all)
     }
 
-    /// The one of this name.
+    /// Returns the domain with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Arc<DomainSchema>> {
         self.0.iter().find(|domain| domain.name == name)
     }
 
-    /// All of them.
+    /// Iterates over all domains.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<DomainSchema>> {
         self.0.iter()
     }
 
-    /// The domain that a session's settings name, or bring with them.
+    /// Returns the domain that a session's settings name or declare.
     ///
     /// # Errors
-    /// There is none of that name, or the one they bring is not sound.
+    /// There is no domain with that name, or the declaration is invalid.
     pub fn resolve_session_domain(&self, settings: &Value) -> Result<Arc<DomainSchema>, String> {
         let named = |name: &str| {
             let names = format_name_list(self.0.iter().map(|domain| domain.name.as_str()));
-            self.find(name).cloned().ok_or_else(|| format!("there is no domain `{name}`; there are {names}"))
+            self.find(name).cloned().ok_or_else(|| format!("there is no domain `{name}`; known domains are {names}"))
         };
         match settings.get("domain") {
             None | Some(Value::Null) => named(DEFAULT_DOMAIN),
             Some(Value::String(name)) => named(name),
             Some(declared @ Value::Object(_)) => {
                 let domain = DomainSchema::from_value(declared).map_err(|why| format!("`domain`: {why}"))?;
-                // Whoever opens a session could be anybody; what starts programs is configured by the one who runs them.
+                // Anyone may be able to open a session. Only the operator may configure which programs are started.
                 if domain.server.is_some() {
-                    return Err("a domain with a server must be configured; a session cannot bring one".to_owned());
+                    return Err(
+                        "a domain with a server must be configured by the operator; a session cannot declare one"
+                            .to_owned(),
+                    );
                 }
                 match self.find(&domain.name) {
                     Some(known) if **known != domain => {
-                        Err(format!("there is another domain `{}`; give this one another name", domain.name))
+                        Err(format!("another domain is named `{}`; choose a different name", domain.name))
                     }
                     Some(known) => Ok(known.clone()),
                     None => Ok(Arc::new(domain)),
                 }
             }
-            Some(other) => Err(format!("`domain` must be a name or a declaration, not {other}")),
+            Some(other) => Err(format!("`domain` must be the name of a domain or a declaration, not {other}")),
         }
     }
 }
 
-/// Everything that can be set, where these domains are at hand.
+/// Returns the declarations of all settings.
 #[must_use]
 pub fn assistant_setting_specs(domains: &DomainCatalog) -> Vec<SettingSpec> {
     let names = domains.iter().map(|domain| domain.name.clone()).collect();
     let domain = SettingType::OneOf(vec![SettingType::Choice(names), SettingType::AnyTable(DOMAIN_BYTES_MAX)]);
-    let usual = domains.find(DEFAULT_DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
+    let default = domains.find(DEFAULT_DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
     vec![
-        SettingSpec::new("domain", domain, "what records are kept of: the name of a domain, or its declaration")
-            .with_default(usual.map_or(Value::Null, Value::String)),
+        SettingSpec::new("domain", domain, "the domain of the records: its name, or a declaration")
+            .with_default(default.map_or(Value::Null, Value::String)),
         SettingSpec::new(
             "turn_narratives",
             SettingType::Bool,
-            "whether what was decided, and why, is kept for later turns",
+            "whether decisions and their reasons are kept for later turns",
         )
         .with_default(true),
-        SettingSpec::new(
-            "utc_offset",
-            SettingType::Text,
-            "how far the user's clock is from universal time, such as +02:00",
-        )
-        .with_default("+00:00"),
+        SettingSpec::new("utc_offset", SettingType::Text, "the user's time zone as an offset from UTC, such as +02:00")
+            .with_default("+00:00"),
     ]
 }
 
 impl Settings {
-    /// Reads settings; the second part names what was not understood. Without a domain the flow can do nothing, and says so:
-    /// it does not turn to another one.
+    /// Parses settings; the second value lists what is invalid. If the domain is invalid, the session has none: the flow reports
+    /// that instead of using another domain.
     #[must_use]
     pub fn parse(value: &Value, domains: &DomainCatalog) -> (Self, Vec<String>) {
-        let (holds, misfits) = resolve_settings(&assistant_setting_specs(domains), value);
-        let misfits = misfits.iter().filter(|misfit| misfit.setting_name() != "domain");
-        let mut complaints: Vec<String> = misfits.map(ToString::to_string).collect();
+        let (resolved, invalid) = resolve_settings(&assistant_setting_specs(domains), value);
+        let invalid = invalid.iter().filter(|setting| setting.setting_name() != "domain");
+        let mut complaints: Vec<String> = invalid.map(ToString::to_string).collect();
         let domain = domains.resolve_session_domain(value).map_err(|why| complaints.insert(0, why)).ok();
-        let offset = holds["utc_offset"].as_str().unwrap_or_default();
+        let offset = resolved["utc_offset"].as_str().unwrap_or_default();
         let utc_offset_minutes = parse_utc_offset_minutes(offset).unwrap_or_else(|| {
-            complaints.push(format!("`utc_offset` must be such as `+02:00`, not `{offset}`"));
+            complaints.push(format!("`utc_offset` must look like `+02:00`, not `{offset}`"));
             0
         });
-        let turn_narratives = holds["turn_narratives"].as_bool().unwrap_or(true);
+        let turn_narratives = resolved["turn_narratives"].as_bool().unwrap_or(true);
         (Self { domain, turn_narratives, utc_offset_minutes }, complaints)
     }
 }
 
-/// The minutes of an offset such as `+02:00`.
+/// Parses an offset such as `+02:00`.
 fn parse_utc_offset_minutes(offset: &str) -> Option<i64> {
     let sign = match offset.chars().next()? {
         '+' => 1,
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_means_the_kitchen_with_narratives() {
+    fn defaults_are_the_kitchen_with_narratives() {
         let (settings, complaints) = read(Value::Null);
         assert_eq!(complaints, [""; 0]);
         assert_eq!(settings.domain.map(|domain| domain.name.clone()).as_deref(), Some("kitchen"));
@@ -155,17 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_complained_of_and_no_other_domain_is_taken() {
+    fn invalid_settings_are_reported_and_no_other_domain_is_used() {
         let (settings, complaints) =
             read(json!({"domain": "garage", "turn_narratives": "no", "utc_offset": "noon", "moods": 1}));
         assert_eq!(complaints.len(), 4, "{complaints:?}");
-        assert!(complaints[0].contains("there is no domain `garage`; there are `kitchen`, `reading`"));
+        assert!(complaints[0].contains("there is no domain `garage`; known domains are `kitchen`, `reading`"));
         assert_eq!((settings.domain, settings.turn_narratives, settings.utc_offset_minutes), (None, true, 0));
         assert!(!read(json!([])).1.is_empty());
     }
 
     #[test]
-    fn a_clock_may_be_ahead_or_behind() {
+    fn utc_offsets_may_be_positive_or_negative() {
         for (offset, expected) in [
             ("+02:00", Some(120)),
             ("-09:30", Some(-570)),
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_may_bring_a_domain_but_no_program_to_run() {
+    fn session_may_declare_a_domain_but_no_server() {
         let mut bees = json!({"name": "bees", "type": [{"name": "hive", "label": "name",
             "fields": [{"name": "name", "kind": "text", "required": true}]}]});
         assert_eq!(read(json!({"domain": bees})).1, [""; 0]);
@@ -189,6 +188,6 @@ mod tests {
         let (settings, complaints) = read(json!({"domain": bees}));
         assert!(settings.domain.is_none() && complaints[0].contains("must be configured"), "{complaints:?}");
         let kitchen = json!({"name": "kitchen", "type": bees["type"]});
-        assert!(read(json!({"domain": kitchen})).1[0].contains("there is another domain `kitchen`"));
+        assert!(read(json!({"domain": kitchen})).1[0].contains("another domain is named `kitchen`"));
     }
 }

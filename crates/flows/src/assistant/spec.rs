@@ -1,4 +1,5 @@
-//! The flow's data: five nodes, each with its own slice of the three layers and its own budgets; no node remembers a turn.
+//! The declaration of the flow: its five roles, their recipes and token budgets, its tools, commands and settings. No role
+//! remembers earlier turns; its prompts show what it needs of them.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
 use segue_core::flow::{FlowSpec, RoleSpec, ToolDeclaration, ToolRunner, UnknownOutcomePolicy};
@@ -13,18 +14,18 @@ use super::settings::{self, DomainCatalog};
 use super::tools::{MCP_TOOL, RECORDS_TOOL};
 use crate::limits::{FOLDED_TOKENS_MAX, USER_MESSAGE_TOKENS_MAX};
 
-/// Takes the user's words against what is known.
+/// The role that interprets the user's message.
 pub const UNDERSTAND_ROLE: &str = "understand";
-/// Decides what to do.
+/// The role that decides what to do.
 pub const THINK_ROLE: &str = "think";
-/// Does one step.
+/// The role that carries out one step.
 pub const ACT_ROLE: &str = "act";
-/// Speaks to the user.
+/// The role that answers the user.
 pub const REPLY_ROLE: &str = "reply";
-/// Folds what is older.
+/// The role that compacts older turns.
 pub const SUMMARIZE_ROLE: &str = "summarize";
 
-/// The command that takes a write back.
+/// The command that undoes a write.
 pub const UNDO_COMMAND: &str = "undo";
 
 pub(super) const ASK_START: &str = "go";
@@ -54,17 +55,17 @@ pub(super) const UNCOMPACTED_FRAGMENT: &str = "older";
 pub(super) const REPAIR_FRAGMENT: &str = "repair";
 pub(super) const MESSAGE_FRAGMENT: &str = "message";
 
-/// Longest answer of a node that decides.
+/// Longest answer of Understand and Think, in tokens.
 const DECISION_TOKENS_MAX: u32 = 2_000;
-/// Longest answer of a step.
+/// Longest answer of Act, in tokens.
 const ACT_TOKENS_MAX: u32 = 6_000;
 
-/// The whole of it.
+/// Returns the declaration of the flow.
 #[must_use]
 pub fn assistant_flow_spec(domains: &DomainCatalog) -> FlowSpec {
-    let about = "a helper with a person's records: understand, think, act, reply, summarize";
-    let undone = "which one, by the number of its tool run; the last one if not given";
-    let spec = FlowSpec::new("assistant", about)
+    let description = "works with your records over many turns: understand, think, act, reply, summarize";
+    let run_argument = "the tool run whose write to undo; the last write if not given";
+    let spec = FlowSpec::new("assistant", description)
         .with_role(understand_role())
         .with_role(think_role())
         .with_role(act_role())
@@ -75,8 +76,8 @@ pub fn assistant_flow_spec(domains: &DomainCatalog) -> FlowSpec {
             "reads and changes the records of the domain",
             UnknownOutcomePolicy::Retry,
         ))
-        .with_tool(host_tool_def(MCP_TOOL, "runs a tool of the domain's server", UnknownOutcomePolicy::Fail))
-        .with_command(UNDO_COMMAND, "takes a write back", &[("run", undone)]);
+        .with_tool(host_tool_def(MCP_TOOL, "calls a tool of the domain's MCP server", UnknownOutcomePolicy::Fail))
+        .with_command(UNDO_COMMAND, "undoes a write", &[("run", run_argument)]);
     settings::assistant_setting_specs(domains).into_iter().fold(spec, FlowSpec::with_setting)
 }
 
@@ -90,7 +91,7 @@ fn fragment_keeping_start(name: &str, layer: ContextLayer, tokens_max: u32) -> F
     FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepStart)
 }
 
-/// Older things stand first, so what is cut is older.
+/// For fragments that list the oldest content first.
 fn fragment_keeping_end(name: &str, layer: ContextLayer, tokens_max: u32) -> FragmentSpec {
     FragmentSpec::changing(name, layer).with_budget(tokens_max, OverflowPolicy::KeepEnd)
 }
@@ -99,7 +100,7 @@ fn message_fragment() -> FragmentSpec {
     fragment_keeping_start(MESSAGE_FRAGMENT, ContextLayer::UserWords, USER_MESSAGE_TOKENS_MAX)
 }
 
-/// A node begins anew with every turn, and goes on in its own words if it is asked again within one.
+/// The parts that all nodes but Summarize share. Each turn starts a new thread; a repair continues it.
 fn node_role_spec(name: &str) -> RoleSpec {
     let repair = fragment_keeping_start(REPAIR_FRAGMENT, ContextLayer::Task, 1_500);
     RoleSpec::new(name, Scope::per_turn())

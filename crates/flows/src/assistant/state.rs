@@ -1,11 +1,11 @@
-//! What the flow remembers: three layers with one owner each, and the turn that runs. A fold of events, bounded however
-//! long the conversation grows; texts are held by reference.
+//! The flow's state: three memory layers, each changed by one owner, and the progress of the current turn. It is computed from
+//! the journal and stays bounded however long the conversation becomes; texts are kept by reference.
 //!
 //! | layer | holds | changed by |
 //! |---|---|---|
-//! | `entities` | what exists | what Understand decides, what tools bring, what steps write |
-//! | `conversation` | what was said | Summarize |
-//! | `reasoning` | what was decided | Summarize |
+//! | `entities` | known records and drafts | Understand, tool results, step results |
+//! | `conversation` | messages and replies | Summarize |
+//! | `reasoning` | decisions and outcomes | Summarize |
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,125 +24,106 @@ use super::registry::{DetailLevel, EntityAction, EntityRegistry};
 use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
-/// What the flow remembers.
+/// The state of an assistant session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AssistantState {
-    /// What exists.
     pub entities: EntityRegistry,
-    /// What was said.
     pub conversation: ConversationMemory,
-    /// What was decided.
     pub reasoning: ReasoningMemory,
-    /// What Understand made of the newest turns.
+    /// How Understand interpreted the newest messages, oldest first.
     pub recent_understandings: VecDeque<MessageUnderstanding>,
-    /// Types of which everything was read.
+    /// Types of which all records have been read.
     pub fully_loaded_types: BTreeSet<String>,
-    /// Results of the steps of the newest turns, for those who ask for them.
+    /// Results of the steps of the newest turns, for `retrieve_step`.
     pub step_results: VecDeque<StepResult>,
-    /// What the tools of the domain's server take.
+    /// The tools of the domain's server, as it last listed them.
     pub server_tools: Vec<McpToolInfo>,
-    /// What was written, newest last.
+    /// The writes that can still be undone, newest last.
     pub writes: VecDeque<CompletedWrite>,
-    /// The turn that runs.
     pub current_turn: Option<TurnProgress>,
-    /// Messages that have no turn yet.
+    /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
-    /// What the newest turn answers: if it fails, it may be tried again.
+    /// The messages of the newest turn, which a retry answers again.
     pub turn_messages: Vec<(MessageId, TextRef)>,
 }
 
-/// The result of a step that is over.
+/// Where the result of a finished step is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// In which turn.
     pub turn: u32,
-    /// Which step.
     pub step: u32,
-    /// The answer it stands in.
+    /// The answer of Act that contains the result.
     pub answer: TextRef,
 }
 
-/// Something that was written.
+/// A finished write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompletedWrite {
-    /// The run that wrote it.
     pub run: ToolRunId,
-    /// In which turn.
     pub turn: u32,
-    /// What, in words.
+    /// One line for each change.
     pub summaries: Vec<String>,
-    /// The tool's result, which says what stood there before.
+    /// The tool's result, which contains the previous values.
     pub tool_result: TextRef,
-    /// Whether it was taken back.
     #[serde(default)]
     pub undone: bool,
 }
 
-/// The turn that runs.
+/// The progress of the current turn.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnProgress {
-    /// Its number.
     pub turn: u32,
-    /// What the user said.
     pub messages: Vec<(MessageId, TextRef)>,
-    /// What that is taken to mean.
     pub understanding: Option<MessageUnderstanding>,
-    /// What is to be done.
     pub plan: Option<TurnPlan>,
-    /// Why there is no plan.
     pub plan_failure: Option<String>,
-    /// How the steps stand.
     pub steps: BTreeMap<u32, StepState>,
-    /// What was written, in words.
+    /// One line for each change made in this turn.
     pub write_summaries: Vec<String>,
-    /// How often a node was asked again.
+    /// How often each node had to correct its answer.
     pub repairs: BTreeMap<String, u32>,
-    /// What was replied.
     pub reply: Option<TextRef>,
 }
 
-/// How a step stands.
+/// The progress of one step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepState {
-    /// Whether it was begun.
     pub started: bool,
-    /// Tool calls it made.
     pub tool_calls: u32,
-    /// How often it was asked again for what could not be used.
+    /// How often Act had to correct its answer.
     pub repairs: u32,
-    /// How often it fetched an earlier result.
+    /// How often the step fetched an earlier result.
     pub retrievals: u32,
-    /// How many things it wrote.
+    /// The number of changes made.
     pub write_count: usize,
-    /// Reads that found nothing, and how often.
+    /// How often each query found nothing, by its digest.
     pub empty_reads: BTreeMap<String, u32>,
-    /// How it ended.
     pub end: Option<StepEnd>,
 }
 
-/// What comes next in a turn.
+/// What happens next in a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextTurnAction {
-    /// These steps can be begun.
+    /// These steps can start.
     StartSteps(Vec<u32>),
-    /// Something is under way.
+    /// Some steps are still running.
     Wait,
-    /// Everything that will be done is done.
+    /// No further step will run.
     Reply,
 }
 
 impl AssistantState {
-    /// Folds an event.
+    /// Applies an event of the journal.
     pub fn apply_event(&mut self, recorded: &RecordedEvent) {
         match &recorded.event {
             Event::UserMessageReceived(received) => {
                 self.queued_messages.insert(received.message, received.text);
             }
-            Event::TurnStarted { turn, messages, retry_of: again } => {
-                if again.is_none() {
+            Event::TurnStarted { turn, messages, retry_of } => {
+                if retry_of.is_none() {
                     let new =
                         messages.iter().filter_map(|message| Some((*message, self.queued_messages.remove(message)?)));
                     self.turn_messages = new.collect();
@@ -154,9 +135,9 @@ impl AssistantState {
                 });
                 self.entities.unload_stale_records(turn.0);
             }
-            Event::ReplySent(said) if said.turn.is_some() => {
+            Event::ReplySent(reply) if reply.turn.is_some() => {
                 if let Some(running) = &mut self.current_turn {
-                    running.reply = Some(said.text);
+                    running.reply = Some(reply.text);
                 }
             }
             Event::CallOpened(opened) => {
@@ -174,11 +155,11 @@ impl AssistantState {
     }
 
     fn apply_tool_opened(&mut self, opened: &ToolRunOpened) {
-        let Some(told) = DomainToolRequest::parse(&opened.arguments) else { return };
-        let Some(step) = told.step else { return };
+        let Some(request) = DomainToolRequest::parse(&opened.arguments) else { return };
+        let Some(step) = request.step else { return };
         self.update_step(step, |state| {
             state.started = true;
-            state.tool_calls += u32::from(told.purpose == ToolRunPurpose::StepToolCall);
+            state.tool_calls += u32::from(request.purpose == ToolRunPurpose::StepToolCall);
         });
     }
 
@@ -190,7 +171,7 @@ impl AssistantState {
 
     fn apply_fact(&mut self, fact: Fact) {
         match fact {
-            Fact::MessageUnderstood(understood) => self.apply_understanding(understood),
+            Fact::MessageUnderstood(understanding) => self.apply_understanding(understanding),
             Fact::Planned(plan) => self.apply_plan(plan),
             Fact::PlanFailed { why } => {
                 if let Some(running) = &mut self.current_turn {
@@ -208,13 +189,11 @@ impl AssistantState {
             Fact::StepResultRetrieved { step, .. } => self.update_step(step, |state| state.retrievals += 1),
             Fact::StepEnded(end) => self.apply_step_end(*end),
             Fact::TurnSummarized(summarized) => self.apply_turn_summarized(*summarized),
-            Fact::ReasoningCompacted { through_turn: through, text } => self.reasoning.compact_through(through, text),
-            Fact::ConversationCompacted { through_turn: through, text } => {
-                self.conversation.compact_through(through, text)
-            }
+            Fact::ReasoningCompacted { through_turn, text } => self.reasoning.compact_through(through_turn, text),
+            Fact::ConversationCompacted { through_turn, text } => self.conversation.compact_through(through_turn, text),
             Fact::ServerToolsListed { tools } => self.server_tools = tools,
-            Fact::WriteUndone { run: of } => {
-                self.writes.iter_mut().filter(|write| write.run == of).for_each(|write| write.undone = true);
+            Fact::WriteUndone { run } => {
+                self.writes.iter_mut().filter(|write| write.run == run).for_each(|write| write.undone = true);
             }
             Fact::InvalidSettings { .. }
             | Fact::ToolFailed { .. }
@@ -223,25 +202,25 @@ impl AssistantState {
         }
     }
 
-    fn apply_understanding(&mut self, understood: MessageUnderstanding) {
-        if understood.drops_all_saved {
+    fn apply_understanding(&mut self, understanding: MessageUnderstanding) {
+        if understanding.drops_all_saved {
             self.entities.drop_saved_entities();
         }
-        // What is set aside in the same breath was only referred to in order to be set aside.
-        self.entities.mark_referenced(&understood.references, understood.turn);
-        for kept in &understood.retained {
-            self.entities.retain_entity(&kept.reference, &kept.reason);
+        // A record that the message both mentions and rules out ends up demoted, so `demoted` is applied last.
+        self.entities.mark_referenced(&understanding.references, understanding.turn);
+        for retained in &understanding.retained {
+            self.entities.retain_entity(&retained.reference, &retained.reason);
         }
-        for aside in &understood.demoted {
-            self.entities.demote_entity(&aside.reference, &aside.reason);
+        for demoted in &understanding.demoted {
+            self.entities.demote_entity(&demoted.reference, &demoted.reason);
         }
-        understood.dropped.iter().for_each(|reference| self.entities.drop_entity(reference));
-        self.recent_understandings.push_back(understood.clone());
+        understanding.dropped.iter().for_each(|reference| self.entities.drop_entity(reference));
+        self.recent_understandings.push_back(understanding.clone());
         while self.recent_understandings.len() > UNDERSTAND_TURNS_SHOWN {
             self.recent_understandings.pop_front();
         }
         if let Some(running) = &mut self.current_turn {
-            running.understanding = Some(understood);
+            running.understanding = Some(understanding);
         }
     }
 
@@ -259,10 +238,10 @@ impl AssistantState {
         self.entities.upsert_records(&records.rows, records.action, records.text, records.turn);
         self.entities.mark_deleted(&records.removed, records.turn);
         self.fully_loaded_types.extend(records.fully_loaded_type);
-        if let (Some(step), Some(empty)) = (records.step, records.empty_read_digest) {
-            self.update_step(step, |state| *state.empty_reads.entry(empty).or_default() += 1);
+        if let (Some(step), Some(digest)) = (records.step, records.empty_read_digest) {
+            self.update_step(step, |state| *state.empty_reads.entry(digest).or_default() += 1);
         }
-        // What is taken back is no new write.
+        // An undo does not count as a new write.
         if records.write_summaries.is_empty() || records.tool == DomainOperation::Undo.as_str() {
             return;
         }
@@ -295,8 +274,8 @@ impl AssistantState {
     }
 
     fn apply_turn_summarized(&mut self, summarized: TurnSummarized) {
-        let TurnSummarized { turn, messages: said, reply, pending, summary } = summarized;
-        self.conversation.push_exchange(ConversationExchange { turn, messages: said, reply }, pending);
+        let TurnSummarized { turn, messages, reply, pending, summary } = summarized;
+        self.conversation.push_exchange(ConversationExchange { turn, messages, reply }, pending);
         if let Some(summary) = summary {
             self.reasoning.push_summary(summary);
         }
@@ -309,14 +288,14 @@ impl AssistantState {
         self.step_results.retain(|result| result.turn >= oldest);
     }
 
-    /// The turn that runs, or the last one.
+    /// Returns the number of the current turn, or of the last one if none is running.
     #[must_use]
     pub fn current_turn_number(&self) -> u32 {
         let last = self.conversation.recent.back().map_or(0, |exchange| exchange.turn);
         self.current_turn.as_ref().map_or(last, |running| running.turn)
     }
 
-    /// Whether everything there is of a type is at hand.
+    /// Returns whether all records of a type are loaded.
     #[must_use]
     pub fn is_type_fully_loaded(&self, kind: &str) -> bool {
         let mut known = self.entities.entities.values().filter(|entity| entity.kind == kind && entity.is_saved());
@@ -326,13 +305,14 @@ impl AssistantState {
 }
 
 impl TurnProgress {
-    /// A step as it was planned.
+    /// Returns the planned step with this number.
     #[must_use]
     pub fn planned_step(&self, step: u32) -> Option<&PlannedStep> {
         self.plan.as_ref()?.steps.iter().find(|planned| planned.step == step)
     }
 
-    /// What comes next. Steps of a group begin together; a step that is not done ends the plan, once those beside it are over.
+    /// Returns what happens next. The steps of a group start together. If one of them does not succeed, the plan stops as soon as
+    /// the others of its group have ended.
     #[must_use]
     pub fn next_action(&self) -> NextTurnAction {
         let Some(plan) = &self.plan else { return NextTurnAction::Reply };
@@ -355,7 +335,7 @@ impl TurnProgress {
         NextTurnAction::Reply
     }
 
-    /// The label of the turn, as far as it has come.
+    /// Returns the phase label of the turn so far.
     #[must_use]
     pub fn phase(&self, entities: &EntityRegistry) -> ConversationPhase {
         let steps = self.plan.iter().flat_map(|plan| &plan.steps);
@@ -369,7 +349,7 @@ impl TurnProgress {
         )
     }
 
-    /// Why not everything was done, if it was not.
+    /// Returns why the plan was not completed, if it was not.
     #[must_use]
     pub fn blocked_reason(&self) -> Option<String> {
         let ends = self.steps.values().filter_map(|state| state.end.as_ref());
@@ -381,7 +361,7 @@ impl TurnProgress {
         self.plan_failure.clone()
     }
 
-    /// Steps that write, as planned.
+    /// Returns whether the plan has a write step.
     #[must_use]
     pub fn has_write_step(&self) -> bool {
         self.plan.iter().flat_map(|plan| &plan.steps).any(|step| step.kind == StepKind::Write)

@@ -1,5 +1,5 @@
-//! How one step of a plan goes: its records are loaded, Act answers with actions, tools run, and the step ends. Only
-//! `step_complete` moves the plan on. Nothing here is endless: tool calls, retrievals, repairs and empty reads are counted.
+//! Carries out one step of a plan: loads its records, runs the tools that Act calls, and ends the step. Only the action
+//! `step_complete` lets the plan continue. Tool calls, retrievals, repairs and empty reads are limited, so every step ends.
 
 use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::FlowStep;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, ModelDraft, StepAction, StepCompletion, truncate_chars};
 use super::assistant_context::{AssistantContext, continue_act_call, repair_act_call, start_act_call, step_agent_name};
 use super::facts::{Fact, PlannedStep, StepEnd, StepEndStatus, StepKind};
-use super::registry::{DetailLevel, EntityAction as Deed, RecordDraft};
+use super::registry::{DetailLevel, EntityAction, RecordDraft};
 use super::spec::ACT_ROLE;
 use super::state::{StepState, TurnProgress};
 use super::tools::{
@@ -16,7 +16,7 @@ use super::tools::{
 };
 use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
 
-/// The step that a call of Act is for.
+/// Returns the number of the step that a call of Act belongs to.
 pub(super) fn call_step_number(call: &CallOpened) -> Option<u32> {
     (call.role == *ACT_ROLE)
         .then(|| call.metadata.get("step")?.as_u64())
@@ -24,7 +24,7 @@ pub(super) fn call_step_number(call: &CallOpened) -> Option<u32> {
         .and_then(|step| u32::try_from(step).ok())
 }
 
-/// Begins a step: what it works with is loaded first, if it is not at hand.
+/// Starts a step. Records that it names and that are not fully loaded are loaded first.
 pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowStep> {
     let Some(planned) = context.current_turn().and_then(|running| running.planned_step(step)) else {
         return Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
     let entities = &context.state().entities;
     let is_missing = |reference: &&String| {
         entities.get(reference).is_some_and(|entity| {
-            entity.is_saved() && entity.detail != DetailLevel::Full && entity.last_action != Deed::Deleted
+            entity.is_saved() && entity.detail != DetailLevel::Full && entity.last_action != EntityAction::Deleted
         })
     };
     let missing = planned.refs.iter().filter(is_missing).filter_map(|reference| {
@@ -40,11 +40,11 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
         Some(json!({"type": entity.kind, "id": entity.id}))
     });
     let missing: Vec<Value> = missing.collect();
-    // A server has no such thing as a record by its id; a read step reads for itself.
+    // An MCP server cannot return a record by its id, and a read step reads for itself.
     if missing.is_empty() || planned.kind == StepKind::Read || context.domain.server.is_some() {
         return vec![start_act_call(step)];
     }
-    let told = DomainToolRequest {
+    let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::Get,
         purpose: ToolRunPurpose::LoadRecords,
@@ -53,7 +53,7 @@ pub(super) fn start_step(context: &AssistantContext<'_>, step: u32) -> Vec<FlowS
         step_kind: Some(planned.kind),
         parameters: into_json_object(json!({"items": missing})),
     };
-    vec![run_domain_tool(&told, step)]
+    vec![run_domain_tool(&request, step)]
 }
 
 pub(super) fn into_json_object(value: Value) -> Map<String, Value> {
@@ -68,27 +68,27 @@ fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowStep {
     FlowStep::RunTool { tool: tool.into(), arguments: request.to_arguments(), agent: Some(step_agent_name(step)) }
 }
 
-/// A step and how it stands.
+/// A running step, with the context that its handlers need.
 pub(super) struct StepInProgress<'a> {
     context: &'a AssistantContext<'a>,
     running: &'a TurnProgress,
     planned: &'a PlannedStep,
-    pub state: &'a StepState,
+    pub(super) state: &'a StepState,
 }
 
 impl<'a> StepInProgress<'a> {
-    /// A step that is under way.
-    pub fn find(context: &'a AssistantContext<'a>, step: u32) -> Option<Self> {
+    /// Returns the step if it has started and not ended.
+    pub(super) fn find(context: &'a AssistantContext<'a>, step: u32) -> Option<Self> {
         let running = context.current_turn()?;
         let (planned, state) = (running.planned_step(step)?, running.steps.get(&step)?);
         state.end.is_none().then_some(Self { context, running, planned, state })
     }
 
-    pub fn build_step_end(&self, end: StepEndStatus, outcome: String) -> StepEnd {
+    pub(super) fn build_step_end(&self, status: StepEndStatus, outcome: String) -> StepEnd {
         StepEnd {
             turn: self.running.turn,
             step: self.planned.step,
-            status: end,
+            status,
             outcome: truncate_chars(&outcome, OUTCOME_CHARS_MAX),
             refs: Vec::new(),
             note: None,
@@ -100,20 +100,21 @@ impl<'a> StepInProgress<'a> {
         }
     }
 
-    pub fn fail_step(&self, why: String) -> Vec<FlowStep> {
+    pub(super) fn fail_step(&self, why: String) -> Vec<FlowStep> {
         vec![record_step_end(self.build_step_end(StepEndStatus::Failed, why))]
     }
 
-    /// What could not be used is asked for once more; then the step has failed.
+    /// Asks Act to correct its answer, or fails the step if that was tried already.
     fn repair_or_fail(&self, call: &CallOpened, complaints: &[String]) -> Vec<FlowStep> {
         let step = self.planned.step;
         if self.state.repairs >= NODE_REPAIRS_MAX {
-            return self.fail_step(format!("what came back could not be used: {}", complaints.join("; ")));
+            return self.fail_step(format!("the model's answers were invalid: {}", complaints.join("; ")));
         }
         let complaints = complaints.to_vec();
-        let again = repair_act_call(step, &complaints);
-        let broken = Fact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
-        vec![broken.into_step(), again]
+        let repair_call = repair_act_call(step, &complaints);
+        let rejected =
+            Fact::AnswerRejected { node: ACT_ROLE.to_owned(), call: call.call, step: Some(step), complaints };
+        vec![rejected.into_step(), repair_call]
     }
 }
 
@@ -121,36 +122,36 @@ pub(super) fn record_step_end(end: StepEnd) -> FlowStep {
     Fact::StepEnded(Box::new(end)).into_step()
 }
 
-/// Act answered.
+/// Handles an answer of Act.
 pub(super) fn handle_act_answer(
     context: &AssistantContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
     text: &str,
 ) -> Vec<FlowStep> {
-    let Some(stand) = call_step_number(call).and_then(|step| StepInProgress::find(context, step)) else {
+    let Some(progress) = call_step_number(call).and_then(|step| StepInProgress::find(context, step)) else {
         return Vec::new();
     };
-    let read = answer::parse_act_answer(text, context.domain, &context.state().entities, stand.planned);
-    let may_repair = stand.state.repairs < NODE_REPAIRS_MAX;
-    match read.value {
-        Some(action) if read.complaints.is_empty() => apply_step_action(&stand, call, answered, action),
-        // A question is worth asking even if it comes without what led to it.
-        Some(StepAction::AskUser { question, partial_result: partial }) if !may_repair => {
-            let partial = partial.or_else(|| Some(collect_outcomes(stand.running)));
-            apply_step_action(&stand, call, answered, StepAction::AskUser { question, partial_result: partial })
+    let parsed = answer::parse_act_answer(text, context.domain, &context.state().entities, progress.planned);
+    let may_repair = progress.state.repairs < NODE_REPAIRS_MAX;
+    match parsed.value {
+        Some(action) if parsed.complaints.is_empty() => apply_step_action(&progress, call, answered, action),
+        // A question for the user is passed on even if Act does not say what it found out.
+        Some(StepAction::AskUser { question, partial_result }) if !may_repair => {
+            let partial_result = partial_result.or_else(|| Some(collect_outcomes(progress.running)));
+            apply_step_action(&progress, call, answered, StepAction::AskUser { question, partial_result })
         }
-        // Names that are unknown are left out; what was written and does not fit is not.
+        // Unknown references are left out. Other complaints, such as invalid drafts, fail the step.
         Some(StepAction::StepComplete(done))
-            if !may_repair && read.complaints.iter().all(|why| why.starts_with("`refs`")) =>
+            if !may_repair && parsed.complaints.iter().all(|why| why.starts_with("`refs`")) =>
         {
-            apply_step_action(&stand, call, answered, StepAction::StepComplete(done))
+            apply_step_action(&progress, call, answered, StepAction::StepComplete(done))
         }
-        _ => stand.repair_or_fail(call, &read.complaints),
+        _ => progress.repair_or_fail(call, &parsed.complaints),
     }
 }
 
-/// What the steps of a turn have found out.
+/// Returns the outcomes of the turn's finished steps.
 fn collect_outcomes(running: &TurnProgress) -> Value {
     let ends = running.steps.values().filter_map(|state| state.end.as_ref());
     json!({"so_far": ends.map(|end| end.outcome.clone()).collect::<Vec<_>>()})
@@ -165,20 +166,19 @@ fn apply_step_action(
     match action {
         StepAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
         StepAction::StepComplete(done) => complete_step(progress, call, answered, done),
-        StepAction::AskUser { question, partial_result: partial } => {
+        StepAction::AskUser { question, partial_result } => {
             let outcome = format!("asked: {question}");
             let end = StepEnd {
                 question: Some(question),
-                partial_result: partial,
+                partial_result,
                 ..progress.build_step_end(StepEndStatus::AwaitingUser, outcome)
             };
             vec![record_step_end(end)]
         }
         StepAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
-        StepAction::Blocked { reason, suggested_next: next } => vec![record_step_end(StepEnd {
-            suggested_next: next,
-            ..progress.build_step_end(StepEndStatus::Blocked, reason)
-        })],
+        StepAction::Blocked { reason, suggested_next } => {
+            vec![record_step_end(StepEnd { suggested_next, ..progress.build_step_end(StepEndStatus::Blocked, reason) })]
+        }
         StepAction::Fail { reason } => progress.fail_step(reason),
     }
 }
@@ -190,16 +190,15 @@ fn run_tool_call(
     arguments: &Map<String, Value>,
 ) -> Vec<FlowStep> {
     if progress.state.tool_calls >= STEP_TOOL_CALLS_MAX {
-        let why =
-            format!("a step has {STEP_TOOL_CALLS_MAX} tool calls, and they are used up; answer with another action");
+        let why = format!("all {STEP_TOOL_CALLS_MAX} tool calls of this step are used up; answer with another action");
         return progress.repair_or_fail(call, &[why]);
     }
     let step = (progress.running.turn, progress.planned);
     match translate_tool_call(progress.context.domain, progress.context.state(), step, tool, arguments) {
-        Ok(TranslatedToolCall::Run(told)) => vec![run_domain_tool(&told, progress.planned.step)],
+        Ok(TranslatedToolCall::Run(request)) => vec![run_domain_tool(&request, progress.planned.step)],
         Ok(TranslatedToolCall::AlreadyLoaded(refs)) => {
-            let go_on = continue_act_call(progress.planned.step, json!({"at_hand": refs}));
-            vec![Fact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), go_on]
+            let next_call = continue_act_call(progress.planned.step, json!({"already_loaded": refs}));
+            vec![Fact::AlreadyLoaded { step: progress.planned.step, refs }.into_step(), next_call]
         }
         Err(complaints) => progress.repair_or_fail(call, &complaints),
     }
@@ -212,7 +211,7 @@ fn complete_step(
     done: StepCompletion,
 ) -> Vec<FlowStep> {
     if progress.planned.kind == StepKind::Write && progress.state.write_count == 0 {
-        let why = "nothing was written in this step; call the tool that does it, or answer `blocked` or `fail`";
+        let why = "nothing was written in this step; call a tool that writes, or answer `blocked` or `fail`";
         return progress.repair_or_fail(call, &[why.to_owned()]);
     }
     let drafts = assign_draft_references(progress, done.drafts);
@@ -228,7 +227,7 @@ fn complete_step(
     vec![record_step_end(end)]
 }
 
-/// Drafts get their references here and nowhere else.
+/// Gives each draft its reference.
 fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ModelDraft>) -> Vec<RecordDraft> {
     let entities = &progress.context.state().entities;
     let mut drafts: Vec<RecordDraft> = Vec::new();
@@ -251,32 +250,38 @@ fn retrieve_step_result(
 ) -> Vec<FlowStep> {
     if progress.state.retrievals >= STEP_RETRIEVALS_MAX {
         return progress
-            .repair_or_fail(call, &[format!("a step fetches at most {STEP_RETRIEVALS_MAX} earlier results")]);
+            .repair_or_fail(call, &[format!("a step may fetch at most {STEP_RETRIEVALS_MAX} earlier results")]);
     }
-    let now = progress.running.turn;
-    let own =
-        progress.running.steps.iter().filter_map(|(number, state)| Some((now, *number, state.end.as_ref()?.answer?)));
+    let current_turn = progress.running.turn;
+    let own = progress
+        .running
+        .steps
+        .iter()
+        .filter_map(|(number, state)| Some((current_turn, *number, state.end.as_ref()?.answer?)));
     let past = progress.context.state().step_results.iter().map(|result| (result.turn, result.step, result.answer));
     let all: Vec<_> = past.chain(own).collect();
-    let wanted = turn.unwrap_or(now);
-    let Some((of_turn, of_step, text)) = all.iter().find(|(turn, number, _)| (*turn, *number) == (wanted, step)) else {
+    let wanted = turn.unwrap_or(current_turn);
+    let Some((source_turn, source_step, text)) =
+        all.iter().find(|(turn, number, _)| (*turn, *number) == (wanted, step))
+    else {
         let known: Vec<String> = all.iter().map(|(turn, step, _)| format!("step {step} of turn {turn}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return progress.repair_or_fail(
             call,
-            &[format!("there is no result of step {step} of turn {wanted}; there are: {known}")],
+            &[format!("step {step} of turn {wanted} has no stored result; these have one: {known}")],
         );
     };
-    let fact = Fact::StepResultRetrieved { step: progress.planned.step, source_turn: *of_turn, source_step: *of_step };
-    let go_on = continue_act_call(
+    let fact =
+        Fact::StepResultRetrieved { step: progress.planned.step, source_turn: *source_turn, source_step: *source_step };
+    let next_call = continue_act_call(
         progress.planned.step,
-        json!({"retrieved": {"turn": of_turn, "step": of_step}, "text": text}),
+        json!({"retrieved": {"turn": source_turn, "step": source_step}, "text": text}),
     );
-    vec![fact.into_step(), go_on]
+    vec![fact.into_step(), next_call]
 }
 
-/// Act did not answer.
+/// Fails the step whose call of Act failed.
 pub(super) fn handle_act_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
-    let stand = call_step_number(call).and_then(|step| StepInProgress::find(context, step));
-    stand.map(|stand| stand.fail_step(format!("no answer came: {why}"))).unwrap_or_default()
+    let progress = call_step_number(call).and_then(|step| StepInProgress::find(context, step));
+    progress.map(|progress| progress.fail_step(format!("the model did not answer: {why}"))).unwrap_or_default()
 }

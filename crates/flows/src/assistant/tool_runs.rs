@@ -1,5 +1,5 @@
-//! What comes of tool runs: records become known, a step goes on with what it asked for, a write that was cut off is settled.
-//! A run that ends when its turn is over is still taken in; it only moves nothing on.
+//! Handles the end of tool runs: records their results, gives them to the step that asked, and finds out what became of an
+//! interrupted write. A run that ends after its turn is still recorded, but starts nothing new.
 
 use segue_core::body::TextRef;
 use segue_core::event::{ToolOutcome, ToolRunOpened};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::answer::truncate_chars;
 use super::assistant_context::{AssistantContext, call_node, continue_act_call, start_act_call, step_agent_name};
 use super::facts::{Fact, McpToolInfo, StepEndStatus};
-use super::registry::EntityAction as Deed;
+use super::registry::EntityAction;
 use super::spec::UNDERSTAND_ROLE;
 use super::step::{StepInProgress, into_json_object, record_step_end};
 use super::tools::{
@@ -21,69 +21,67 @@ use crate::limits::{
     EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REFERENCES_NAMED_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX,
 };
 
-/// A tool has ended.
+/// Handles the end of a tool run.
 pub(super) fn handle_tool_ended(
     context: &AssistantContext<'_>,
     opened: &ToolRunOpened,
     outcome: ToolOutcome,
     text: TextRef,
 ) -> Vec<FlowStep> {
-    let Some(told) = DomainToolRequest::parse(&opened.arguments) else { return Vec::new() };
-    let words = context.view.read_text(text);
-    let reported = (outcome == ToolOutcome::Done).then(|| DomainToolResult::parse(&words)).flatten();
-    match (told.purpose, reported) {
-        (ToolRunPurpose::Undo, reported) => {
-            super::undo::handle_undo_result(context, opened.run, &told, reported, text, &words)
+    let Some(request) = DomainToolRequest::parse(&opened.arguments) else { return Vec::new() };
+    let output = context.view.read_text(text);
+    let result = (outcome == ToolOutcome::Done).then(|| DomainToolResult::parse(&output)).flatten();
+    match (request.purpose, result) {
+        (ToolRunPurpose::Undo, result) => {
+            super::undo::handle_undo_result(context, opened.run, &request, result, text, &output)
         }
-        (ToolRunPurpose::ResolveRun, Some(reported)) => handle_run_resolved(context, &told, reported, text),
-        (ToolRunPurpose::ResolveRun, None) => match told.run_to_resolve() {
-            Some((run, was)) => fail_step_unknown_outcome(
+        (ToolRunPurpose::ResolveRun, Some(result)) => handle_run_resolved(context, &request, result, text),
+        (ToolRunPurpose::ResolveRun, None) => match request.run_to_resolve() {
+            Some((run, original)) => fail_step_unknown_outcome(
                 context,
                 run,
-                &was,
-                "it is not known whether this was done; look at the records".to_owned(),
+                &original,
+                "it is unknown whether this was executed; check the records".to_owned(),
             ),
             None => Vec::new(),
         },
-        (ToolRunPurpose::LoadRecords, reported) => {
-            handle_records_loaded(context, opened.run, &told, reported, text, &words)
+        (ToolRunPurpose::LoadRecords, result) => {
+            handle_records_loaded(context, opened.run, &request, result, text, &output)
         }
-        (ToolRunPurpose::StepToolCall, Some(reported)) => {
-            handle_tool_result(context, opened.run, &told, reported, text)
+        (ToolRunPurpose::StepToolCall, Some(result)) => handle_tool_result(context, opened.run, &request, result, text),
+        // An interrupted write may have been executed; the run log of the records says so.
+        (ToolRunPurpose::StepToolCall, None) if request.operation.is_write() => {
+            vec![resolve_interrupted_write(opened.run, &request)]
         }
-        // A write that was cut off may have been done: whoever keeps the records knows.
-        (ToolRunPurpose::StepToolCall, None) if told.operation.is_write() => {
-            vec![resolve_interrupted_write(opened.run, &told)]
-        }
-        (ToolRunPurpose::StepToolCall, None) if is_mcp_write(&told) => fail_step_unknown_outcome(
+        (ToolRunPurpose::StepToolCall, None) if is_mcp_write(&request) => fail_step_unknown_outcome(
             context,
             opened.run,
-            &told,
-            format!("it is not known whether this was done: {words}"),
+            &request,
+            format!("it is unknown whether this was executed: {output}"),
         ),
         (ToolRunPurpose::StepToolCall, None) => {
-            let failed = record_tool_failure(opened.run, told.step, &words);
+            let failed = record_tool_failure(opened.run, request.step, &output);
             std::iter::once(failed)
-                .chain(continue_step(context, &told, json!({"why": truncate_chars(&words, OUTCOME_CHARS_MAX)})))
+                .chain(continue_step(context, &request, json!({"why": truncate_chars(&output, OUTCOME_CHARS_MAX)})))
                 .collect()
         }
-        (ToolRunPurpose::ListTools, reported) => handle_tools_listed(context, opened.run, &told, reported, &words),
+        (ToolRunPurpose::ListTools, result) => handle_tools_listed(context, opened.run, &request, result, &output),
     }
 }
 
-/// Whether a turn waits for something.
+/// Whether the turn waits for the list of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToolListWait {
     BlockTurn,
     Background,
 }
 
-/// What tells a description that is waited for.
+/// The parameter that says whether the turn waits for the list.
 const AWAITED_KEY: &str = "awaited";
 
-/// Asks the server which tools it has and what they take.
+/// Asks the domain's server for its tools.
 pub(super) fn list_server_tools(context: &AssistantContext<'_>, wait: ToolListWait) -> FlowStep {
-    let told = DomainToolRequest {
+    let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::ListTools,
         purpose: ToolRunPurpose::ListTools,
@@ -92,10 +90,10 @@ pub(super) fn list_server_tools(context: &AssistantContext<'_>, wait: ToolListWa
         step_kind: None,
         parameters: into_json_object(json!({AWAITED_KEY: wait == ToolListWait::BlockTurn})),
     };
-    FlowStep::RunTool { tool: MCP_TOOL.into(), arguments: told.to_arguments(), agent: None }
+    FlowStep::RunTool { tool: MCP_TOOL.into(), arguments: request.to_arguments(), agent: None }
 }
 
-/// The server has said which tools it has, or not: then what was known before has to do.
+/// Records the server's list of tools. If the request failed, the previous list stays in use.
 fn handle_tools_listed(
     context: &AssistantContext<'_>,
     run: ToolRunId,
@@ -104,13 +102,13 @@ fn handle_tools_listed(
     output: &str,
 ) -> Vec<FlowStep> {
     let fact = match result {
-        Some(reported) if reported.refusal.is_none() => {
-            let tools: Vec<McpToolInfo> = reported.tools.iter().map(parse_tool_info).collect();
-            let is_news = tools != context.state().server_tools;
-            is_news.then(|| Fact::ServerToolsListed { tools }.into_step())
+        Some(result) if result.refusal.is_none() => {
+            let tools: Vec<McpToolInfo> = result.tools.iter().map(parse_tool_info).collect();
+            let is_changed = tools != context.state().server_tools;
+            is_changed.then(|| Fact::ServerToolsListed { tools }.into_step())
         }
-        reported => {
-            let why = reported.and_then(|reported| reported.refusal);
+        result => {
+            let why = result.and_then(|result| result.refusal);
             Some(record_tool_failure(run, None, why.as_deref().unwrap_or(output)))
         }
     };
@@ -128,13 +126,13 @@ fn parse_tool_info(tool: &Value) -> McpToolInfo {
     };
     McpToolInfo {
         name: text("name", REMARK_CHARS_MAX),
-        description: text("about", OUTCOME_CHARS_MAX),
-        input_schema: text("arguments", TOOL_SCHEMA_CHARS_MAX),
+        description: text("description", OUTCOME_CHARS_MAX),
+        input_schema: text("input_schema", TOOL_SCHEMA_CHARS_MAX),
         writes: tool.get("writes").and_then(Value::as_bool),
     }
 }
 
-/// Nobody can say whether something was written: the step has failed, and nobody claims anything.
+/// Fails a step whose write may or may not have been executed.
 fn fail_step_unknown_outcome(
     context: &AssistantContext<'_>,
     run: ToolRunId,
@@ -142,12 +140,12 @@ fn fail_step_unknown_outcome(
     why: String,
 ) -> Vec<FlowStep> {
     let failed = record_tool_failure(run, request.step, &why);
-    let stand =
+    let progress =
         request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
-    std::iter::once(failed).chain(stand.into_iter().flat_map(|stand| stand.fail_step(why.clone()))).collect()
+    std::iter::once(failed).chain(progress.into_iter().flat_map(|progress| progress.fail_step(why.clone()))).collect()
 }
 
-/// Whether a run was of a server's tool that changes something.
+/// Returns whether a request calls an MCP tool that writes.
 fn is_mcp_write(request: &DomainToolRequest) -> bool {
     request.operation == DomainOperation::CallTool
         && request.parameters.get("writes").and_then(Value::as_bool).unwrap_or(true)
@@ -158,54 +156,54 @@ fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) -> FlowStep
 }
 
 fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> FlowStep {
-    let told = DomainToolRequest {
+    let request = DomainToolRequest {
         operation: DomainOperation::ResolveRun,
         purpose: ToolRunPurpose::ResolveRun,
-        parameters: into_json_object(json!({"of": run.0, "was": original.to_arguments()})),
+        parameters: into_json_object(json!({"run": run.0, "request": original.to_arguments()})),
         ..original.clone()
     };
-    let step = original.step.map(step_agent_name);
-    FlowStep::RunTool { tool: RECORDS_TOOL.into(), arguments: told.to_arguments(), agent: step }
+    let agent = original.step.map(step_agent_name);
+    FlowStep::RunTool { tool: RECORDS_TOOL.into(), arguments: request.to_arguments(), agent }
 }
 
-/// What became of a write that was cut off.
+/// Handles the answer to what became of an interrupted write.
 fn handle_run_resolved(
     context: &AssistantContext<'_>,
     request: &DomainToolRequest,
     result: DomainToolResult,
     text: TextRef,
 ) -> Vec<FlowStep> {
-    let Some((run, was)) = request.run_to_resolve() else { return Vec::new() };
+    let Some((run, original)) = request.run_to_resolve() else { return Vec::new() };
     if result.never_executed {
-        let why = "it was not done";
-        let failed = record_tool_failure(run, was.step, why);
-        return std::iter::once(failed).chain(continue_step(context, &was, json!({"why": why}))).collect();
+        let why = "the request was not executed";
+        let failed = record_tool_failure(run, original.step, why);
+        return std::iter::once(failed).chain(continue_step(context, &original, json!({"why": why}))).collect();
     }
-    let mut steps = handle_tool_result(context, run, &was, result, text);
-    // Whoever stopped the turn believes that nothing came of it.
-    let is_unheard = !context.is_about_current_turn();
-    let wrote = steps.first().filter(|_| is_unheard).and_then(|step| match step {
+    let mut steps = handle_tool_result(context, run, &original, result, text);
+    // The user stopped the turn and may assume that nothing was changed.
+    let turn_ended = !context.is_about_current_turn();
+    let write_summaries = steps.first().filter(|_| turn_ended).and_then(|step| match step {
         FlowStep::RecordFact { value, .. } => {
-            value.get("wrote").filter(|wrote| wrote.as_array().is_some_and(|wrote| !wrote.is_empty()))
+            value.get("write_summaries").filter(|lines| lines.as_array().is_some_and(|lines| !lines.is_empty()))
         }
         _ => None,
     });
-    if let Some(wrote) = wrote {
-        steps.push(super::turn::report_late_writes(wrote));
+    if let Some(write_summaries) = write_summaries {
+        steps.push(super::turn::report_late_writes(write_summaries));
     }
     steps
 }
 
-/// Goes on with the step that a run was for, if its turn still runs.
-fn continue_step(context: &AssistantContext<'_>, request: &DomainToolRequest, mut note: Value) -> Option<FlowStep> {
+/// Gives a run's result to the step that asked for it, if its turn is still running.
+fn continue_step(context: &AssistantContext<'_>, request: &DomainToolRequest, mut metadata: Value) -> Option<FlowStep> {
     let step = request.step.filter(|_| context.is_about_current_turn())?;
     StepInProgress::find(context, step)?;
     let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str());
-    note["tool"] = json!(tool);
-    Some(continue_act_call(step, note))
+    metadata["tool"] = json!(tool);
+    Some(continue_act_call(step, metadata))
 }
 
-/// What a server did, in words: nobody but the server knows more.
+/// Describes what an MCP tool did: its name, and the known records among its arguments.
 fn describe_mcp_write(context: &AssistantContext<'_>, request: &DomainToolRequest, tool: &str) -> String {
     let mut ids = Vec::new();
     collect_strings(request.parameters.get("arguments").unwrap_or(&Value::Null), &mut ids);
@@ -213,10 +211,10 @@ fn describe_mcp_write(context: &AssistantContext<'_>, request: &DomainToolReques
     let named = known.filter(|entity| entity.id.as_deref().is_some_and(|id| ids.contains(&id)));
     let named: Vec<String> = named.map(|entity| format!("“{}”", entity.label)).take(REFERENCES_NAMED_MAX).collect();
     let about = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
-    format!("{tool} was done{about}")
+    format!("ran {tool}{about}")
 }
 
-/// Every text in a value.
+/// Collects every string in a JSON value.
 fn collect_strings<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => found.push(text),
@@ -226,7 +224,7 @@ fn collect_strings<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     }
 }
 
-/// What a run brought.
+/// Records the result of a step's tool call and gives it to the step.
 fn handle_tool_result(
     context: &AssistantContext<'_>,
     run: ToolRunId,
@@ -242,18 +240,20 @@ fn handle_tool_result(
     }
     let mut records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
     if is_mcp_write(request) {
-        records.action = Deed::Updated;
+        records.action = EntityAction::Updated;
         records.write_summaries.push(describe_mcp_write(context, request, &records.tool));
     }
-    let empty = records.empty_read_digest.clone();
+    let empty_read = records.empty_read_digest.clone();
     let mut steps = vec![Fact::RecordsReceived(Box::new(records)).into_step()];
-    let stand =
+    let progress =
         request.step.filter(|_| context.is_about_current_turn()).and_then(|step| StepInProgress::find(context, step));
-    let times = |stand: &StepInProgress<'_>, read: &String| stand.state.empty_reads.get(read).copied().unwrap_or(0) + 1;
-    match (stand, empty) {
-        (Some(stand), Some(read)) if times(&stand, &read) >= EMPTY_READS_MAX => {
+    let empty_reads = |progress: &StepInProgress<'_>, digest: &String| {
+        progress.state.empty_reads.get(digest).copied().unwrap_or(0) + 1
+    };
+    match (progress, empty_read) {
+        (Some(progress), Some(digest)) if empty_reads(&progress, &digest) >= EMPTY_READS_MAX => {
             steps.push(record_step_end(
-                stand.build_step_end(StepEndStatus::Done, "nothing was found, twice".to_owned()),
+                progress.build_step_end(StepEndStatus::Done, "the same search found nothing twice".to_owned()),
             ));
         }
         _ => steps.extend(continue_step(context, request, json!({"run": run.0, "text": text}))),
@@ -261,7 +261,7 @@ fn handle_tool_result(
     steps
 }
 
-/// The records of a step are at hand, or could not be had; it begins either way.
+/// Starts a step after its records were loaded, or could not be loaded.
 fn handle_records_loaded(
     context: &AssistantContext<'_>,
     run: ToolRunId,
@@ -271,18 +271,17 @@ fn handle_records_loaded(
     output: &str,
 ) -> Vec<FlowStep> {
     let fact = match result {
-        Some(reported) if reported.refusal.is_none() => {
-            let records =
-                translate_tool_result(context.domain, &context.state().entities, run, request, &reported, text);
+        Some(result) if result.refusal.is_none() => {
+            let records = translate_tool_result(context.domain, &context.state().entities, run, request, &result, text);
             Fact::RecordsReceived(Box::new(records)).into_step()
         }
-        reported => record_tool_failure(
+        result => record_tool_failure(
             run,
             request.step,
-            reported.and_then(|reported| reported.refusal).as_deref().unwrap_or(output),
+            result.and_then(|result| result.refusal).as_deref().unwrap_or(output),
         ),
     };
-    let begins =
+    let starting_step =
         request.step.filter(|step| context.is_about_current_turn() && StepInProgress::find(context, *step).is_some());
-    std::iter::once(fact).chain(begins.map(start_act_call)).collect()
+    std::iter::once(fact).chain(starting_step.map(start_act_call)).collect()
 }

@@ -1,6 +1,6 @@
-//! Between models and the host of the records: what a model asks for is checked against the declaration and put in the
-//! host's terms (ids for references), and what the host returns is put in the model's (references for ids). A write is
-//! asked for only in a step that was planned as one; the host looks at that too.
+//! Translates between models and the domain tools. A model's tool call is checked against the domain's declaration and its
+//! references become ids; in results, ids become references. A write is requested only in a step that was planned as one, and
+//! the tool checks that again.
 
 mod available_tool;
 mod tool_result;
@@ -16,67 +16,56 @@ pub use tool_result::{
 };
 pub use translate_call::{TranslatedToolCall, translate_tool_call};
 
-/// The host of records in tables: runs are recognised when they are repeated, so a run whose end is not known is repeated.
+/// The tool that keeps records in tables. It recognizes a repeated run, so a run with an unknown outcome is repeated.
 pub const RECORDS_TOOL: &str = "records";
-/// What something that a server names is of, where nobody says.
+/// The type of a record that a server mentions without a declared type.
 pub const DEFAULT_RECORD_TYPE: &str = "item";
-/// The host of tools that a server brings: nobody knows what a repetition does there.
+/// The tool that calls an MCP server. A run with an unknown outcome is not repeated, since it could write twice.
 pub const MCP_TOOL: &str = "remote";
 
-/// What the host is told with every run, beside what the operation itself needs.
+/// The arguments of a domain tool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DomainToolRequest {
-    /// Which domain.
     pub domain: String,
-    /// What is to be done.
     pub operation: DomainOperation,
-    /// What for.
     #[serde(rename = "for")]
     pub purpose: ToolRunPurpose,
-    /// In which turn.
     #[serde(default)]
     pub turn: u32,
-    /// For which step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// What sort of step that is; a write is refused in any other than `write`.
+    /// The kind of that step; writes are refused unless it is `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_kind: Option<super::facts::StepKind>,
-    /// Everything else.
+    /// The arguments of the operation itself.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,
 }
 
-/// What a host can do.
+/// What a domain tool can be asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DomainOperation {
-    /// Find records.
     Read,
-    /// Fetch records by their ids.
+    /// Fetch records by id.
     Get,
-    /// Make records.
     Create,
-    /// Change records.
     Update,
-    /// Delete records.
     Delete,
-    /// Add links.
     Link,
-    /// Take links away.
     Unlink,
-    /// Take changes back.
+    /// Restore the values before a write.
     Undo,
-    /// Say what became of a run, and see to it that nothing more becomes of it.
+    /// Return the result of an earlier run, or make sure that it is never executed.
     ResolveRun,
-    /// Call a tool of the server.
+    /// Call a tool of the domain's server.
     CallTool,
-    /// Say which tools the server has.
+    /// List the tools of the domain's server.
     ListTools,
 }
 
 impl DomainOperation {
-    /// The word for it.
+    /// Returns the name used in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,13 +77,13 @@ impl DomainOperation {
             Self::Link => "link",
             Self::Unlink => "unlink",
             Self::Undo => "undo",
-            Self::ResolveRun => "settle",
-            Self::CallTool => "call",
-            Self::ListTools => "describe",
+            Self::ResolveRun => "resolve_run",
+            Self::CallTool => "call_tool",
+            Self::ListTools => "list_tools",
         }
     }
 
-    /// Whether it changes records.
+    /// Returns whether the operation changes records in tables.
     #[must_use]
     pub fn is_write(self) -> bool {
         match self {
@@ -104,40 +93,40 @@ impl DomainOperation {
     }
 }
 
-/// What a run is for.
+/// Why a domain tool run was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolRunPurpose {
-    /// A model asked for it.
+    /// Act called a tool.
     StepToolCall,
-    /// A step needs records that are not at hand.
+    /// A step needs records that are not loaded.
     LoadRecords,
-    /// Nobody knows what became of a write.
+    /// The outcome of a write is unknown.
     ResolveRun,
-    /// A person wants a write taken back.
+    /// The user issued `undo`.
     Undo,
-    /// The flow wants to know the tools.
+    /// The flow needs the server's list of tools.
     ListTools,
 }
 
 impl DomainToolRequest {
-    /// Reads what a run was told.
+    /// Parses the arguments of a tool run.
     #[must_use]
     pub fn parse(arguments: &Value) -> Option<Self> {
         serde_json::from_value(arguments.clone()).ok()
     }
 
-    /// As the journal keeps it.
+    /// Returns the arguments as the journal stores them.
     #[must_use]
     pub fn to_arguments(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// The run that a run for settling is about, and what that one was told.
+    /// Returns the run that a `resolve_run` asks about, and its original request.
     #[must_use]
     pub fn run_to_resolve(&self) -> Option<(ToolRunId, Self)> {
-        let of = self.parameters.get("of").and_then(Value::as_u64)?;
-        let was = Self::parse(self.parameters.get("was")?)?;
-        Some((ToolRunId(u32::try_from(of).ok()?), was))
+        let run = self.parameters.get("run").and_then(Value::as_u64)?;
+        let original = Self::parse(self.parameters.get("request")?)?;
+        Some((ToolRunId(u32::try_from(run).ok()?), original))
     }
 }

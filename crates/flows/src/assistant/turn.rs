@@ -1,5 +1,5 @@
-//! How a turn goes on: Understand, Think, the steps in their groups, Reply, Summarize. What cannot be used is asked for once
-//! more; after that the turn goes on with what there is, and the user is told what was and was not done.
+//! Moves a turn through its nodes: Understand, Think, the steps by group, Reply, Summarize. A node with an invalid answer is asked
+//! once to correct it. After that the turn continues with the valid parts, and the reply says what was done and what was not.
 
 use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnResult};
 use segue_core::flow::{FlowStep, ReplyText};
@@ -20,7 +20,8 @@ use super::tool_runs::{self, ToolListWait};
 use crate::limits::REMARK_CHARS_MAX;
 use crate::template::fill_template;
 
-/// A turn began. What tools a server has is asked of it in every turn, since that can change; only the first waits for it.
+/// Starts a turn. A domain's server is asked for its tools in every turn, since they can change; only the first turn waits for
+/// the list.
 pub(super) fn handle_turn_started(context: &AssistantContext<'_>) -> Vec<FlowStep> {
     match (&context.domain.server, context.state().server_tools.is_empty()) {
         (None, _) => vec![call_node(UNDERSTAND_ROLE)],
@@ -31,7 +32,7 @@ pub(super) fn handle_turn_started(context: &AssistantContext<'_>) -> Vec<FlowSte
     }
 }
 
-/// Without a domain nothing can be done.
+/// Ends a turn that has no domain to work with.
 pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
     let text = fill_template(include_str!("../../prompts/assistant/shared/no_domain.md"), &json!({"why": why}));
     let reason = why.to_owned();
@@ -41,7 +42,7 @@ pub(super) fn fail_turn_without_domain(why: &str) -> Vec<FlowStep> {
     ]
 }
 
-/// A node answered.
+/// Handles the answer of a node.
 pub(super) fn handle_node_answer(
     context: &AssistantContext<'_>,
     call: &CallOpened,
@@ -71,7 +72,7 @@ pub(super) fn handle_node_answer(
     }
 }
 
-/// A node did not answer and will not be asked again.
+/// Handles a node call that failed and will not be retried.
 pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     if !context.is_about_current_turn() {
         return Vec::new();
@@ -86,37 +87,36 @@ pub(super) fn handle_node_failure(context: &AssistantContext<'_>, call: &CallOpe
 
 fn handle_understand_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
-    let read = answer::parse_understand_answer(text, &context.state().entities, running.turn);
-    if !read.complaints.is_empty()
-        && let Some(again) = context.request_repair(call, &read.complaints)
+    let parsed = answer::parse_understand_answer(text, &context.state().entities, running.turn);
+    if !parsed.complaints.is_empty()
+        && let Some(steps) = context.request_repair(call, &parsed.complaints)
     {
-        return again;
+        return steps;
     }
-    let how = classify_answer_quality(context.repair_count(UNDERSTAND_ROLE), &read.complaints);
+    let quality = classify_answer_quality(context.repair_count(UNDERSTAND_ROLE), &parsed.complaints);
     let value =
-        read.value.unwrap_or_else(|| MessageUnderstanding { turn: running.turn, ..MessageUnderstanding::default() });
+        parsed.value.unwrap_or_else(|| MessageUnderstanding { turn: running.turn, ..MessageUnderstanding::default() });
     vec![
-        Fact::MessageUnderstood(MessageUnderstanding { quality: how, complaints: read.complaints, ..value })
-            .into_step(),
+        Fact::MessageUnderstood(MessageUnderstanding { quality, complaints: parsed.complaints, ..value }).into_step(),
         call_node(THINK_ROLE),
     ]
 }
 
 fn handle_think_answer(context: &AssistantContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
-    let read = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
-    if !read.complaints.is_empty()
-        && let Some(again) = context.request_repair(call, &read.complaints)
+    let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn);
+    if !parsed.complaints.is_empty()
+        && let Some(steps) = context.request_repair(call, &parsed.complaints)
     {
-        return again;
+        return steps;
     }
-    let how = classify_answer_quality(context.repair_count(THINK_ROLE), &read.complaints);
-    match read.value {
+    let quality = classify_answer_quality(context.repair_count(THINK_ROLE), &parsed.complaints);
+    match parsed.value {
         Some(mut plan) => {
-            plan.quality = how;
+            plan.quality = quality;
             vec![Fact::Planned(plan).into_step()]
         }
-        None => vec![Fact::PlanFailed { why: read.complaints.join("; ") }.into_step()],
+        None => vec![Fact::PlanFailed { why: parsed.complaints.join("; ") }.into_step()],
     }
 }
 
@@ -128,7 +128,7 @@ fn classify_answer_quality(repairs: u32, complaints: &[String]) -> AnswerQuality
     }
 }
 
-/// Goes on with the plan, or to the reply.
+/// Starts the next steps of the plan, or calls Reply.
 pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     match running.next_action() {
@@ -140,28 +140,28 @@ pub(super) fn advance_turn(context: &AssistantContext<'_>) -> Vec<FlowStep> {
     }
 }
 
-/// Something was said to the user: the turn is summarised.
-pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, said: &ReplySent) -> Vec<FlowStep> {
-    let Some(running) = context.current_turn().filter(|running| said.turn.is_some_and(|turn| turn.0 == running.turn))
+/// Records the turn's summary once the reply was sent.
+pub(super) fn handle_reply_sent(context: &AssistantContext<'_>, reply: &ReplySent) -> Vec<FlowStep> {
+    let Some(running) = context.current_turn().filter(|running| reply.turn.is_some_and(|turn| turn.0 == running.turn))
     else {
         return Vec::new();
     };
     vec![record_turn_summarized(context, running, None)]
 }
 
-/// A turn ended before it was summarised.
+/// Records the summary of a turn that ended without a reply.
 pub(super) fn handle_turn_ended(context: &AssistantContext<'_>, outcome: &TurnResult) -> Vec<FlowStep> {
     let Some(running) = &context.state().current_turn else { return Vec::new() };
     let why = match outcome {
         TurnResult::Done => None,
         TurnResult::Failed { reason } => Some(reason.clone()),
-        TurnResult::Cancelled => Some("it was stopped by hand".to_owned()),
-        TurnResult::Interrupted => Some("another message took its place".to_owned()),
+        TurnResult::Cancelled => Some("the user stopped the turn".to_owned()),
+        TurnResult::Interrupted => Some("a newer message interrupted the turn".to_owned()),
     };
     vec![record_turn_summarized(context, running, why)]
 }
 
-/// What Summarize writes down of a turn: by rule, so that it is there whatever models do.
+/// Records the turn in the state. Code does this, not a model, so that it never fails.
 fn record_turn_summarized(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> FlowStep {
     let summary = context.settings.turn_narratives.then(|| build_turn_summary(context, running, why));
     Fact::TurnSummarized(Box::new(TurnSummarized {
@@ -176,7 +176,7 @@ fn record_turn_summarized(context: &AssistantContext<'_>, running: &TurnProgress
 
 fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, why: Option<String>) -> TurnSummary {
     let plan = running.plan.as_ref();
-    let understood = running.understanding.clone().unwrap_or_default();
+    let understanding = running.understanding.clone().unwrap_or_default();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
         let end = running.steps.get(&planned.step).and_then(|state| state.end.as_ref());
         StepSummary {
@@ -192,16 +192,16 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
             note: end.and_then(|end| end.note.clone()),
         }
     });
-    let reasons = understood.retained.iter().chain(&understood.demoted).filter(|one| !one.reason.is_empty());
+    let reasons = understanding.retained.iter().chain(&understanding.demoted).filter(|one| !one.reason.is_empty());
     let curation = CurationSummary {
-        retained: understood.retained.iter().map(|kept| kept.reference.clone()).collect(),
-        demoted: understood.demoted.iter().map(|aside| aside.reference.clone()).collect(),
+        retained: understanding.retained.iter().map(|retained| retained.reference.clone()).collect(),
+        demoted: understanding.demoted.iter().map(|demoted| demoted.reference.clone()).collect(),
         reasons: reasons.map(|one| format!("{}: {}", one.reference, one.reason)).collect(),
     };
-    let said = || {
-        let said: Vec<String> =
+    let user_text = || {
+        let messages: Vec<String> =
             running.messages.iter().map(|(_, text)| context.view.read_text(*text).to_string()).collect();
-        answer::truncate_chars(&said.join(" ").split_whitespace().collect::<Vec<_>>().join(" "), REMARK_CHARS_MAX)
+        answer::truncate_chars(&messages.join(" ").split_whitespace().collect::<Vec<_>>().join(" "), REMARK_CHARS_MAX)
     };
     TurnSummary {
         turn: running.turn,
@@ -210,16 +210,16 @@ fn build_turn_summary(context: &AssistantContext<'_>, running: &TurnProgress, wh
         steps: steps.collect(),
         curation,
         phase: running.phase(&context.state().entities),
-        intent: if understood.intent.is_empty() { said() } else { understood.intent },
+        intent: if understanding.intent.is_empty() { user_text() } else { understanding.intent },
         blocked_reason: running.blocked_reason().or(why),
     }
 }
 
-/// What waits for the user's answer after a turn.
+/// Returns the question or proposal that the turn leaves open.
 fn find_pending_input(running: &TurnProgress) -> Option<PendingUserInput> {
     let turn = running.turn;
-    let asked = running.steps.values().filter_map(|state| state.end.as_ref()).find(|end| end.question.is_some());
-    if let Some(end) = asked {
+    let asking = running.steps.values().filter_map(|state| state.end.as_ref()).find(|end| end.question.is_some());
+    if let Some(end) = asking {
         let text = end.question.clone().unwrap_or_default();
         return Some(PendingUserInput {
             turn,
@@ -229,39 +229,40 @@ fn find_pending_input(running: &TurnProgress) -> Option<PendingUserInput> {
         });
     }
     let plan = running.plan.as_ref()?;
-    let what = match plan.decision {
+    let kind = match plan.decision {
         ThinkDecision::PlanDirect => return None,
         ThinkDecision::Propose => PendingInputKind::Proposal,
         ThinkDecision::Clarify => PendingInputKind::Question,
     };
-    Some(PendingUserInput { turn, kind: what, text: plan.message_to_user.clone()?, partial_result: None })
+    Some(PendingUserInput { turn, kind, text: plan.message_to_user.clone()?, partial_result: None })
 }
 
-/// What happened, in the flow's own words: where nobody else can say it.
+/// Builds a plain reply from the turn's results, for the case that Reply gives none.
 fn compose_fallback_reply(context: &AssistantContext<'_>) -> FlowStep {
     let running = context.current_turn().cloned().unwrap_or_default();
-    let TurnExecution { plan_failure: not_planned, message_to_user: say, steps, write_summaries: wrote, .. } =
+    let TurnExecution { plan_failure, message_to_user, steps, write_summaries, .. } =
         build_turn_execution(context.view, context.domain, &running);
-    let question = say.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
-    let told = |step: &super::prompt_context::StepExecution| match step.outcome() {
+    let question = message_to_user.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
+    let line = |step: &super::prompt_context::StepExecution| match step.outcome() {
         "" => step.description().to_owned(),
         outcome => format!("{}: {outcome}", step.description()),
     };
-    let outcomes: Vec<String> = steps.iter().filter(|step| step.is_done).map(told).collect();
-    let not_done: Vec<String> = steps.iter().filter(|step| !step.is_done).map(told).chain(not_planned).collect();
-    let arguments = json!({"question": question, "wrote": wrote, "outcomes": outcomes, "not_done": not_done});
+    let outcomes: Vec<String> = steps.iter().filter(|step| step.is_done).map(line).collect();
+    let not_done: Vec<String> = steps.iter().filter(|step| !step.is_done).map(line).chain(plan_failure).collect();
+    let arguments =
+        json!({"question": question, "write_summaries": write_summaries, "outcomes": outcomes, "not_done": not_done});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
     FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
 }
 
-/// What was done although its turn was stopped.
+/// Tells the user about changes that were made after their turn was stopped.
 pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowStep {
-    let arguments = json!({"question": null, "wrote": write_summaries, "outcomes": [], "not_done": []});
+    let arguments = json!({"question": null, "write_summaries": write_summaries, "outcomes": [], "not_done": []});
     let text = fill_template(include_str!("../../prompts/assistant/reply/account.md"), &arguments);
     FlowStep::Reply { text: ReplyText::New(text), role: None, call: None }
 }
 
-/// A turn was summarised: what is older is folded, and then the turn is over.
+/// Starts the compaction of older turns, or ends the turn if there is nothing to compact.
 pub(super) fn start_compaction_or_end_turn(
     context: &AssistantContext<'_>,
     summarized: &TurnSummarized,
@@ -270,12 +271,12 @@ pub(super) fn start_compaction_or_end_turn(
     if turn != Some(summarized.turn) {
         return Vec::new();
     }
-    let memory = context.state();
+    let state = context.state();
     let mut steps = Vec::new();
-    if context.settings.turn_narratives && !memory.reasoning.uncompacted.is_empty() {
+    if context.settings.turn_narratives && !state.reasoning.uncompacted.is_empty() {
         steps.push(FlowStep::Call(segue_core::event::CallRequest::new(SUMMARIZE_ROLE, ASK_REASONING)));
     }
-    if !memory.conversation.uncompacted.is_empty() {
+    if !state.conversation.uncompacted.is_empty() {
         steps.push(FlowStep::Call(segue_core::event::CallRequest::new(SUMMARIZE_ROLE, ASK_CONVERSATION)));
     }
     if steps.is_empty() {
@@ -293,21 +294,21 @@ fn handle_compaction_answer(
     if text.trim().is_empty() {
         return record_compaction_failure(context, call, "the answer was empty");
     }
-    let memory = context.state();
+    let state = context.state();
     let fact = match summarize_call_layer(call) {
         MemoryLayer::Reasoning => {
-            let through = memory.reasoning.uncompacted.back().map(|summary| summary.turn);
-            through.map(|through| Fact::ReasoningCompacted { through_turn: through, text: answered.text })
+            let through_turn = state.reasoning.uncompacted.back().map(|summary| summary.turn);
+            through_turn.map(|through_turn| Fact::ReasoningCompacted { through_turn, text: answered.text })
         }
         MemoryLayer::Conversation => {
-            let through = memory.conversation.uncompacted.back().map(|exchange| exchange.turn);
-            through.map(|through| Fact::ConversationCompacted { through_turn: through, text: answered.text })
+            let through_turn = state.conversation.uncompacted.back().map(|exchange| exchange.turn);
+            through_turn.map(|through_turn| Fact::ConversationCompacted { through_turn, text: answered.text })
         }
     };
     fact.map(Fact::into_step).into_iter().chain(end_turn_after_compaction(context)).collect()
 }
 
-/// What stood stands on, and the turn succeeds all the same.
+/// Records that a compaction failed. The memory stays as it was, and the turn still succeeds.
 fn record_compaction_failure(context: &AssistantContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
     let fact = Fact::CompactionFailed { layer: summarize_call_layer(call), why: why.to_owned() };
     std::iter::once(fact.into_step()).chain(end_turn_after_compaction(context)).collect()
@@ -318,11 +319,11 @@ fn summarize_call_layer(call: &CallOpened) -> MemoryLayer {
 }
 
 fn end_turn_after_compaction(context: &AssistantContext<'_>) -> Option<FlowStep> {
-    let is_folding = context
+    let is_compacting = context
         .view
         .session
         .open_calls
         .values()
         .any(|open| open.opened.role == *SUMMARIZE_ROLE && open.opened.recomputation.is_none());
-    (!is_folding).then_some(FlowStep::EndTurn(TurnResult::Done))
+    (!is_compacting).then_some(FlowStep::EndTurn(TurnResult::Done))
 }

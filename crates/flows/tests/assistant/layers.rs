@@ -1,4 +1,4 @@
-//! The three layers: who changes which, and that looking changes none.
+//! The three memory layers and their owners.
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::{Event, RecordedEvent};
@@ -11,101 +11,123 @@ use segue_flows::assistant::state::AssistantState;
 use segue_flows::assistant::{AssistantFlow, prompt_context};
 use serde_json::{Value, json};
 
-use super::play::*;
+use super::support::*;
 
-fn with(memory: &AssistantState, kind: &str, value: Value) -> AssistantState {
-    let mut memory = memory.clone();
+fn apply_fact(flow_state: &AssistantState, kind: &str, value: Value) -> AssistantState {
+    let mut flow_state = flow_state.clone();
     let event = Event::FlowFactRecorded { kind: kind.to_owned(), value };
     assert!(Fact::from_event(&event).is_some(), "{kind} is a fact");
-    memory.apply_event(&RecordedEvent { seq: Seq(1), at: UnixMillis(1), event });
-    memory
+    flow_state.apply_event(&RecordedEvent { seq: Seq(1), at: UnixMillis(1), event });
+    flow_state
 }
 
 #[test]
-fn a01_three_layers_exist_with_one_owner_each() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    stage.send_message("and now?").answer_call("understand", &heard("goes on").to_string());
-    let memory = memory(&stage);
-    assert!(!memory.entities.entities.is_empty() && !memory.conversation.recent.is_empty());
-    assert!(!memory.reasoning.recent.is_empty());
+fn a01_each_memory_layer_has_one_owner() {
+    let mut harness = open();
+    read_turn(&mut harness, "what can I cook?");
+    harness.send_message("and now?").answer_call("understand", &understood("goes on").to_string());
+    let flow_state = flow_state(&harness);
+    assert!(!flow_state.entities.entities.is_empty() && !flow_state.conversation.recent.is_empty());
+    assert!(!flow_state.reasoning.recent.is_empty());
     let text = TextRef { body: BodyId::hash_text("x"), tokens: 1 };
-    let known = json!({"ref": "recipe_9", "type": "recipe", "id": "x", "label": "X", "place": 0});
+    let known = json!({"ref": "recipe_9", "type": "recipe", "id": "x", "label": "X", "row_index": 0});
     let of_entities = [
-        ("understood", json!({"turn": 2, "expressed": "x", "demote": [{"ref": "recipe_1", "reason": "x"}]})),
-        ("records", json!({"run": 9, "turn": 2, "did": "read", "rows": [known], "text": text})),
+        ("message_understood", json!({"turn": 2, "intent": "x", "demoted": [{"ref": "recipe_1", "reason": "x"}]})),
+        ("records_received", json!({"run": 9, "turn": 2, "action": "read", "rows": [known], "text": text})),
         (
             "step_ended",
-            json!({"turn": 2, "step": 1, "end": "done",
+            json!({"turn": 2, "step": 1, "status": "done",
             "drafts": [{"ref": "gen_recipe_1", "type": "recipe", "label": "D", "content": {"name": "D"}}]}),
         ),
     ];
     for (kind, value) in of_entities {
-        let after = with(&memory, kind, value);
-        assert_ne!(after.entities, memory.entities, "{kind}");
-        assert_eq!((&after.conversation, &after.reasoning), (&memory.conversation, &memory.reasoning), "{kind}");
+        let after = apply_fact(&flow_state, kind, value);
+        assert_ne!(after.entities, flow_state.entities, "{kind}");
+        assert_eq!(
+            (&after.conversation, &after.reasoning),
+            (&flow_state.conversation, &flow_state.reasoning),
+            "{kind}"
+        );
     }
-    let summarized = json!({"turn": 2, "said": [], "reply": text, "summary": {"turn": 2}});
+    let summarized = json!({"turn": 2, "messages": [], "reply": text, "summary": {"turn": 2}});
     let of_summarize = [
-        ("summarized", summarized),
-        ("reasoning_folded", json!({"through": 1, "text": text})),
-        ("conversation_folded", json!({"through": 1, "text": text})),
+        ("turn_summarized", summarized),
+        ("reasoning_compacted", json!({"through_turn": 1, "text": text})),
+        ("conversation_compacted", json!({"through_turn": 1, "text": text})),
     ];
     for (kind, value) in of_summarize {
-        let after = with(&memory, kind, value);
-        assert_ne!((&after.conversation, &after.reasoning), (&memory.conversation, &memory.reasoning), "{kind}");
-        assert_eq!(after.entities, memory.entities, "{kind}");
+        let after = apply_fact(&flow_state, kind, value);
+        assert_ne!(
+            (&after.conversation, &after.reasoning),
+            (&flow_state.conversation, &flow_state.reasoning),
+            "{kind}"
+        );
+        assert_eq!(after.entities, flow_state.entities, "{kind}");
     }
     for (kind, value) in [
-        ("planned", json!({"turn": 2, "decision": "propose", "say": "?"})),
-        ("broken", json!({"node": "act", "call": 1, "complaints": []})),
-        ("not_folded", json!({"what": "reasoning", "why": "x"})),
+        ("planned", json!({"turn": 2, "decision": "propose", "message_to_user": "?"})),
+        ("answer_rejected", json!({"node": "act", "call": 1, "complaints": []})),
+        ("compaction_failed", json!({"layer": "reasoning", "why": "x"})),
     ] {
-        let after = with(&memory, kind, value);
-        assert_eq!(after.entities, memory.entities, "{kind}");
-        assert_eq!((&after.conversation, &after.reasoning), (&memory.conversation, &memory.reasoning), "{kind}");
+        let after = apply_fact(&flow_state, kind, value);
+        assert_eq!(after.entities, flow_state.entities, "{kind}");
+        assert_eq!(
+            (&after.conversation, &after.reasoning),
+            (&flow_state.conversation, &flow_state.reasoning),
+            "{kind}"
+        );
     }
 }
 
 #[test]
-fn a03_a_builder_only_reads() {
-    let mut stage = open();
-    read_turn(&mut stage, "what can I cook?");
-    decided(&mut stage, "and now?", heard("goes on"), plan(&[step("analyze", "recipe", 1, &["recipe_1"])]));
+fn a03_prompt_builders_do_not_change_the_state() {
+    let mut harness = open();
+    read_turn(&mut harness, "what can I cook?");
+    start_planned_turn(
+        &mut harness,
+        "and now?",
+        understood("goes on"),
+        plan(&[step("analyze", "recipe", 1, &["recipe_1"])]),
+    );
     let flow = AssistantFlow::new();
-    let state = SessionState::fold(&flow, stage.journal());
-    let memory = state.flow.downcast_ref::<AssistantState>().expect("it is this flow's");
-    let (before, texts, about) = (memory.clone(), TextResolver::new(stage.texts()), EventSubject::default());
-    let view = FlowContext { session: &state.session, state: memory, texts: &texts, subject: &about };
+    let state = SessionState::fold(&flow, harness.journal());
+    let flow_state = state.flow.downcast_ref::<AssistantState>().expect("the state of this flow");
+    let (before, texts, about) = (flow_state.clone(), TextResolver::new(harness.texts()), EventSubject::default());
+    let view = FlowContext { session: &state.session, state: flow_state, texts: &texts, subject: &about };
     let domains =
         segue_flows::assistant::settings::DomainCatalog::new(segue_flows::assistant::domain::DomainSchema::built_in());
     let (settings, _) = Settings::parse(&state.session.settings, &domains);
     let domain = settings.domain.clone().expect("the kitchen");
     let all = || {
         let act = prompt_context::build_act_context(&view, &domain, 1).expect("the step is there");
-        let shown = (
+        let prompt_text = (
             prompt_context::build_understand_context(&view, &settings),
             prompt_context::build_think_context(&view, &settings),
             act,
             prompt_context::build_reply_context(&view, &domain),
         );
-        serde_json::to_string(&shown).expect("it is data")
+        serde_json::to_string(&prompt_text).expect("it is data")
     };
     assert_eq!(all(), all(), "and the same is read twice");
-    assert_eq!(*memory, before);
+    assert_eq!(*flow_state, before);
     assert!(Flow::spec(&flow).validation_errors().is_empty());
 }
 
 #[test]
-fn a23_the_phase_label_blocks_nothing() {
-    let mut stage = open();
-    talk_turn(&mut stage, "plan meals");
-    // Right after exploring, a write is a write.
-    read_turn(&mut stage, "look");
-    decided(&mut stage, "the first", heard("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
-    act(&mut stage, meal("recipe_1"));
-    host(&mut stage, &created(1, 1, "Lemon Herb Chicken"));
-    act(&mut stage, done("added"));
-    assert!(asked(&stage, "reply").contains("- Phase: executing"));
-    assert!(stage.session().phase_graphs.is_empty(), "it is no phase of any graph");
+fn a23_phase_label_restricts_nothing() {
+    let mut harness = open();
+    talk_turn(&mut harness, "plan meals");
+    // A write right after exploring is allowed.
+    read_turn(&mut harness, "look");
+    start_planned_turn(
+        &mut harness,
+        "the first",
+        understood("chooses"),
+        plan(&[step("write", "meal", 1, &["recipe_1"])]),
+    );
+    answer_act(&mut harness, create_meal("recipe_1"));
+    finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
+    answer_act(&mut harness, step_complete("added"));
+    assert!(ask_text(&harness, "reply").contains("- Phase: executing"));
+    assert!(harness.session().phase_graphs.is_empty(), "the label is not a phase of a graph");
 }

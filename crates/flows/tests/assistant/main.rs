@@ -1,13 +1,13 @@
-//! The assistant flow: its parts as plain functions, and the whole of it played on a stage.
+//! Tests of the assistant flow, without an engine.
 
-mod broken;
+mod artifacts;
+mod checklist;
 mod declarations;
-mod drawn;
+mod docs;
+mod invalid_answers;
 mod layers;
-mod page;
-mod play;
-mod reuse;
-mod rows;
+mod loading;
+mod mcp_server;
 mod samples;
-mod served;
-mod undoing;
+mod support;
+mod undo;

@@ -1,5 +1,4 @@
-//! Every sample answer in a prompt is read by the parser it is meant for, in every shipped domain, so that prompt and parser
-//! cannot part ways.
+//! Every sample answer in a prompt is parsed, in every built-in domain, so that prompts and parsers cannot drift apart.
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::Event;
@@ -7,133 +6,138 @@ use segue_flows::assistant::domain::{DomainSchema, RecordType};
 use segue_flows::assistant::facts::Fact;
 use serde_json::{Value, json};
 
-use super::play::*;
+use super::support::*;
 
-/// The fenced JSON of a text.
-fn fenced(text: &str) -> Vec<Value> {
+/// Returns the JSON samples in code fences.
+fn fenced_json(text: &str) -> Vec<Value> {
     let parts = text.split("```json\n").skip(1);
     parts
         .map(|part| serde_json::from_str(part.split("```").next().expect("a part")).expect("a sample is JSON"))
         .collect()
 }
 
-/// A session of a domain in which two records and a draft of every type are known.
-fn knowing(domain: &DomainSchema) -> segue_testkit::SessionHarness {
-    let mut stage = open_set(json!({"domain": domain.name}));
+/// A session that knows two records of every type of a domain.
+fn session_knowing_all_types(domain: &DomainSchema) -> segue_testkit::SessionHarness {
+    let mut harness = open_with_settings(json!({"domain": domain.name}));
     let first = &domain.types[0].name;
-    decided(&mut stage, "look", heard("looks"), plan(&[step("read", first, 1, &[])]));
-    act(&mut stage, tool("read", json!({"type": first})));
+    start_planned_turn(&mut harness, "look", understood("looks"), plan(&[step("read", first, 1, &[])]));
+    answer_act(&mut harness, tool_call("read", json!({"type": first})));
     let rows = domain.types.iter().flat_map(|kind| {
         (1..=2).map(|number| json!({"type": kind.name, "id": id(&kind.name, number), "label": format!("{} {number}", kind.name), "fields": {}}))
     });
-    host(&mut stage, &found(&rows.collect::<Vec<_>>()));
-    act(&mut stage, done("looked"));
-    replied(&mut stage, "Well.");
-    stage
+    finish_records(&mut harness, &rows_result(&rows.collect::<Vec<_>>()));
+    answer_act(&mut harness, step_complete("looked"));
+    finish_reply(&mut harness, "Well.");
+    harness
 }
 
 #[test]
-fn the_sample_of_understand_is_understood() {
+fn sample_in_understand_prompt_is_valid() {
     for domain in DomainSchema::built_in() {
-        let mut stage = knowing(&domain);
-        stage.send_message("well?");
-        let samples = fenced(&shown(&stage, "understand"));
+        let mut harness = session_knowing_all_types(&domain);
+        harness.send_message("well?");
+        let samples = fenced_json(&prompt_text(&harness, "understand"));
         assert_eq!(samples.len(), 1);
-        stage.answer_call("understand", &samples[0].to_string());
-        assert_eq!(facts(&stage, "broken").len(), 0, "{}", domain.name);
-        let understood = facts(&stage, "understood").pop().expect("it was understood");
+        harness.answer_call("understand", &samples[0].to_string());
+        assert_eq!(facts(&harness, "answer_rejected").len(), 0, "{}", domain.name);
+        let understood = facts(&harness, "message_understood").pop().expect("it was understood");
         assert_eq!(
-            (&understood["how"], &understood["retain"], &understood["demote"]),
-            (&json!("given"), &samples[0]["retain"], &samples[0]["demote"])
+            (&understood["quality"], &understood["retained"], &understood["demoted"]),
+            (&json!("first_attempt"), &samples[0]["retain"], &samples[0]["demote"])
         );
     }
 }
 
 #[test]
-fn the_samples_of_think_are_plans() {
+fn samples_in_think_prompt_are_valid() {
     for domain in DomainSchema::built_in() {
-        let mut stage = knowing(&domain);
-        stage.send_message("well?").answer_call("understand", &heard("asks").to_string());
-        let samples = fenced(&shown(&stage, "think"));
+        let mut harness = session_knowing_all_types(&domain);
+        harness.send_message("well?").answer_call("understand", &understood("asks").to_string());
+        let samples = fenced_json(&prompt_text(&harness, "think"));
         assert_eq!(samples.len(), 2);
         for sample in samples {
-            let mut copy = stage.fork_at(stage.journal().len());
-            decided(&mut copy, "well?", heard("asks"), sample);
-            assert_eq!((facts(&copy, "broken").len(), facts(&copy, "planned").len()), (0, 2), "{}", domain.name);
+            let mut copy = harness.fork_at(harness.journal().len());
+            start_planned_turn(&mut copy, "well?", understood("asks"), sample);
+            assert_eq!(
+                (facts(&copy, "answer_rejected").len(), facts(&copy, "planned").len()),
+                (0, 2),
+                "{}",
+                domain.name
+            );
         }
     }
 }
 
 #[test]
-fn the_samples_of_act_are_actions_in_every_kind_of_step() {
+fn samples_in_act_prompts_are_valid_in_every_kind_of_step() {
     for domain in DomainSchema::built_in() {
-        let base = knowing(&domain);
+        let base = session_knowing_all_types(&domain);
         for declared in &domain.types {
-            let mut stage = base.fork_at(base.journal().len());
-            stage.with_checks_at_end(|stage| drafted(stage, declared));
+            let mut harness = base.fork_at(base.journal().len());
+            harness.with_checks_at_end(|harness| add_draft(harness, declared));
             for kind in ["read", "analyze", "generate", "write"] {
-                let mut copy = stage.fork_at(stage.journal().len());
-                decided(&mut copy, "go", heard("goes"), plan(&[step(kind, &declared.name, 1, &[])]));
-                let samples = fenced(&shown(&copy, "act"));
+                let mut copy = harness.fork_at(harness.journal().len());
+                start_planned_turn(&mut copy, "go", understood("goes"), plan(&[step(kind, &declared.name, 1, &[])]));
+                let samples = fenced_json(&prompt_text(&copy, "act"));
                 assert!(samples.len() >= 8, "{kind}");
                 for sample in samples {
-                    check_action(&stage, (kind, &declared.name), &sample);
+                    check_action(&harness, (kind, &declared.name), &sample);
                 }
             }
         }
     }
 }
 
-/// A draft of a type is known too.
-fn drafted(stage: &mut segue_testkit::SessionHarness, declared: &RecordType) {
-    decided(stage, "draft", heard("wants one"), plan(&[step("generate", &declared.name, 1, &[])]));
-    let mut end = done("written");
+/// Adds a draft of a type.
+fn add_draft(harness: &mut segue_testkit::SessionHarness, declared: &RecordType) {
+    start_planned_turn(harness, "draft", understood("wants one"), plan(&[step("generate", &declared.name, 1, &[])]));
+    let mut end = step_complete("written");
     end["drafts"] = json!([{"type": declared.name, "content": segue_flows::assistant::prompt_context::sample_record_and_change(declared).0}]);
-    act(stage, end);
-    replied(stage, "There.");
+    answer_act(harness, end);
+    finish_reply(harness, "There.");
 }
 
-fn check_action(stage: &segue_testkit::SessionHarness, (kind, subdomain): (&str, &str), sample: &Value) {
-    let mut copy = stage.fork_at(stage.journal().len());
+fn check_action(harness: &segue_testkit::SessionHarness, (kind, subdomain): (&str, &str), sample: &Value) {
+    let mut copy = harness.fork_at(harness.journal().len());
     copy.with_checks_at_end(|copy| {
-        decided(copy, "go", heard("goes"), plan(&[step(kind, subdomain, 1, &[])]));
-        act(copy, sample.clone());
+        start_planned_turn(copy, "go", understood("goes"), plan(&[step(kind, subdomain, 1, &[])]));
+        answer_act(copy, sample.clone());
     });
-    let broken = facts(&copy, "broken");
-    // A step that writes is not complete before something was written.
+    let broken = facts(&copy, "answer_rejected");
+    // A write step cannot be completed before something was written.
     let is_early = kind == "write" && sample["action"] == "step_complete";
     assert_eq!(broken.is_empty(), !is_early, "{subdomain} {kind} {sample}: {broken:?}");
 }
 
 #[test]
-fn no_prompt_speaks_of_any_particular_domain() {
-    let mut stage = open_set(json!({"domain": "reading"}));
-    decided(&mut stage, "look", heard("looks"), plan(&[step("read", "book", 1, &[])]));
-    act(&mut stage, done("looked"));
-    stage.answer_call("reply", "Well.");
+fn prompts_mention_no_other_domain() {
+    let mut harness = open_with_settings(json!({"domain": "reading"}));
+    start_planned_turn(&mut harness, "look", understood("looks"), plan(&[step("read", "book", 1, &[])]));
+    answer_act(&mut harness, step_complete("looked"));
+    harness.answer_call("reply", "Well.");
     for role in ["understand", "think", "act", "reply"] {
-        for call in calls(&stage, role) {
-            let sent = sent(&stage, call.call).to_lowercase();
+        for call in calls(&harness, role) {
+            let sent = sent_text(&harness, call.call).to_lowercase();
             for word in ["recipe", "kitchen", "meal", "inventory", "cod ", "dinner"] {
-                assert!(!sent.contains(word), "{role} is told of `{word}`: {sent}");
+                assert!(!sent.contains(word), "{role} mentions `{word}`: {sent}");
             }
         }
     }
 }
 
 #[test]
-fn a_fact_is_read_as_it_was_noted_and_old_ones_without_newer_fields_are_read_too() {
+fn facts_round_trip_and_load_without_newer_fields() {
     let text = TextRef { body: BodyId::hash_text("x"), tokens: 1 };
     let old = [
-        ("understood", json!({"turn": 1, "expressed": "x"})),
+        ("message_understood", json!({"turn": 1, "intent": "x"})),
         (
             "planned",
             json!({"turn": 1, "decision": "plan_direct", "steps": [{"step": 1, "description": "x", "type": "read"}]}),
         ),
-        ("broken", json!({"node": "act", "call": 1, "complaints": []})),
-        ("records", json!({"run": 1, "did": "read", "text": text})),
-        ("step_ended", json!({"turn": 1, "step": 1, "end": "done"})),
-        ("summarized", json!({"turn": 1, "summary": {"turn": 1}})),
+        ("answer_rejected", json!({"node": "act", "call": 1, "complaints": []})),
+        ("records_received", json!({"run": 1, "action": "read", "text": text})),
+        ("step_ended", json!({"turn": 1, "step": 1, "status": "done"})),
+        ("turn_summarized", json!({"turn": 1, "summary": {"turn": 1}})),
     ];
     for (kind, value) in old {
         let fact = Fact::from_event(&Event::FlowFactRecorded { kind: kind.to_owned(), value: value.clone() });

@@ -20,7 +20,7 @@ fn a_kitchen_is_tried_without_a_model_and_put_on_show() {
     let place = kitchen();
     let shown = place.ok(&["show", "k"]);
     let (_, on_show) = shown.split_once("\nEntities\n").expect("entities are on show");
-    for line in ["demoted  recipe_4     Cod Chowder", "no cod this week", "Turn 4 (executing): let us go", "stands  x"]
+    for line in ["demoted  recipe_4     Cod Chowder", "no cod this week", "Turn 4 (executing): let us go", "active  x"]
     {
         assert!(on_show.contains(line), "{line}: {on_show}");
     }
@@ -34,16 +34,16 @@ fn a_kitchen_is_tried_without_a_model_and_put_on_show() {
 fn what_was_written_is_taken_back_from_outside_and_from_within() {
     let place = kitchen();
     let taken = place.ok(&["undo", "k"]);
-    assert_eq!(taken, "Taken back:\n- deleted meal “Garlic Pasta”\n- deleted meal “Lemon Herb Chicken”\n");
+    assert_eq!(taken, "The write was undone. Changes made:\n- deleted meal “Garlic Pasta”\n- deleted meal “Lemon Herb Chicken”\n");
     let again = place.fails(&["undo", "k"]);
-    assert_eq!(again, "error: nothing was written in this session that could be taken back\n");
+    assert_eq!(again, "error: this session has no write that can be undone\n");
     assert!(place.fails(&["do", "k", "redo"]).contains("the flow has no command `redo`; it has `undo`"));
     assert!(place.fails(&["do", "k", "undo", "deep=1"]).contains("it takes no `deep`; it takes `run`"));
     assert!(place.fails(&["do", "k", "undo", "x4"]).contains("write NAME=VALUE"));
     let lines = "show me the recipes\nremove the omelette\n/undo\n/show\n/do\n";
     let run = place.run_reading(&["chat", "--flow", "assistant", "--session", "other"], lines.as_bytes());
-    assert!(run.out.contains("Taken back:\n- created recipe “Mushroom Omelette”"), "{}", run.out);
-    assert!(run.out.contains("\nWritten\n"), "{}", run.out);
+    assert!(run.out.contains("The write was undone. Changes made:\n- created recipe “Mushroom Omelette”"), "{}", run.out);
+    assert!(run.out.contains("\nWrites\n"), "{}", run.out);
     assert!(run.err.contains("write /do COMMAND"), "{}", run.err);
 }
 
@@ -82,5 +82,5 @@ fn a_scenario_of_four_turns_ends_in_the_tables() {
         assert!(said.contains(reply), "{said}");
     }
     let why = place.ok(&["explain", "four", "c13"]);
-    assert!(why.contains("loaded") && why.contains("what need not be read again"), "{why}");
+    assert!(why.contains("loaded") && why.contains("records that need not be read again"), "{why}");
 }

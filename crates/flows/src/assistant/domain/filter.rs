@@ -1,5 +1,5 @@
-//! Filters: which records a read is for. A closed list of operators, checked against the declaration; an operator that is
-//! not on it is refused with the list. What a filter means in a database is the host's business.
+//! Queries and their filters, checked against a domain's declaration. The list of operators is closed; an unknown one is refused
+//! together with the list. How a filter is executed is up to the records tool.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,80 +8,66 @@ use super::record::LinkResolver;
 use super::{FieldKind, ID_FIELD, RecordField, RecordType, check_value, format_name_list};
 use crate::limits::{FILTER_VALUES_MAX, READ_FILTERS_MAX, READ_ROWS_DEFAULT, READ_ROWS_MAX};
 
-/// What a read is for, as the host is told.
+/// A checked query for records of one type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordQuery {
-    /// Records of this type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// All of these must hold.
+    /// The filters, all of which must match.
     #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<RecordFilter>,
-    /// In this order; that of the records' making if nothing is said.
+    /// The order; the order of creation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<RecordSort>,
-    /// At most so many.
+    /// The maximum number of records.
     pub limit: usize,
-    /// All fields, or those of a summary.
+    /// Whether to return all fields instead of a summary.
     #[serde(default)]
     pub full: bool,
 }
 
-/// An order.
+/// The order of the results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordSort {
-    /// By this field.
     pub field: String,
-    /// The greatest first.
     #[serde(default)]
     pub descending: bool,
 }
 
-/// One condition.
+/// A condition on one field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordFilter {
-    /// On which field; `id` is the record itself.
+    /// The name of the field; `id` is the record itself.
     pub field: String,
-    /// How it is compared.
     pub op: FilterOperator,
-    /// With what.
     pub value: Value,
 }
 
-/// How a field is compared.
+/// How a field is compared with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FilterOperator {
-    /// It is this.
     #[serde(rename = "=")]
     Equal,
-    /// It is not this.
     #[serde(rename = "!=")]
     NotEqual,
-    /// It is less.
     #[serde(rename = "<")]
     LessThan,
-    /// It is less or this.
     #[serde(rename = "<=")]
     LessOrEqual,
-    /// It is more.
     #[serde(rename = ">")]
     GreaterThan,
-    /// It is more or this.
     #[serde(rename = ">=")]
     GreaterOrEqual,
-    /// It is one of these.
     #[serde(rename = "in")]
     In,
-    /// It is none of these.
     #[serde(rename = "not_in")]
     NotIn,
-    /// It contains this.
     #[serde(rename = "contains")]
     Contains,
 }
 
 impl FilterOperator {
-    /// All of them, with the words for them.
+    /// Every operator, with its name in queries.
     pub const ALL: [(&'static str, Self); 9] = [
         ("=", Self::Equal),
         ("!=", Self::NotEqual),
@@ -94,7 +80,7 @@ impl FilterOperator {
         ("contains", Self::Contains),
     ];
 
-    /// The word for it.
+    /// Returns the name used in queries.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(_, op)| *op == self).map_or("=", |(word, _)| word)
@@ -113,52 +99,57 @@ impl FilterOperator {
 }
 
 impl RecordQuery {
-    /// Reads what a model asks for. `link` turns its references into ids; the record's own goes by the field `id`.
+    /// Parses the arguments of a `read` call. `link` turns references into ids.
     ///
     /// # Errors
-    /// What is not understood, one by one.
-    pub fn parse(kind: &RecordType, asked: &Map<String, Value>, link: &LinkResolver<'_>) -> Result<Self, Vec<String>> {
-        let mut wrong = Vec::new();
-        for name in asked.keys().filter(|name| !["type", "where", "sort", "limit", "full"].contains(&name.as_str())) {
-            wrong.push(format!("a read has no `{name}`; it has `type`, `where`, `sort`, `limit`, `full`"));
+    /// The query is invalid; the list says what is wrong.
+    pub fn parse(
+        kind: &RecordType,
+        arguments: &Map<String, Value>,
+        link: &LinkResolver<'_>,
+    ) -> Result<Self, Vec<String>> {
+        let mut errors = Vec::new();
+        for name in arguments.keys().filter(|name| !["type", "where", "sort", "limit", "full"].contains(&name.as_str()))
+        {
+            errors.push(format!("`read` has no argument `{name}`; it takes `type`, `where`, `sort`, `limit`, `full`"));
         }
-        let filters = match asked.get("where") {
+        let filters = match arguments.get("where") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(filters)) => filters.clone(),
             Some(one @ Value::Object(_)) => vec![one.clone()],
             Some(other) => {
-                wrong.push(format!("`where` must be a list of conditions, not {other}"));
+                errors.push(format!("`where` must be a list of conditions, not {other}"));
                 Vec::new()
             }
         };
         if filters.len() > READ_FILTERS_MAX {
-            wrong.push(format!("`where` has {} conditions; at most {READ_FILTERS_MAX} are taken", filters.len()));
+            errors.push(format!("`where` has {} conditions; at most {READ_FILTERS_MAX} are allowed", filters.len()));
         }
-        let mut read = Vec::new();
+        let mut parsed = Vec::new();
         for filter in &filters {
             match RecordFilter::parse(kind, filter, link) {
-                Ok(filter) => read.push(filter),
-                Err(why) => wrong.push(why),
+                Ok(filter) => parsed.push(filter),
+                Err(why) => errors.push(why),
             }
         }
         let sort =
-            asked.get("sort").filter(|sort| !sort.is_null()).map(|sort| RecordSort::parse(kind, sort)).transpose();
+            arguments.get("sort").filter(|sort| !sort.is_null()).map(|sort| RecordSort::parse(kind, sort)).transpose();
         let sort = sort.unwrap_or_else(|why| {
-            wrong.push(why);
+            errors.push(why);
             None
         });
-        let limit = match asked.get("limit") {
+        let limit = match arguments.get("limit") {
             None | Some(Value::Null) => READ_ROWS_DEFAULT,
             Some(limit) => usize::try_from(limit.as_u64().unwrap_or(0)).unwrap_or(0).min(READ_ROWS_MAX),
         };
         if limit == 0 {
-            wrong.push("`limit` must be a whole number of at least 1".to_owned());
+            errors.push("`limit` must be a whole number of at least 1".to_owned());
         }
-        let full = asked.get("full").and_then(Value::as_bool).unwrap_or(false);
-        if wrong.is_empty() {
-            Ok(Self { kind: kind.name.clone(), filters: read, sort, limit, full })
+        let full = arguments.get("full").and_then(Value::as_bool).unwrap_or(false);
+        if errors.is_empty() {
+            Ok(Self { kind: kind.name.clone(), filters: parsed, sort, limit, full })
         } else {
-            Err(wrong)
+            Err(errors)
         }
     }
 }
@@ -175,28 +166,28 @@ impl RecordSort {
         };
         let field = kind.expect_field(name)?;
         if matches!(field.kind, FieldKind::List | FieldKind::Link | FieldKind::Links) {
-            return Err(format!("records cannot be sorted by `{name}`, which is a {}", field.kind.as_str()));
+            return Err(format!("records cannot be sorted by `{name}`, a {} field", field.kind.as_str()));
         }
         Ok(Self { field: name.to_owned(), descending })
     }
 }
 
 impl RecordFilter {
-    /// Reads one condition.
+    /// Parses one filter.
     ///
     /// # Errors
-    /// It is not understood, and why.
+    /// The filter is invalid; the text says why.
     pub fn parse(kind: &RecordType, value: &Value, link: &LinkResolver<'_>) -> Result<Self, String> {
         let part = |name: &str| value.get(name);
         let (Some(name), Some(op)) = (part("field").and_then(Value::as_str), part("op").and_then(Value::as_str)) else {
             return Err(format!(
-                "a condition is {{\"field\": …, \"op\": …, \"value\": …}}, not {}",
+                "a condition must be {{\"field\": …, \"op\": …, \"value\": …}}, not {}",
                 value_excerpt(value)
             ));
         };
         let Some((_, op)) = FilterOperator::ALL.iter().find(|(word, _)| *word == op).copied() else {
             return Err(format!(
-                "there is no operator `{op}`; there are {}",
+                "there is no operator `{op}`; the operators are {}",
                 format_name_list(FilterOperator::ALL.iter().map(|(word, _)| *word))
             ));
         };
@@ -211,7 +202,7 @@ impl RecordFilter {
             let fitting =
                 FilterOperator::ALL.iter().filter(|(_, op)| op.supports_kind(field.kind)).map(|(word, _)| *word);
             return Err(format!(
-                "`{}` does not fit `{name}`, which is a {}; there {} fit",
+                "`{}` cannot be used with `{name}` (a {} field); use {}",
                 op.as_str(),
                 field.kind.as_str(),
                 format_name_list(fitting)
@@ -227,7 +218,7 @@ impl RecordFilter {
 }
 
 impl RecordField {
-    /// A record's own id, as a field that links to its own type.
+    /// Returns a field for a record's own id: a link to its own type.
     fn for_record_id(kind: &RecordType) -> Self {
         Self {
             name: ID_FIELD.to_owned(),
@@ -242,14 +233,14 @@ impl RecordField {
         }
     }
 
-    /// The same field for one of its values.
+    /// Returns the field with the constraints of a single item and without limits on its value.
     fn for_single_value(&self) -> Self {
         let kind = match self.kind {
             FieldKind::List => FieldKind::Text,
             FieldKind::Links => FieldKind::Link,
             kind => kind,
         };
-        // What is looked for need not be allowed: then nothing is found.
+        // A search for a value that is not allowed is valid; it finds nothing.
         Self { kind, one_of: Vec::new(), min: None, max: None, ..self.clone() }
     }
 }
@@ -261,12 +252,12 @@ fn check_filter_value(field: &RecordField, value: &Value, link: &LinkResolver<'_
 fn check_filter_values(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Vec<Value>, String> {
     let values = match value {
         Value::Array(values) => values.clone(),
-        Value::Null => return Err(format!("a list of values is missing for `{}`", field.name)),
+        Value::Null => return Err(format!("`{}` needs a list of values", field.name)),
         one => vec![one.clone()],
     };
     if values.len() > FILTER_VALUES_MAX {
         return Err(format!(
-            "`{}` is compared with {} values; at most {FILTER_VALUES_MAX} are taken",
+            "`{}` is compared with {} values; at most {FILTER_VALUES_MAX} are allowed",
             field.name,
             values.len()
         ));
@@ -299,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a20_an_unknown_operator_is_refused_with_the_list_of_those_there_are() {
+    fn a20_unknown_operator_is_refused_with_the_list_of_operators() {
         let why = filter(json!({"field": "name", "op": "not_ilike", "value": "%cod%"})).expect_err("refused");
         assert!(why.starts_with("there is no operator `not_ilike`"), "{why}");
         for (word, _) in FilterOperator::ALL {
@@ -308,16 +299,16 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_checked_against_its_field() {
+    fn condition_is_checked_against_its_field() {
         for (condition, complaint) in [
             (json!({"field": "mood", "op": "=", "value": 1}), "`recipe` has no field `mood`"),
-            (json!({"field": "name", "op": "<", "value": "m"}), "`<` does not fit `name`, which is a text"),
+            (json!({"field": "name", "op": "<", "value": "m"}), "`<` cannot be used with `name` (a text field)"),
             (json!({"field": "minutes", "op": "=", "value": "soon"}), "`minutes` must be a whole number"),
-            (json!({"field": "tags", "op": "=", "value": "quick"}), "`=` does not fit `tags`"),
-            (json!({"field": "tags", "op": "not_in"}), "a list of values is missing"),
+            (json!({"field": "tags", "op": "=", "value": "quick"}), "`=` cannot be used with `tags`"),
+            (json!({"field": "tags", "op": "not_in"}), "`tags` needs a list of values"),
             (json!({"field": "id", "op": "=", "value": "0b6f"}), "`0b6f` is no reference"),
-            (json!({"op": "="}), "a condition is"),
-            (json!("cod"), "a condition is"),
+            (json!({"op": "="}), "a condition must be"),
+            (json!("cod"), "a condition must be"),
         ] {
             let why = filter(condition).expect_err("refused");
             assert!(why.contains(complaint), "{why}");
@@ -325,21 +316,24 @@ mod tests {
     }
 
     #[test]
-    fn references_become_ids_and_one_value_may_stand_for_a_list() {
-        let own = filter(json!({"field": "id", "op": "in", "value": ["recipe_1", "recipe_2"]})).expect("sound");
+    fn references_become_ids_and_a_single_value_is_a_list_of_one() {
+        let own = filter(json!({"field": "id", "op": "in", "value": ["recipe_1", "recipe_2"]})).expect("a valid query");
         assert_eq!(own.value, json!(["id-1", "id-2"]));
-        let one = filter(json!({"field": "tags", "op": "not_in", "value": "fish"})).expect("sound");
+        let one = filter(json!({"field": "tags", "op": "not_in", "value": "fish"})).expect("a valid query");
         assert_eq!((one.op, one.value), (FilterOperator::NotIn, json!(["fish"])));
     }
 
     #[test]
-    fn a_query_names_everything_that_is_wrong_with_it() {
-        let asked = json!({"type": "recipe", "where": [{"field": "x", "op": "="}, {"field": "name", "op": "like"}],
+    fn all_errors_of_a_query_are_reported() {
+        let arguments = json!({"type": "recipe", "where": [{"field": "x", "op": "="}, {"field": "name", "op": "like"}],
             "sort": "tags", "limit": 0, "joins": []});
-        let wrong = RecordQuery::parse(&recipe(), asked.as_object().expect("an object"), &refs).expect_err("refused");
+        let wrong =
+            RecordQuery::parse(&recipe(), arguments.as_object().expect("an object"), &refs).expect_err("refused");
         assert_eq!(wrong.len(), 5, "{wrong:?}");
-        let asked = json!({"type": "recipe", "where": {"field": "minutes", "op": "<=", "value": 30}, "limit": 5000});
-        let query = RecordQuery::parse(&recipe(), asked.as_object().expect("an object"), &refs).expect("sound");
+        let arguments =
+            json!({"type": "recipe", "where": {"field": "minutes", "op": "<=", "value": 30}, "limit": 5000});
+        let query =
+            RecordQuery::parse(&recipe(), arguments.as_object().expect("an object"), &refs).expect("a valid query");
         assert_eq!((query.filters.len(), query.limit, query.full), (1, READ_ROWS_MAX, false));
         let written = serde_json::to_value(&query).expect("it is data");
         assert_eq!(serde_json::from_value::<RecordQuery>(written).expect("it is read"), query);

@@ -1,27 +1,27 @@
-//! Whether values fit their fields. What can be meant in one way only is taken (`"25"` for a number); what cannot is
-//! refused by name.
+//! Checks values against their fields. A value with only one possible meaning is converted (`"25"` for a number); any other is
+//! refused.
 
 use serde_json::{Map, Value};
 
 use super::{FieldKind, RecordField, RecordType, format_name_list};
 use crate::limits::{RECORD_LIST_ITEMS_MAX, RECORD_TEXT_CHARS_MAX};
 
-/// How complete a record must be.
+/// Which fields a record must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordCompleteness {
-    /// A new record: with every required field.
+    /// A new record: every required field.
     AllRequired,
-    /// A change: only what is given counts, and nothing empties a field.
+    /// A change: only the given fields, none of which may clear a required field.
     PartialUpdate,
 }
 
-/// Turns what stands in a link into what is stored there: a reference into an id, an id into itself if it is there.
+/// Turns the value of a link into the id that is stored.
 pub type LinkResolver<'l> = dyn Fn(&RecordField, &str) -> Result<String, String> + 'l;
 
-/// The values of a record as they are stored.
+/// Checks the values of a record and returns them as they are stored.
 ///
 /// # Errors
-/// What does not fit, field by field.
+/// Some values are invalid; the list says which, and why.
 pub fn check_record(
     kind: &RecordType,
     values: &Map<String, Value>,
@@ -29,13 +29,13 @@ pub fn check_record(
     link: &LinkResolver<'_>,
 ) -> Result<Map<String, Value>, Vec<String>> {
     let mut checked = Map::new();
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for (name, value) in values {
         match kind.expect_field(name).and_then(|field| check_value(field, value, link)) {
             Ok(value) => {
                 checked.insert(name.clone(), value);
             }
-            Err(why) => wrong.push(why),
+            Err(why) => errors.push(why),
         }
     }
     for field in kind.fields.iter().filter(|field| field.required) {
@@ -44,12 +44,12 @@ pub fn check_record(
             RecordCompleteness::AllRequired => value.is_none_or(is_empty_value),
             RecordCompleteness::PartialUpdate => value.is_some_and(is_empty_value),
         };
-        // What was given and did not fit is complained of already.
+        // An invalid value was already reported.
         if missing && !(value.is_none() && values.contains_key(&field.name)) {
-            wrong.push(format!("`{}` is required", field.name));
+            errors.push(format!("`{}` is required", field.name));
         }
     }
-    if wrong.is_empty() { Ok(checked) } else { Err(wrong) }
+    if errors.is_empty() { Ok(checked) } else { Err(errors) }
 }
 
 fn is_empty_value(value: &Value) -> bool {
@@ -61,10 +61,10 @@ fn is_empty_value(value: &Value) -> bool {
     }
 }
 
-/// A value as it is stored in a field.
+/// Checks a value and returns it as it is stored.
 ///
 /// # Errors
-/// It does not fit, and why.
+/// The value is invalid; the text says why.
 pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) -> Result<Value, String> {
     let wrong = |expected: &str| Err(format!("`{}` must be {expected}, not {value}", field.name));
     match (field.kind, value) {
@@ -81,7 +81,7 @@ pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) 
         },
         (FieldKind::YesNo, _) => wrong("true or false"),
         (FieldKind::Date, Value::String(text)) if is_date(text.trim()) => Ok(Value::String(text.trim().to_owned())),
-        (FieldKind::Date, _) => wrong("a day such as \"2026-01-31\""),
+        (FieldKind::Date, _) => wrong("a date such as \"2026-01-31\""),
         (FieldKind::List, Value::Array(items)) => {
             check_item_count(field, items.len())?;
             let texts = items.iter().map(|item| match item {
@@ -110,7 +110,7 @@ pub fn check_value(field: &RecordField, value: &Value, link: &LinkResolver<'_>) 
 
 fn check_item_count(field: &RecordField, items: usize) -> Result<(), String> {
     if items > RECORD_LIST_ITEMS_MAX {
-        return Err(format!("`{}` has {items} items; at most {RECORD_LIST_ITEMS_MAX} are taken", field.name));
+        return Err(format!("`{}` has {items} items; at most {RECORD_LIST_ITEMS_MAX} are allowed", field.name));
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ fn check_item_count(field: &RecordField, items: usize) -> Result<(), String> {
 fn check_text_value(field: &RecordField, text: &str) -> Result<Value, String> {
     let chars = text.chars().count();
     if chars > RECORD_TEXT_CHARS_MAX {
-        return Err(format!("`{}` has {chars} characters; at most {RECORD_TEXT_CHARS_MAX} are taken", field.name));
+        return Err(format!("`{}` has {chars} characters; at most {RECORD_TEXT_CHARS_MAX} are allowed", field.name));
     }
     if field.one_of.is_empty() {
         return Ok(Value::String(text.to_owned()));
@@ -148,14 +148,14 @@ fn check_number_value(field: &RecordField, value: &Value) -> Result<Value, Strin
     if field.kind == FieldKind::Number {
         return Ok(Value::from(number));
     }
-    // Beyond this a float is no longer exact, and nobody counts that far.
+    // Larger integers are not exact as floats.
     if number.fract() != 0.0 || number.abs() > 9e15 {
         return Err(wrong());
     }
     Ok(Value::from(number as i64))
 }
 
-/// Whether a text is a day of the calendar, as `2026-01-31`.
+/// Returns whether a text is a valid date such as `2026-01-31`.
 #[must_use]
 pub fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
@@ -178,7 +178,7 @@ pub fn is_date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-/// How many days from today a sample's date is, written as `today`, `today+3` or `today-3`.
+/// Parses a sample's date relative to today: `today`, `today+3` or `today-3`.
 #[must_use]
 pub fn parse_days_from_today(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("today")?;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_meant_in_one_way_only_is_taken() {
+    fn unambiguous_values_are_converted() {
         for (kind, value, stored) in [
             ("integer", json!("25"), json!(25)),
             ("integer", json!(25.0), json!(25)),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_name() {
+    fn invalid_values_are_refused_with_the_field_name() {
         for (kind, value) in [
             ("integer", json!("many")),
             ("integer", json!(1.5)),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_must_exist_in_the_calendar() {
         for day in ["2000-02-29", "2026-12-31", "0001-01-01"] {
             assert!(is_date(day), "{day}");
         }

@@ -1,4 +1,4 @@
-//! The conversation slice: the newest exchanges in the words that were said, the rest folded, and what is pending.
+//! The conversation part of a prompt: the newest exchanges verbatim, a summary of the rest, and the pending question or proposal.
 
 use segue_core::body::TextRef;
 use segue_core::signal::wrap_in_code_fence;
@@ -10,16 +10,16 @@ use crate::assistant::facts::PendingInputKind;
 use crate::assistant::state::AssistantState;
 use crate::limits::{FOLDED_CHARS_MAX, MESSAGE_EXCERPT_CHARS_MAX};
 
-/// What was said.
+/// The exchanges that a prompt shows.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptConversation {
-    /// What was said long ago, in short.
+    /// The summary of older exchanges.
     pub compacted: Option<String>,
-    /// The newest exchanges, the oldest first.
+    /// The exchanges, oldest first.
     pub turns: Vec<PromptExchange>,
 }
 
-/// An exchange as it is shown. The user's words are fenced.
+/// One exchange. The texts are in code fences.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptExchange {
     turn: u32,
@@ -28,25 +28,25 @@ pub struct PromptExchange {
 }
 
 impl PromptConversation {
-    /// The newest exchanges.
+    /// Returns the newest exchanges, and the summary of those that were compacted.
     #[must_use]
     pub fn recent(view: &AssistantView<'_>, turns: usize) -> Self {
         let conversation = &view.state.conversation;
         let recent = conversation.recent.iter().rev().take(turns);
         let mut turns: Vec<PromptExchange> = recent.map(|exchange| render_exchange(view, exchange)).collect();
         turns.reverse();
-        Self { compacted: conversation.compacted.map(|folded| render_compacted_text(view, folded.text)), turns }
+        Self { compacted: conversation.compacted.map(|compacted| render_compacted_text(view, compacted.text)), turns }
     }
 
-    /// The exchanges that are to be folded, after what is folded already.
+    /// Returns the exchanges that wait for compaction, and the summary so far.
     #[must_use]
     pub fn uncompacted(view: &AssistantView<'_>) -> Self {
         let conversation = &view.state.conversation;
         let turns = conversation.uncompacted.iter().map(|exchange| render_exchange(view, exchange)).collect();
-        Self { compacted: conversation.compacted.map(|folded| render_compacted_text(view, folded.text)), turns }
+        Self { compacted: conversation.compacted.map(|compacted| render_compacted_text(view, compacted.text)), turns }
     }
 
-    /// Whether nothing was said yet.
+    /// Returns whether there is nothing to show.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.compacted.is_none() && self.turns.is_empty()
@@ -54,10 +54,10 @@ impl PromptConversation {
 }
 
 fn render_exchange(view: &AssistantView<'_>, exchange: &ConversationExchange) -> PromptExchange {
-    let said: Vec<String> = exchange.messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect();
+    let messages: Vec<String> = exchange.messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect();
     PromptExchange {
         turn: exchange.turn,
-        user_text: wrap_in_code_fence(&truncate_chars(&said.join("\n\n"), MESSAGE_EXCERPT_CHARS_MAX)),
+        user_text: wrap_in_code_fence(&truncate_chars(&messages.join("\n\n"), MESSAGE_EXCERPT_CHARS_MAX)),
         reply: exchange
             .reply
             .map(|text| wrap_in_code_fence(&truncate_chars(&view.read_text(text), MESSAGE_EXCERPT_CHARS_MAX))),
@@ -68,7 +68,7 @@ fn render_compacted_text(view: &AssistantView<'_>, text: TextRef) -> String {
     truncate_chars(view.read_text(text).trim(), FOLDED_CHARS_MAX)
 }
 
-/// What waits for the user's answer.
+/// The question or proposal that waits for the user's answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptPendingInput {
     kind: &'static str,
@@ -78,7 +78,7 @@ pub struct PromptPendingInput {
 }
 
 impl PromptPendingInput {
-    /// What is pending, if anything is.
+    /// Returns the pending question or proposal, if there is one.
     #[must_use]
     pub fn from_state(state: &AssistantState) -> Option<Self> {
         let pending = state.conversation.pending.as_ref()?;

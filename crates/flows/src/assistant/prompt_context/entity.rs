@@ -1,4 +1,4 @@
-//! The entity slice: references with what models may know of them, and records as lines of JSON.
+//! The entity part of a prompt: references with what models may know of them, and records as lines of JSON.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,33 +15,24 @@ use crate::assistant::registry::{DetailLevel, Entity, RecordSource, RelevanceTie
 use crate::assistant::tools::{DomainToolResult, RecordRow, render_record_line, render_record_row};
 use crate::limits::STEP_RECORDS_CHARS_MAX;
 
-/// A reference as models are told of it. There is no id in it.
+/// A known record or draft as prompts show it. It has no id.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptEntity {
-    /// The reference.
     pub reference: String,
-    /// Its type.
     pub kind: String,
-    /// What people call it.
     pub label: String,
-    /// How near it is.
     pub tier: &'static str,
-    /// What last happened to it.
     pub last_action: &'static str,
-    /// The turn it became known in.
     pub created_turn: u32,
-    /// The turn it was last referred to in.
     pub referenced_turn: u32,
-    /// Why it is kept, or set aside.
+    /// Why it is retained or demoted.
     pub reason: String,
-    /// What of it is at hand.
     pub detail: &'static str,
-    /// Whether it is stored.
     pub saved: bool,
 }
 
 impl PromptEntity {
-    /// The row of an entity.
+    /// Converts an entry of the registry.
     #[must_use]
     pub fn from_entity(row: &(&str, &Entity, RelevanceTier)) -> Self {
         let (reference, entity, tier) = row;
@@ -60,25 +51,25 @@ impl PromptEntity {
         }
     }
 
-    /// Whether something of the record is at hand.
+    /// Returns whether some fields of the record are loaded.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.detail != DetailLevel::None.as_str()
     }
 }
 
-/// Records as lines of JSON.
+/// Records as lines of JSON, as many as fit.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RecordLines {
-    /// The lines, fenced; empty if there are none.
+    /// The lines in a code fence; empty if there are none.
     pub rows: String,
-    /// How many did not fit.
+    /// The number of records that did not fit.
     pub hidden_count: usize,
-    /// References of which nothing but the name is at hand.
+    /// References whose record is not loaded.
     pub label_only: Vec<String>,
 }
 
-/// Reads records where they are held, each text once.
+/// Renders records from the tool results that contain them. Each result is parsed once.
 #[derive(Debug)]
 pub struct RecordRenderer<'a> {
     view: &'a AssistantView<'a>,
@@ -87,27 +78,27 @@ pub struct RecordRenderer<'a> {
 }
 
 impl<'a> RecordRenderer<'a> {
-    /// A reader over what a view can see.
+    /// Creates a renderer for the records of a session.
     #[must_use]
     pub fn new(view: &'a AssistantView<'a>, domain: &'a DomainSchema) -> Self {
         Self { view, domain, parsed_results: RefCell::default() }
     }
 
-    /// The records of references, as models are shown them.
+    /// Renders the records behind references.
     #[must_use]
     pub fn render_references<'r>(&self, references: impl IntoIterator<Item = &'r str>) -> RecordLines {
         let mut lines = Vec::new();
-        let mut bare = Vec::new();
+        let mut label_only = Vec::new();
         for reference in references {
             match self.render_reference(reference) {
                 Some(line) => lines.push(line),
-                None => bare.push(reference.to_owned()),
+                None => label_only.push(reference.to_owned()),
             }
         }
-        RecordLines { label_only: bare, ..fit_record_lines(lines) }
+        RecordLines { label_only, ..fit_record_lines(lines) }
     }
 
-    /// The rows of a result, as models are shown them.
+    /// Renders the rows of a tool result.
     #[must_use]
     pub fn render_result_rows(&self, result: &DomainToolResult) -> RecordLines {
         let entities = &self.view.state.entities;
@@ -122,21 +113,21 @@ impl<'a> RecordRenderer<'a> {
         let entities = &self.view.state.entities;
         match entities.get(reference)?.source.as_ref()? {
             RecordSource::Draft(content) => Some(render_record_line(reference, content.clone())),
-            RecordSource::ToolResultRow { text, row_index: place } => {
-                let row = self.load_result_row(*text, *place)?;
+            RecordSource::ToolResultRow { text, row_index } => {
+                let row = self.load_result_row(*text, *row_index)?;
                 Some(self.render_row(reference, &row))
             }
         }
     }
 
-    /// A record as models are shown it; a server may have put ids anywhere.
+    /// Renders one record. A server may put ids into any field, so these are replaced too.
     fn render_row(&self, reference: &str, row: &RecordRow) -> String {
         let entities = &self.view.state.entities;
         let line = render_record_row(self.domain, entities, reference, row);
         if self.domain.server.is_some() { entities.replace_ids_with_references(&line) } else { line }
     }
 
-    /// A draft with names in place of references.
+    /// Renders a draft with labels in place of references.
     #[must_use]
     pub fn render_draft_with_labels(&self, reference: &str) -> Option<String> {
         let entities = &self.view.state.entities;
@@ -145,9 +136,9 @@ impl<'a> RecordRenderer<'a> {
     }
 
     fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<RecordRow> {
-        let mut read = self.parsed_results.borrow_mut();
-        let reported = read.entry(text.body).or_insert_with(|| DomainToolResult::parse(&self.view.read_text(text)));
-        reported.as_ref()?.rows.get(row_index).cloned()
+        let mut parsed = self.parsed_results.borrow_mut();
+        let result = parsed.entry(text.body).or_insert_with(|| DomainToolResult::parse(&self.view.read_text(text)));
+        result.as_ref()?.rows.get(row_index).cloned()
     }
 }
 
@@ -163,7 +154,7 @@ fn fit_record_lines(lines: Vec<String>) -> RecordLines {
     RecordLines { rows, hidden_count: count - kept.len(), label_only: Vec::new() }
 }
 
-/// A record of a type as it might look, and a change to one, for samples in prompts.
+/// Returns an example record of a type and an example change, for the samples in prompts.
 #[must_use]
 pub fn sample_record_and_change(kind: &RecordType) -> (Value, Value) {
     let value = |field: &RecordField| match field.kind {

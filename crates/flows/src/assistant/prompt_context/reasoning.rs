@@ -1,4 +1,4 @@
-//! The reasoning slice: two turns in full, the rest folded.
+//! The reasoning part of a prompt: the newest turns in full, and a summary of the rest.
 
 use serde::Serialize;
 
@@ -7,16 +7,16 @@ use crate::assistant::facts::StepEndStatus;
 use crate::assistant::reasoning::{StepSummary, TurnSummary};
 use crate::limits::FOLDED_CHARS_MAX;
 
-/// What was decided before.
+/// The turn summaries that a prompt shows.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptReasoning {
-    /// Long ago, in short.
+    /// The summary of older turns.
     pub compacted: Option<String>,
-    /// Lately, in full; the oldest first.
+    /// The turns in full, oldest first.
     pub turns: Vec<PromptTurnSummary>,
 }
 
-/// A turn's summary as it is shown.
+/// One turn's summary as prompts show it.
 #[derive(Debug, Clone, Serialize)]
 pub struct PromptTurnSummary {
     turn: u32,
@@ -43,7 +43,7 @@ struct PromptStepSummary {
 }
 
 impl PromptReasoning {
-    /// The newest turns.
+    /// Returns the newest turns, and the summary of those that were compacted.
     #[must_use]
     pub fn recent(view: &AssistantView<'_>) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl PromptReasoning {
         }
     }
 
-    /// The turns that are to be folded, after what is folded already.
+    /// Returns the turns that wait for compaction, and the summary so far.
     #[must_use]
     pub fn uncompacted(view: &AssistantView<'_>) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl PromptReasoning {
         }
     }
 
-    /// Whether nothing was decided yet.
+    /// Returns whether there is nothing to show.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.compacted.is_none() && self.turns.is_empty()
@@ -69,12 +69,12 @@ impl PromptReasoning {
 }
 
 fn render_compacted_reasoning(view: &AssistantView<'_>) -> Option<String> {
-    let folded = view.state.reasoning.compacted?;
-    Some(truncate_chars(view.read_text(folded.text).trim(), FOLDED_CHARS_MAX))
+    let compacted = view.state.reasoning.compacted?;
+    Some(truncate_chars(view.read_text(compacted.text).trim(), FOLDED_CHARS_MAX))
 }
 
 impl PromptTurnSummary {
-    /// A summary in words.
+    /// Converts a stored summary.
     #[must_use]
     pub fn from_summary(summary: &TurnSummary) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What a reference stands for, how near it is, and what of it is at hand.
+//! One known record or draft: its tier, and which of its fields are loaded.
 
 use segue_core::body::TextRef;
 use serde::{Deserialize, Serialize};
@@ -6,39 +6,31 @@ use serde_json::{Map, Value};
 
 use crate::limits::REFERENCE_ACTIVE_TURNS;
 
-/// What a reference stands for.
+/// A record or draft that the conversation knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
-    /// Its type.
     pub kind: String,
-    /// What people call it.
     #[serde(default)]
     pub label: String,
-    /// Its real id; nothing for a draft that was never saved.
+    /// The id of the stored record; `None` for a draft that was never saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What last happened to it.
     #[serde(default)]
     pub last_action: EntityAction,
-    /// The turn it became known in.
     #[serde(default)]
     pub created_turn: u32,
-    /// The turn it was last referred to in.
     #[serde(default)]
     pub referenced_turn: u32,
-    /// Why it is kept although it is older.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained_reason: Option<String>,
-    /// Why it was set aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demoted_reason: Option<String>,
-    /// Whether it is out of the conversation altogether: dropped or deleted.
+    /// Whether it was dropped from the conversation or deleted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dropped: bool,
-    /// What of the record is at hand.
     #[serde(default)]
     pub detail: DetailLevel,
-    /// Where that is.
+    /// Where the loaded fields are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecordSource>,
 }
@@ -48,28 +40,25 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// What last happened to an entity.
+/// What last happened to an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntityAction {
-    /// It was read.
     Read,
-    /// It was created.
     Created,
-    /// It was changed.
     Updated,
-    /// It was deleted.
     Deleted,
-    /// It was written by a model, and is not saved.
+    /// A model wrote it as a draft.
     Generated,
-    /// Something was linked to it.
+    /// A written record links to it.
     Linked,
-    /// It was spoken of.
+    /// It was only mentioned.
     #[default]
     Mentioned,
 }
 
 impl EntityAction {
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,21 +73,20 @@ impl EntityAction {
     }
 }
 
-/// What of a record is at hand.
+/// Which fields of a record are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DetailLevel {
-    /// Nothing but its label.
+    /// Only the label.
     #[default]
     None,
-    /// Some fields.
+    /// The summary fields.
     Summary,
-    /// All fields.
     Full,
 }
 
 impl DetailLevel {
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,41 +97,34 @@ impl DetailLevel {
     }
 }
 
-/// Where the fields of a record stand.
+/// Where the loaded fields of a record are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordSource {
-    /// In a tool's result, among its rows.
-    ToolResultRow {
-        /// The result.
-        text: TextRef,
-        /// The place among its rows.
-        row_index: usize,
-    },
-    /// Here: a draft.
+    /// In a row of a tool result.
+    ToolResultRow { text: TextRef, row_index: usize },
+    /// Here, as the content of a draft.
     Draft(Map<String, Value>),
 }
 
-/// How near an entity is.
+/// How relevant an entity is to the current turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelevanceTier {
-    /// Referred to lately.
+    /// Referenced recently.
     Active,
-    /// Not saved yet.
     Draft,
-    /// Older, and kept for a reason.
+    /// Older, but retained for a reason.
     Retained,
-    /// Set aside until it is referred to again.
+    /// Ruled out until it is referenced again.
     Demoted,
-    /// Known, and nothing more.
+    /// Older, without a reason to retain it.
     Known,
-    /// Dropped or deleted.
     Dropped,
 }
 
 impl RelevanceTier {
-    /// The word for it.
+    /// Returns the name used in prompts and in the journal.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -156,7 +137,7 @@ impl RelevanceTier {
         }
     }
 
-    /// Whether models are shown it as something to work with.
+    /// Returns whether prompts show the entity as something to work with.
     #[must_use]
     pub fn is_relevant(self) -> bool {
         matches!(self, Self::Active | Self::Draft | Self::Retained)
@@ -164,14 +145,14 @@ impl RelevanceTier {
 }
 
 impl Entity {
-    /// How near it is in a turn. Demotion beats recency.
+    /// Returns the tier in a turn. A demoted entity stays demoted even if it is recent.
     #[must_use]
     pub fn tier(&self, turn: u32) -> RelevanceTier {
         match self {
             Self { dropped: true, .. } => RelevanceTier::Dropped,
             Self { demoted_reason: Some(_), .. } => RelevanceTier::Demoted,
             Self { id: None, .. } => RelevanceTier::Draft,
-            Self { referenced_turn: referenced, .. } if turn.saturating_sub(*referenced) <= REFERENCE_ACTIVE_TURNS => {
+            Self { referenced_turn, .. } if turn.saturating_sub(*referenced_turn) <= REFERENCE_ACTIVE_TURNS => {
                 RelevanceTier::Active
             }
             Self { retained_reason: Some(_), .. } => RelevanceTier::Retained,
@@ -179,46 +160,38 @@ impl Entity {
         }
     }
 
-    /// Whether it is stored.
+    /// Returns whether the record is stored.
     #[must_use]
     pub fn is_saved(&self) -> bool {
         self.id.is_some()
     }
 }
 
-/// A record that became known or better known.
+/// A record of a tool result, with its reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReferencedRecord {
-    /// Its reference.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id.
     pub id: String,
-    /// What people call it.
     pub label: String,
-    /// What of it is at hand.
     #[serde(default)]
     pub detail: DetailLevel,
-    /// Its place among the rows of the result.
+    /// The index of its row in the result; `None` if it was only linked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_index: Option<usize>,
 }
 
-/// A draft as it is kept.
+/// A draft with its reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordDraft {
-    /// Its reference.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What people call it.
     pub label: String,
-    /// Its fields; links are references.
+    /// The fields; links are references.
     pub content: Map<String, Value>,
 }
 
@@ -239,13 +212,13 @@ impl Entity {
         }
     }
 
-    /// More of it is at hand than before, or it was read anew.
+    /// Points to a new row, unless that has fewer fields than the loaded one.
     pub(super) fn update_source(&mut self, record: &ReferencedRecord, text: TextRef) {
-        let Some(place) = record.row_index else { return };
+        let Some(row_index) = record.row_index else { return };
         let was_draft = matches!(self.source, Some(RecordSource::Draft(_)));
         if record.detail >= self.detail || was_draft || self.source.is_none() {
             self.detail = record.detail;
-            self.source = Some(RecordSource::ToolResultRow { text, row_index: place });
+            self.source = Some(RecordSource::ToolResultRow { text, row_index });
         }
     }
 

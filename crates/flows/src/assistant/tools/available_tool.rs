@@ -1,45 +1,42 @@
-//! The tools of a domain's server as they may be used: as they are declared, and where nothing is declared, as the server
-//! describes them. What the server does not have any more is not offered.
+//! The MCP tools that a session may use: the declared ones, or all that the server lists if none are declared. A tool that the
+//! server no longer lists is left out.
 
 use super::super::domain::{McpServerConfig, McpToolConfig};
 use super::super::facts::McpToolInfo;
 
-/// A tool that may be used.
+/// An MCP tool that steps may call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AvailableTool<'o> {
-    /// Its name.
     pub name: &'o str,
-    /// What it does.
     pub description: &'o str,
-    /// What it takes, as a JSON schema; nothing as long as the server has not said.
+    /// The JSON schema of its arguments; `None` until the server has listed its tools.
     pub input_schema: Option<&'o str>,
-    /// Whether it changes something.
     pub is_write: bool,
-    /// What is declared of it.
+    /// Its declaration in the domain, if there is one.
     pub config: Option<&'o McpToolConfig>,
 }
 
-/// The tools of a server, where it has described these; in the order in which they are declared.
+/// Returns the usable tools of a server, in the order of their declaration or of the server's list.
 #[must_use]
-pub fn list_available_tools<'o>(server: &'o McpServerConfig, described: &'o [McpToolInfo]) -> Vec<AvailableTool<'o>> {
-    let described_as = |name: &str| described.iter().find(|tool| tool.name == name);
+pub fn list_available_tools<'o>(server: &'o McpServerConfig, listed: &'o [McpToolInfo]) -> Vec<AvailableTool<'o>> {
+    let find_listed = |name: &str| listed.iter().find(|tool| tool.name == name);
     let names: Vec<&str> = match &server.tools {
         Some(tools) => tools.iter().map(|tool| tool.name.as_str()).collect(),
-        None => described.iter().map(|tool| tool.name.as_str()).collect(),
+        None => listed.iter().map(|tool| tool.name.as_str()).collect(),
     };
-    let offer = |name: &'o str| {
-        let (declared, says) = (server.find_tool(name), described_as(name));
-        if says.is_none() && !described.is_empty() {
+    let available = |name: &'o str| {
+        let (declared, info) = (server.find_tool(name), find_listed(name));
+        if info.is_none() && !listed.is_empty() {
             return None;
         }
-        let own_words = declared.map(|tool| tool.about.as_str()).filter(|about| !about.is_empty());
+        let declared_description = declared.map(|tool| tool.about.as_str()).filter(|about| !about.is_empty());
         Some(AvailableTool {
             name,
-            description: own_words.or(says.map(|says| says.description.as_str())).unwrap_or_default(),
-            input_schema: says.map(|says| says.input_schema.as_str()),
-            is_write: server.tool_writes(name, says.and_then(|says| says.writes))?,
+            description: declared_description.or(info.map(|info| info.description.as_str())).unwrap_or_default(),
+            input_schema: info.map(|info| info.input_schema.as_str()),
+            is_write: server.tool_writes(name, info.and_then(|info| info.writes))?,
             config: declared,
         })
     };
-    names.into_iter().filter_map(offer).collect()
+    names.into_iter().filter_map(available).collect()
 }

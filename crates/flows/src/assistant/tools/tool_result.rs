@@ -1,5 +1,5 @@
-//! What a host returns, in references: the rows and what was written, with every id turned into the reference that stands
-//! for it, minted where there was none.
+//! The result of a domain tool, and its translation for models: every id is replaced by a reference, and new records get new
+//! references.
 
 use segue_core::body::TextRef;
 use segue_core::ids::ToolRunId;
@@ -13,90 +13,81 @@ use crate::assistant::facts::ToolRunRecords;
 use crate::assistant::registry::{DetailLevel, EntityAction, EntityRegistry, ReferencedRecord, shorten_label};
 use crate::limits::MENTIONED_IDS_MAX;
 
-/// What a host returns.
+/// The result of a domain tool run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DomainToolResult {
-    /// Records, whole or in part.
+    /// The records, with all fields or a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<RecordRow>,
-    /// How many there are that fit.
+    /// The number of records that match, including those not returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Records that are not there, or not any more.
+    /// Requested records that do not exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_found: Vec<RecordKey>,
-    /// What was written, so that it can be taken back.
+    /// The changes that were made; `undo` reverses them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<RecordChange>,
-    /// Why nothing was done, if the request could not be followed.
+    /// Why nothing was done, if the request was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// Of a run that was asked about: that it never had its effect and never will.
+    /// The answer to `resolve_run` for a run that was not executed and never will be.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub never_executed: bool,
-    /// What a server's tool said in words.
+    /// The text that an MCP tool returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The tools a server has.
+    /// The answer to `list_tools`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
 }
 
-/// A record as the host has it. A link is `{"id", "label"}`, several are a list of these.
+/// A record as a tool returns it. A link is `{"id", "label"}`, several links are a list of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordRow {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id.
     pub id: String,
-    /// What people call it.
     #[serde(default)]
     pub label: String,
-    /// Its fields.
     #[serde(default)]
     pub fields: Map<String, Value>,
 }
 
-/// A record by type and id.
+/// The type and id of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordKey {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id.
     pub id: String,
 }
 
-/// A record before and after.
+/// A record before and after a write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordChange {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id.
     pub id: String,
-    /// What it is called.
     #[serde(default)]
     pub label: String,
-    /// What was stored; nothing if it was not there. A link is an id.
+    /// The stored fields before, with links as ids; `None` if the record did not exist.
     #[serde(default)]
     pub before: Option<Map<String, Value>>,
-    /// What is stored; nothing if it is not there any more.
+    /// The stored fields after; `None` if the record was deleted.
     #[serde(default)]
     pub after: Option<Map<String, Value>>,
 }
 
 impl DomainToolResult {
-    /// Reads what a host returned.
+    /// Parses the output of a tool run.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
 
-/// What a run brought, in references.
+/// Translates a tool result for models and gives new records a reference.
 #[must_use]
 pub fn translate_tool_result(
     domain: &DomainSchema,
@@ -107,10 +98,10 @@ pub fn translate_tool_result(
     text: TextRef,
 ) -> ToolRunRecords {
     let mut rows: Vec<ReferencedRecord> = Vec::new();
-    let saved = request.parameters.get("drafts").and_then(Value::as_array);
-    for (place, row) in result.rows.iter().enumerate() {
-        let draft = saved
-            .and_then(|drafts| drafts.get(place)?.as_str())
+    let saved_drafts = request.parameters.get("drafts").and_then(Value::as_array);
+    for (index, row) in result.rows.iter().enumerate() {
+        let draft = saved_drafts
+            .and_then(|drafts| drafts.get(index)?.as_str())
             .filter(|_| request.operation == DomainOperation::Create);
         let reference = match draft {
             Some(draft) => draft.to_owned(),
@@ -123,7 +114,7 @@ pub fn translate_tool_result(
             id: row.id.clone(),
             label: shorten_label(&row.label),
             detail,
-            row_index: Some(place),
+            row_index: Some(index),
         });
     }
     for row in &result.rows {
@@ -151,15 +142,15 @@ pub fn translate_tool_result(
         add_mentioned_ids(entities, request, result, &mut rows);
     }
     let deleted = deleted_record_keys(result);
-    let gone = result.not_found.iter().chain(&deleted);
-    let gone = gone.filter_map(|item| entities.find_reference(&item.kind, &item.id).map(str::to_owned));
+    let removed = result.not_found.iter().chain(&deleted);
+    let removed = removed.filter_map(|item| entities.find_reference(&item.kind, &item.id).map(str::to_owned));
     ToolRunRecords {
         run,
         turn: request.turn,
         step: request.step,
         action: entity_action(request.operation),
         tool: request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str()).to_owned(),
-        removed: gone.collect(),
+        removed: removed.collect(),
         total: result.total,
         fully_loaded_type: find_fully_loaded_type(request, result),
         empty_read_digest: digest_empty_read(request, result),
@@ -169,7 +160,7 @@ pub fn translate_tool_result(
     }
 }
 
-/// Ids that a server names beside its records get references too: whoever is shown those may have to give them back.
+/// Gives references to ids that a server mentions outside of its records, so that models can pass them back.
 fn add_mentioned_ids(
     entities: &EntityRegistry,
     request: &DomainToolRequest,
@@ -184,7 +175,7 @@ fn add_mentioned_ids(
             continue;
         }
         let reference = entities.find_or_next_reference(DEFAULT_RECORD_TYPE, &id, rows);
-        let label = shorten_label(&format!("named by {tool}"));
+        let label = shorten_label(&format!("mentioned by {tool}"));
         rows.push(ReferencedRecord {
             reference,
             kind: DEFAULT_RECORD_TYPE.to_owned(),
@@ -196,7 +187,7 @@ fn add_mentioned_ids(
     }
 }
 
-/// A record as a model is shown it: one line of JSON, with references where the host has ids.
+/// Renders a record as one line of JSON, with references in place of ids.
 #[must_use]
 pub fn render_record_row(domain: &DomainSchema, entities: &EntityRegistry, reference: &str, row: &RecordRow) -> String {
     let mut shown = Map::new();
@@ -214,7 +205,7 @@ pub fn render_record_row(domain: &DomainSchema, entities: &EntityRegistry, refer
     render_record_line(reference, shown)
 }
 
-/// A record's line: its reference, then its fields in a fixed order.
+/// Renders a line of JSON: the reference first, then the fields in a fixed order.
 #[must_use]
 pub fn render_record_line(reference: &str, fields: Map<String, Value>) -> String {
     let fields = canonical_json(&Value::Object(fields));
@@ -232,7 +223,7 @@ fn link_value_to_references(entities: &EntityRegistry, to: &str, value: &Value) 
     }
 }
 
-/// The ids and labels that a link's value holds.
+/// Returns the ids and labels in the value of a link field.
 fn linked_ids_and_labels(value: &Value) -> impl Iterator<Item = (&str, &str)> {
     let items = match value {
         Value::Array(items) => items.as_slice(),
@@ -245,14 +236,14 @@ fn linked_ids_and_labels(value: &Value) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn requested_detail_level(kind: Option<&RecordType>, request: &DomainToolRequest) -> DetailLevel {
-    let is_part = request.operation == DomainOperation::Read
+    let is_summary = request.operation == DomainOperation::Read
         && kind.is_some_and(|kind| !kind.summary.is_empty())
         && !request.parameters.get("full").and_then(Value::as_bool).unwrap_or(false);
-    if is_part { DetailLevel::Summary } else { DetailLevel::Full }
+    if is_summary { DetailLevel::Summary } else { DetailLevel::Full }
 }
 
-fn entity_action(op: DomainOperation) -> EntityAction {
-    match op {
+fn entity_action(operation: DomainOperation) -> EntityAction {
+    match operation {
         DomainOperation::Create => EntityAction::Created,
         DomainOperation::Update | DomainOperation::Undo => EntityAction::Updated,
         DomainOperation::Delete => EntityAction::Deleted,
@@ -266,11 +257,11 @@ fn entity_action(op: DomainOperation) -> EntityAction {
 }
 
 fn deleted_record_keys(result: &DomainToolResult) -> Vec<RecordKey> {
-    let gone = result.changes.iter().filter(|change| change.after.is_none());
-    gone.map(|change| RecordKey { kind: change.kind.clone(), id: change.id.clone() }).collect()
+    let deleted = result.changes.iter().filter(|change| change.after.is_none());
+    deleted.map(|change| RecordKey { kind: change.kind.clone(), id: change.id.clone() }).collect()
 }
 
-/// The type of which everything is at hand after a read without conditions that was not cut off.
+/// Returns the type of which all records are loaded now: after a read without filters that returned every match.
 fn find_fully_loaded_type(request: &DomainToolRequest, result: &DomainToolResult) -> Option<String> {
     let query: RecordQuery = serde_json::from_value(Value::Object(request.parameters.clone())).ok()?;
     let is_all = request.operation == DomainOperation::Read
@@ -279,7 +270,7 @@ fn find_fully_loaded_type(request: &DomainToolRequest, result: &DomainToolResult
     is_all.then_some(query.kind)
 }
 
-/// What tells an empty read from others.
+/// Returns a digest of the query of a read that found nothing.
 fn digest_empty_read(request: &DomainToolRequest, result: &DomainToolResult) -> Option<String> {
     let is_empty = request.operation == DomainOperation::Read && result.rows.is_empty() && result.refusal.is_none();
     is_empty.then(|| {
@@ -288,7 +279,7 @@ fn digest_empty_read(request: &DomainToolRequest, result: &DomainToolResult) -> 
     })
 }
 
-/// What was written, for those who must say what was done: labels and values, no ids.
+/// Describes a change with labels and values, and without ids.
 fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
     let label = shorten_label(&change.label);
     match (&change.before, &change.after) {
@@ -309,34 +300,41 @@ fn describe_change(domain: &DomainSchema, change: &RecordChange) -> String {
                 describe_fields(domain, &change.kind, &changed, EmptyFieldPolicy::Mention)
             )
         }
-        (None, None) => format!("left {} “{label}” as it was", change.kind),
+        (None, None) => format!("left {} “{label}” unchanged", change.kind),
     }
 }
 
-/// Whether it is told that a field is empty.
+/// Whether a description mentions empty fields.
 #[derive(Clone, Copy, PartialEq)]
 enum EmptyFieldPolicy {
     Mention,
     Omit,
 }
 
-/// The fields that can be told without an id.
-fn describe_fields(domain: &DomainSchema, kind: &str, values: &Map<String, Value>, blank: EmptyFieldPolicy) -> String {
+/// Describes field values without ids.
+fn describe_fields(
+    domain: &DomainSchema,
+    kind: &str,
+    values: &Map<String, Value>,
+    empty_fields: EmptyFieldPolicy,
+) -> String {
     let Some(kind) = domain.find_type(kind) else { return String::new() };
-    let told = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
+    let descriptions = kind.fields.iter().filter(|field| field.name != kind.label).filter_map(|field| {
         let value = values.get(&field.name)?;
-        let words = match value {
-            Value::Null => return (blank == EmptyFieldPolicy::Mention).then(|| format!("{} emptied", field.name)),
+        let text = match value {
+            Value::Null => {
+                return (empty_fields == EmptyFieldPolicy::Mention).then(|| format!("{} cleared", field.name));
+            }
             Value::Array(items) if items.is_empty() => {
-                return (blank == EmptyFieldPolicy::Mention).then(|| format!("{} emptied", field.name));
+                return (empty_fields == EmptyFieldPolicy::Mention).then(|| format!("{} cleared", field.name));
             }
             _ if field.kind.is_link() => return Some(format!("{} linked", field.name)),
             Value::String(text) => text.clone(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
             other => other.to_string(),
         };
-        Some(format!("{}: {}", field.name, shorten_label(&words)))
+        Some(format!("{}: {}", field.name, shorten_label(&text)))
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+    let descriptions: Vec<String> = descriptions.collect();
+    if descriptions.is_empty() { String::new() } else { format!(" ({})", descriptions.join("; ")) }
 }

@@ -1,4 +1,4 @@
-//! What a model asks for, in the host's terms; or what is wrong with it, by name.
+//! Translates a model's tool call into a request for a domain tool, or reports what is wrong with it.
 
 use serde_json::{Map, Value, json};
 
@@ -13,8 +13,8 @@ use crate::assistant::registry::{DetailLevel, EntityRegistry, RecordSource};
 use crate::assistant::state::AssistantState;
 use crate::limits::{REFERENCES_MAX, WRITE_ROWS_MAX};
 
-/// The tools over tables, and what each is given.
-pub const RECORD_TOOLS: [(&str, DomainOperation); 6] = [
+/// The tools over tables, by the names that models use.
+const RECORD_TOOLS: [(&str, DomainOperation); 6] = [
     ("read", DomainOperation::Read),
     ("create", DomainOperation::Create),
     ("update", DomainOperation::Update),
@@ -23,19 +23,19 @@ pub const RECORD_TOOLS: [(&str, DomainOperation); 6] = [
     ("unlink", DomainOperation::Unlink),
 ];
 
-/// What a wish for a tool comes to.
+/// What a tool call results in.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TranslatedToolCall {
-    /// This is to be run.
+    /// A request to run.
     Run(Box<DomainToolRequest>),
-    /// These were asked for, and all of each is at hand.
+    /// No request: the records with these references are fully loaded.
     AlreadyLoaded(Vec<String>),
 }
 
-/// Puts a model's wish in the host's terms.
+/// Translates a tool call of a step (given with its turn) into a request.
 ///
 /// # Errors
-/// What is wrong with it, one by one; nothing is run then.
+/// The call is invalid; the list says what is wrong.
 pub fn translate_tool_call(
     domain: &DomainSchema,
     state: &AssistantState,
@@ -43,12 +43,12 @@ pub fn translate_tool_call(
     tool: &str,
     arguments: &Map<String, Value>,
 ) -> Result<TranslatedToolCall, Vec<String>> {
-    let wish = ToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1 };
+    let translator = ToolCallTranslator { domain, entities: &state.entities, turn: step.0, step: step.1 };
     if let Some(server) = &domain.server {
-        let offers = list_available_tools(server, &state.server_tools);
-        return match offers.iter().find(|offer| offer.name == tool) {
-            Some(offer) => wish.translate_mcp_call(offer, arguments),
-            None => Err(vec![unknown_tool_error(tool, offers.iter().map(|offer| offer.name))]),
+        let tools = list_available_tools(server, &state.server_tools);
+        return match tools.iter().find(|available| available.name == tool) {
+            Some(available) => translator.translate_mcp_call(available, arguments),
+            None => Err(vec![unknown_tool_error(tool, tools.iter().map(|available| available.name))]),
         };
     }
     let Some((_, operation)) = RECORD_TOOLS.iter().find(|(name, _)| *name == tool) else {
@@ -56,21 +56,21 @@ pub fn translate_tool_call(
     };
     if operation.is_write() && step.1.kind != StepKind::Write {
         return Err(vec![format!(
-            "`{tool}` changes records, and this step was planned as `{}`; only a `write` step may do that",
+            "`{tool}` changes records, but this is a `{}` step; only a `write` step may call it",
             step.1.kind.as_str()
         )]);
     }
     match operation {
-        DomainOperation::Read => wish.translate_read(arguments),
-        DomainOperation::Create => wish.translate_create(arguments),
-        DomainOperation::Update => wish.translate_update(arguments),
-        DomainOperation::Delete => wish.translate_delete(arguments),
-        _ => wish.translate_link_change(*operation, arguments),
+        DomainOperation::Read => translator.translate_read(arguments),
+        DomainOperation::Create => translator.translate_create(arguments),
+        DomainOperation::Update => translator.translate_update(arguments),
+        DomainOperation::Delete => translator.translate_delete(arguments),
+        _ => translator.translate_link_change(*operation, arguments),
     }
 }
 
 fn unknown_tool_error<'n>(tool: &str, known: impl Iterator<Item = &'n str>) -> String {
-    format!("there is no tool `{tool}`; there are {}", format_name_list(known))
+    format!("there is no tool `{tool}`; the tools are {}", format_name_list(known))
 }
 
 struct ToolCallTranslator<'w> {
@@ -81,41 +81,41 @@ struct ToolCallTranslator<'w> {
 }
 
 impl<'w> ToolCallTranslator<'w> {
-    fn build_run(&self, op: DomainOperation, rest: Value) -> TranslatedToolCall {
-        let rest = match rest {
-            Value::Object(rest) => rest,
+    fn build_run(&self, operation: DomainOperation, parameters: Value) -> TranslatedToolCall {
+        let parameters = match parameters {
+            Value::Object(parameters) => parameters,
             _ => Map::new(),
         };
         TranslatedToolCall::Run(Box::new(DomainToolRequest {
             domain: self.domain.name.clone(),
-            operation: op,
+            operation,
             purpose: ToolRunPurpose::StepToolCall,
             turn: self.turn,
             step: Some(self.step.step),
             step_kind: Some(self.step.kind),
-            parameters: rest,
+            parameters,
         }))
     }
 
-    /// The type that is meant: the one named, or that of the step.
+    /// Returns the type that the call names, or the type of the step.
     fn requested_type(&self, arguments: &Map<String, Value>) -> Result<&'w RecordType, Vec<String>> {
         let name = arguments.get("type").and_then(Value::as_str).unwrap_or(&self.step.subdomain);
         self.domain.expect_type(name).map_err(|why| vec![why])
     }
 
-    /// What stands in a link: a reference, never an id.
+    /// Returns the id behind a reference in a link field. Ids are not accepted.
     fn resolve_link(&self, field: &RecordField, reference: &str) -> Result<String, String> {
         self.entities.resolve_id(reference, field.to.as_deref().unwrap_or_default())
     }
 
     fn translate_read(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
-        let mut asked = arguments.clone();
-        // Those who know what they want name it.
-        if let Some(refs) = asked.remove("refs") {
-            let own = json!({"field": ID_FIELD, "op": "in", "value": refs});
-            match asked.entry("where").or_insert_with(|| json!([])) {
-                Value::Array(filters) => filters.push(own),
-                other => *other = json!([other.clone(), own]),
+        let mut query = arguments.clone();
+        // `refs` is a shorthand for a filter on the id.
+        if let Some(refs) = query.remove("refs") {
+            let id_filter = json!({"field": ID_FIELD, "op": "in", "value": refs});
+            match query.entry("where").or_insert_with(|| json!([])) {
+                Value::Array(filters) => filters.push(id_filter),
+                other => *other = json!([other.clone(), id_filter]),
             }
         }
         let kind = match requested_references(arguments).first() {
@@ -125,15 +125,15 @@ impl<'w> ToolCallTranslator<'w> {
             }
             _ => self.requested_type(arguments)?,
         };
-        asked.insert("type".to_owned(), Value::String(kind.name.clone()));
-        let query = RecordQuery::parse(kind, &asked, &|field, name| self.resolve_link(field, name))?;
+        query.insert("type".to_owned(), Value::String(kind.name.clone()));
+        let query = RecordQuery::parse(kind, &query, &|field, name| self.resolve_link(field, name))?;
         if let Some(references) = self.find_loaded_references(kind, &query) {
             return Ok(TranslatedToolCall::AlreadyLoaded(references));
         }
         Ok(self.build_run(DomainOperation::Read, json!(query)))
     }
 
-    /// The references a read is for, if it names them and all of each is at hand.
+    /// Returns the references that a read names, if all their records are fully loaded.
     fn find_loaded_references(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
         let [RecordFilter { field, op: FilterOperator::Equal | FilterOperator::In, value }] = query.filters.as_slice()
         else {
@@ -155,7 +155,7 @@ impl<'w> ToolCallTranslator<'w> {
     }
 
     fn translate_create(&self, arguments: &Map<String, Value>) -> Result<TranslatedToolCall, Vec<String>> {
-        let mut wrong = Vec::new();
+        let mut complaints = Vec::new();
         let drafts = parse_reference_list(arguments, "drafts");
         let mut records: Vec<Value> = match arguments.get("records").or_else(|| arguments.get("record")) {
             Some(Value::Array(records)) => records.clone(),
@@ -170,48 +170,51 @@ impl<'w> ToolCallTranslator<'w> {
             }
             None => self.requested_type(arguments)?,
         };
-        let mut from: Vec<Option<String>> = vec![None; records.len()];
+        let mut source_drafts: Vec<Option<String>> = vec![None; records.len()];
         for draft in drafts {
             match self.draft_fields(&draft, kind) {
                 Ok(content) => {
                     records.push(content);
-                    from.push(Some(draft));
+                    source_drafts.push(Some(draft));
                 }
-                Err(why) => wrong.push(why),
+                Err(why) => complaints.push(why),
             }
         }
-        if records.is_empty() && wrong.is_empty() {
-            wrong.push("nothing is to be created: give `records`, or `drafts` to be saved".to_owned());
+        if records.is_empty() && complaints.is_empty() {
+            complaints.push("nothing to create; give `records`, or `drafts` to save".to_owned());
         }
         if records.len() > WRITE_ROWS_MAX {
-            wrong.push(format!("{} records at once; at most {WRITE_ROWS_MAX} are taken", records.len()));
+            complaints.push(format!("{} records at once; at most {WRITE_ROWS_MAX} are allowed", records.len()));
         }
         let mut checked = Vec::new();
         for record in &records {
             let Value::Object(values) = record else {
-                wrong.push(format!("a record must be an object of fields, not {record}"));
+                complaints.push(format!("a record must be an object of fields, not {record}"));
                 continue;
             };
             match check_record(kind, values, RecordCompleteness::AllRequired, &|field, name| {
                 self.resolve_link(field, name)
             }) {
                 Ok(values) => checked.push(Value::Object(values)),
-                Err(complaints) => wrong.extend(complaints),
+                Err(wrong) => complaints.extend(wrong),
             }
         }
-        if !wrong.is_empty() {
-            return Err(wrong);
+        if !complaints.is_empty() {
+            return Err(complaints);
         }
-        Ok(self.build_run(DomainOperation::Create, json!({"type": kind.name, "records": checked, "drafts": from})))
+        Ok(self.build_run(
+            DomainOperation::Create,
+            json!({"type": kind.name, "records": checked, "drafts": source_drafts}),
+        ))
     }
 
-    /// What a draft says, if it is one that can be saved.
+    /// Returns the fields of a draft that can be saved.
     fn draft_fields(&self, reference: &str, kind: &RecordType) -> Result<Value, String> {
         let entity = self.entities.expect_entity(reference, Some(&kind.name))?;
         match &entity.source {
-            _ if entity.is_saved() => Err(format!("`{reference}` is saved already; use `update` to change it")),
+            _ if entity.is_saved() => Err(format!("`{reference}` is already saved; use `update` to change it")),
             Some(RecordSource::Draft(content)) => Ok(Value::Object(content.clone())),
-            _ => Err(format!("nothing of `{reference}` is at hand any more")),
+            _ => Err(format!("the content of `{reference}` is no longer loaded")),
         }
     }
 
@@ -221,30 +224,30 @@ impl<'w> ToolCallTranslator<'w> {
             _ => vec![Value::Object(arguments.clone())],
         };
         if updates.len() > WRITE_ROWS_MAX {
-            return Err(vec![format!("{} changes at once; at most {WRITE_ROWS_MAX} are taken", updates.len())]);
+            return Err(vec![format!("{} changes at once; at most {WRITE_ROWS_MAX} are allowed", updates.len())]);
         }
-        let mut wrong = Vec::new();
+        let mut complaints = Vec::new();
         let mut checked = Vec::new();
         for update in &updates {
             match self.translate_single_update(update) {
                 Ok(update) => checked.push(update),
-                Err(complaints) => wrong.extend(complaints),
+                Err(wrong) => complaints.extend(wrong),
             }
         }
-        if wrong.is_empty() {
+        if complaints.is_empty() {
             Ok(self.build_run(DomainOperation::Update, json!({"updates": checked})))
         } else {
-            Err(wrong)
+            Err(complaints)
         }
     }
 
     fn translate_single_update(&self, update: &Value) -> Result<Value, Vec<String>> {
-        let usage = || vec!["an update is {\"ref\": …, \"set\": {field: value, …}}".to_owned()];
+        let usage = || vec!["an update must be {\"ref\": …, \"set\": {field: value, …}}".to_owned()];
         let reference = update.get("ref").and_then(Value::as_str).ok_or_else(usage)?;
         let Some(Value::Object(set)) = update.get("set") else { return Err(usage()) };
         let (kind, id) = self.find_stored_record(reference).map_err(|why| vec![why])?;
         if set.is_empty() {
-            return Err(vec![format!("nothing is to be set in `{reference}`")]);
+            return Err(vec![format!("`set` for `{reference}` is empty")]);
         }
         let set =
             check_record(kind, set, RecordCompleteness::PartialUpdate, &|field, name| self.resolve_link(field, name))?;
@@ -256,15 +259,19 @@ impl<'w> ToolCallTranslator<'w> {
         if references.is_empty() || references.len() > WRITE_ROWS_MAX {
             return Err(vec![format!("`refs` must name 1 to {WRITE_ROWS_MAX} records")]);
         }
-        let mut wrong = Vec::new();
+        let mut complaints = Vec::new();
         let mut items = Vec::new();
         for reference in &references {
             match self.find_stored_record(reference) {
                 Ok((kind, id)) => items.push(json!({"type": kind.name, "id": id})),
-                Err(why) => wrong.push(why),
+                Err(why) => complaints.push(why),
             }
         }
-        if wrong.is_empty() { Ok(self.build_run(DomainOperation::Delete, json!({"items": items}))) } else { Err(wrong) }
+        if complaints.is_empty() {
+            Ok(self.build_run(DomainOperation::Delete, json!({"items": items})))
+        } else {
+            Err(complaints)
+        }
     }
 
     fn translate_link_change(
@@ -280,7 +287,7 @@ impl<'w> ToolCallTranslator<'w> {
             let links =
                 kind.fields.iter().filter(|field| field.kind == FieldKind::Links).map(|field| field.name.as_str());
             return Err(vec![format!(
-                "`{name}` does not hold several links; of `{}`, {} do (one link is set with `update`)",
+                "`{name}` is not a field of several links; in `{}` these are: {} (set a single link with `update`)",
                 kind.name,
                 format_name_list(links)
             )]);
@@ -290,22 +297,22 @@ impl<'w> ToolCallTranslator<'w> {
             return Err(vec!["`to` must name at least one reference".to_owned()]);
         }
         let ids: Vec<Result<String, String>> = to.iter().map(|to| self.resolve_link(field, to)).collect();
-        let wrong: Vec<String> = ids.iter().filter_map(|id| id.clone().err()).collect();
-        if !wrong.is_empty() {
-            return Err(wrong);
+        let complaints: Vec<String> = ids.iter().filter_map(|id| id.clone().err()).collect();
+        if !complaints.is_empty() {
+            return Err(complaints);
         }
         let ids: Vec<String> = ids.into_iter().flatten().collect();
         Ok(self.build_run(operation, json!({"type": kind.name, "id": id, "field": name, "to": ids})))
     }
 
-    /// The type and id of a reference that is stored.
+    /// Returns the type and id of a saved record.
     fn find_stored_record(&self, reference: &str) -> Result<(&'w RecordType, String), String> {
         let entity = self.entities.expect_entity(reference, None)?;
         let id = self.entities.resolve_id(reference, &entity.kind)?;
         Ok((self.domain.expect_type(&entity.kind)?, id))
     }
 
-    /// A tool of the server: ids where it was given references, everything else as it is.
+    /// Translates a call of an MCP tool: references become ids, other arguments stay as they are.
     fn translate_mcp_call(
         &self,
         tool: &AvailableTool<'_>,
@@ -313,22 +320,24 @@ impl<'w> ToolCallTranslator<'w> {
     ) -> Result<TranslatedToolCall, Vec<String>> {
         if tool.is_write && self.step.kind != StepKind::Write {
             return Err(vec![format!(
-                "`{}` changes something, and this step was planned as `{}`; only a `write` step may do that",
+                "`{}` changes data, but this is a `{}` step; only a `write` step may call it",
                 tool.name,
                 self.step.kind.as_str()
             )]);
         }
-        let mut wrong = Vec::new();
+        let mut complaints = Vec::new();
         let mut given = arguments.clone();
         for (name, value) in &mut given {
             let kind = tool.config.and_then(|declared| declared.references.get(name));
             match kind {
-                Some(kind) => self.replace_reference_argument(name, kind, value).unwrap_or_else(|why| wrong.push(why)),
+                Some(kind) => {
+                    self.replace_reference_argument(name, kind, value).unwrap_or_else(|why| complaints.push(why))
+                }
                 None => self.replace_references_with_ids(value),
             }
         }
-        if !wrong.is_empty() {
-            return Err(wrong);
+        if !complaints.is_empty() {
+            return Err(complaints);
         }
         Ok(self.build_run(
             DomainOperation::CallTool,
@@ -336,7 +345,7 @@ impl<'w> ToolCallTranslator<'w> {
         ))
     }
 
-    /// Puts ids in place of the references of an argument that takes nothing else.
+    /// Replaces references by ids in an argument that is declared to hold references.
     fn replace_reference_argument(&self, name: &str, kind: &str, value: &mut Value) -> Result<(), String> {
         let id = |value: &Value| match value.as_str() {
             Some(reference) => self.entities.resolve_id(reference, kind).map(Value::String),
@@ -350,7 +359,7 @@ impl<'w> ToolCallTranslator<'w> {
         Ok(())
     }
 
-    /// Puts ids in place of references wherever one stands alone: the model was shown nothing else.
+    /// Replaces every string that is exactly a known reference by its id.
     fn replace_references_with_ids(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -365,7 +374,7 @@ impl<'w> ToolCallTranslator<'w> {
     }
 }
 
-/// The references that a wish names.
+/// Returns the references in `refs` or `ref`.
 fn requested_references(arguments: &Map<String, Value>) -> Vec<String> {
     let many = parse_reference_list(arguments, "refs");
     if many.is_empty() { parse_reference_list(arguments, "ref") } else { many }

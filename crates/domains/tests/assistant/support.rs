@@ -1,4 +1,4 @@
-//! An engine with a kitchen, and what can be asked of both.
+//! A session of the kitchen domain in an engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Kitchen {
 }
 
 impl Kitchen {
-    /// Opens a session over these tables.
+    /// Opens a session whose records are in `file`.
     pub async fn open(model: Arc<dyn LanguageModel>, file: &Path, settings: Value) -> Self {
         let (engine, records) = engine(&MemoryDisk::new(), model, file).await;
         let opening = SessionOptions { settings, ..SessionOptions::default() };
@@ -30,7 +30,7 @@ impl Kitchen {
         Self { engine, records, session }
     }
 
-    pub async fn say(&self, text: &str) -> TurnReport {
+    pub async fn send(&self, text: &str) -> TurnReport {
         self.engine.send_and_wait(&self.session, UserMessage::from(text)).await.expect("it is answered")
     }
 
@@ -38,7 +38,7 @@ impl Kitchen {
         events(&self.engine, &self.session).await
     }
 
-    /// The calls of a turn.
+    /// Returns the calls of a turn.
     pub async fn calls(&self, turn: u32) -> Vec<CallOpened> {
         let calls = self.events().await.into_iter().filter_map(|event| match event {
             Event::CallOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some((*opened).clone()),
@@ -47,7 +47,7 @@ impl Kitchen {
         calls.collect()
     }
 
-    /// The tool runs of a turn.
+    /// Returns the tool runs of a turn.
     pub async fn runs(&self, turn: u32) -> Vec<ToolRunOpened> {
         let runs = self.events().await.into_iter().filter_map(|event| match event {
             Event::ToolRunOpened(opened) if opened.turn.is_some_and(|id| id.0 == turn) => Some(opened),
@@ -56,13 +56,13 @@ impl Kitchen {
         runs.collect()
     }
 
-    /// The exact bytes of a call, rebuilt from the journal.
-    pub async fn sent(&self, call: CallId) -> String {
+    /// Returns the exact prompt of a call, rebuilt from the journal.
+    pub async fn prompt_text(&self, call: CallId) -> String {
         let prompt = self.engine.rebuild_prompt(&self.session, call).await.expect("it was made");
         prompt.messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
     }
 
-    /// The meals on the plan: day and dish.
+    /// Returns the stored meals: date and recipe.
     pub fn meals(&self) -> Vec<(String, String)> {
         let sql = "SELECT m.date, r.name FROM kitchen_meal m JOIN kitchen_recipe r ON r.id = m.recipe ORDER BY m.date";
         self.records
@@ -72,7 +72,7 @@ impl Kitchen {
             .expect("the tables can be read")
     }
 
-    /// Every real id there is.
+    /// Returns the ids of all records.
     pub fn ids(&self) -> Vec<String> {
         let sql =
             "SELECT id FROM kitchen_recipe UNION SELECT id FROM kitchen_meal UNION SELECT id FROM kitchen_inventory";
@@ -103,7 +103,7 @@ pub async fn events(engine: &Engine, session: &SessionId) -> Vec<Event> {
     }
 }
 
-/// Whether a text holds something in the form of a UUID.
+/// Returns whether a text contains a UUID.
 pub fn has_uuid(text: &str) -> bool {
     let lengths = [8, 4, 4, 4, 12];
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());

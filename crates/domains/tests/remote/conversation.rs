@@ -1,4 +1,4 @@
-//! Whole turns over a real server's tools: what models are shown of it, what it is told, and what the reply may claim.
+//! Whole turns with a real server: what prompts show, what the server receives, and what the reply may claim.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 use serde_json::json;
 
-use super::calling::{TOOLS, domain, started};
-use super::notes::{Notes, OAK};
+use super::notes_server::{Notes, OAK};
+use super::requests::{TOOLS, command_toml, domain};
 
 const HEARD: &str = r#"
 [[reply]]
@@ -38,21 +38,21 @@ async fn open(domains: DomainCatalog, script: &str) -> (Engine, SessionId) {
     (engine, session)
 }
 
-/// Everything that a role was shown, or all of them.
-async fn shown(engine: &Engine, session: &SessionId, role: Option<&str>) -> String {
-    let mut shown = String::new();
+/// Returns the prompts of a role, or of all roles.
+async fn prompt_texts(engine: &Engine, session: &SessionId, role: Option<&str>) -> String {
+    let mut prompt_texts = String::new();
     for recorded in engine.read_events(session, Seq(0), 500).await.expect("readable") {
         if let Event::CallOpened(opened) = &recorded.event
             && role.is_none_or(|role| opened.role == *role)
         {
             let prompt = engine.rebuild_prompt(session, opened.call).await.expect("it was made");
-            shown.extend(prompt.messages.iter().map(|message| message.text()));
+            prompt_texts.extend(prompt.messages.iter().map(|message| message.text()));
         }
     }
-    shown
+    prompt_texts
 }
 
-/// Notes are listed and one is finished. What stands in capitals is told by `finishing`.
+/// Lists notes and finishes one. `finish_script` replaces the words in capitals.
 const FINISH: &str = r#"
 [[reply]]
 role = "think"
@@ -88,37 +88,38 @@ role = "reply"
 text = "The oak is done."
 "#;
 
-/// The scenario with the type of what is listed, the references of all of it, and the one that is finished.
-fn finishing(kind: &str, listed: &[&str], one: &str) -> String {
+/// Returns the scenario with the type of the notes, their references, and the one to finish.
+fn finish_script(kind: &str, listed: &[&str], one: &str) -> String {
     let listed: Vec<String> = listed.iter().map(|reference| format!("{reference:?}")).collect();
     FINISH.replace("KIND", kind).replace("LISTED", &listed.join(", ")).replace("ONE", one)
 }
 
 #[tokio::test]
-async fn a_conversation_over_a_servers_tools_shows_references_and_no_ids() {
+async fn conversation_with_server_tools_shows_references_and_no_ids() {
     let folder = tempfile::tempdir().expect("a folder");
     let (engine, session) =
-        open(domain(&started(folder.path()), TOOLS), &finishing("note", &["note_1", "note_2"], "note_1")).await;
+        open(domain(&command_toml(folder.path()), TOOLS), &finish_script("note", &["note_1", "note_2"], "note_1"))
+            .await;
     for said in ["finish the oak", "and again"] {
         let report = engine.send_and_wait(&session, UserMessage::from(said)).await.expect("answered");
         assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["The oak is done.".to_owned()]));
     }
     assert_eq!(Notes::new(folder.path()).done(&format!("finish_note {{\"note\":\"{OAK}\"}}")), 2, "it is told the id");
-    let all = shown(&engine, &session, None).await;
+    let all = prompt_texts(&engine, &session, None).await;
     assert!(!all.contains("5f0e8a12"), "no id reaches a model: {all}");
-    let act = shown(&engine, &session, Some("act")).await;
+    let act = prompt_texts(&engine, &session, Some("act")).await;
     assert!(act.contains("finished note_1 and not item_1") && act.contains("\"by\":\"item_1\""), "{act}");
-    assert!(act.contains("- finish_note: finishes a note (changes something: only in a write step)"), "{act}");
+    assert!(act.contains("- finish_note: finishes a note (changes data: only in a write step)"), "{act}");
     assert!(act.contains("note takes a reference of type note"), "{act}");
-    let think = shown(&engine, &session, Some("think")).await;
+    let think = prompt_texts(&engine, &session, Some("think")).await;
     assert!(think.contains("- list_notes: lists notes\n") && think.contains("- finish_note: finishes a note (changes"));
-    let reply = shown(&engine, &session, Some("reply")).await;
-    assert!(reply.contains("finish_note was done"), "{reply}");
+    let reply = prompt_texts(&engine, &session, Some("reply")).await;
+    assert!(reply.contains("ran finish_note"), "{reply}");
     let events = engine.read_events(&session, Seq(0), 500).await.expect("readable");
-    let described = events
+    let list_tools = events
         .iter()
-        .filter(|event| matches!(&event.event, Event::FlowFactRecorded { kind, .. } if kind == "described"));
-    assert_eq!(described.count(), 1, "what has not changed is not noted again");
+        .filter(|event| matches!(&event.event, Event::FlowFactRecorded { kind, .. } if kind == "server_tools_listed"));
+    assert_eq!(list_tools.count(), 1, "what has not changed is not noted again");
 }
 
 const STAMP: &str = r#"
@@ -139,26 +140,31 @@ text = "I do not know whether it is stamped."
 "#;
 
 #[tokio::test]
-async fn a_write_whose_server_died_is_not_repeated_and_nobody_claims_it() {
+async fn write_is_not_repeated_or_claimed_if_the_server_died() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (engine, session) = open(domain(&started(folder.path()), TOOLS), STAMP).await;
+    let (engine, session) = open(domain(&command_toml(folder.path()), TOOLS), STAMP).await;
     let report = engine.send_and_wait(&session, UserMessage::from("stamp it")).await.expect("answered");
     assert_eq!(report.outcome, TurnResult::Done);
     assert_eq!(Notes::new(folder.path()).done("stamp"), 1);
-    let reply = shown(&engine, &session, Some("reply")).await;
-    assert!(reply.contains("stamp it: failed. it is not known whether this was done: the server went away"), "{reply}");
-    assert!(reply.contains("look at it: not begun"), "{reply}");
+    let reply = prompt_texts(&engine, &session, Some("reply")).await;
+    assert!(
+        reply.contains(
+            "stamp it: failed. it is unknown whether this was executed: the connection to the server was lost"
+        ),
+        "{reply}"
+    );
+    assert!(reply.contains("look at it: not started"), "{reply}");
 }
 
 #[tokio::test]
-async fn a_server_of_which_nothing_is_declared_can_be_talked_to_as_well() {
+async fn server_without_declared_tools_works() {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = format!("name = \"notes\"\n[server]\n{}", started(folder.path()));
+    let text = format!("name = \"notes\"\n[server]\n{}", command_toml(folder.path()));
     let domains = DomainCatalog::new([segue_flows::assistant::domain::DomainSchema::parse(&text).expect("sound")]);
-    let (engine, session) = open(domains, &finishing("notes", &["item_1"], "item_1")).await;
+    let (engine, session) = open(domains, &finish_script("notes", &["item_1"], "item_1")).await;
     let report = engine.send_and_wait(&session, UserMessage::from("finish the oak")).await.expect("answered");
     assert_eq!(report.outcome, TurnResult::Done);
-    let all = shown(&engine, &session, None).await;
+    let all = prompt_texts(&engine, &session, None).await;
     assert!(!all.contains("5f0e8a12"), "{all}");
     assert!(all.contains("item_1") && all.contains("item_3"), "{all}");
     let server = Notes::new(folder.path());

@@ -1,4 +1,4 @@
-//! A host held in the hand.
+//! Runs requests against the records tool.
 
 use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
@@ -9,7 +9,7 @@ use segue_flows::assistant::settings::DomainCatalog;
 use segue_flows::assistant::tools::DomainToolResult;
 use serde_json::{Value, json};
 
-pub struct Desk {
+pub struct RecordsHarness {
     pub host: SqliteRecordsTool,
     pub session: &'static str,
     pub since: u64,
@@ -51,16 +51,16 @@ pub fn domains() -> DomainCatalog {
     DomainCatalog::new(DomainSchema::built_in().into_iter().chain([things]))
 }
 
-impl Desk {
-    pub fn over(host: SqliteRecordsTool) -> Self {
+impl RecordsHarness {
+    pub fn with_tool(host: SqliteRecordsTool) -> Self {
         Self { host, session: "s", since: 1, settings: json!({"domain": "things"}), runs: 0 }
     }
 
     pub fn new() -> Self {
-        Self::over(SqliteRecordsTool::in_memory(domains()))
+        Self::with_tool(SqliteRecordsTool::in_memory(domains()))
     }
 
-    /// Runs this once more, as the run it was.
+    /// Runs a request again under the number of an earlier run.
     pub fn repeat(&self, run: u32, arguments: &Value) -> Result<DomainToolResult, String> {
         let opened = ToolRunOpened {
             run: ToolRunId(run),
@@ -92,22 +92,22 @@ impl Desk {
     }
 
     pub fn ok(&mut self, op: &str, rest: Value) -> DomainToolResult {
-        let reported = self.run(&told(op, rest.clone())).expect("it is served");
+        let reported = self.run(&tool_request(op, rest.clone())).expect("it is served");
         assert_eq!(reported.refusal, None, "{op} {rest}");
         reported
     }
 
     pub fn refused(&mut self, op: &str, rest: Value) -> String {
-        let reported = self.run(&told(op, rest.clone())).expect("it is served");
+        let reported = self.run(&tool_request(op, rest.clone())).expect("it is served");
         reported.refusal.unwrap_or_else(|| panic!("{op} {rest} was not refused"))
     }
 
-    /// Makes a box and gives its id.
+    /// Creates a box and returns its id.
     pub fn make(&mut self, values: Value) -> String {
         self.ok("create", json!({"type": "box", "records": [values]})).rows.remove(0).id
     }
 
-    /// The names of the boxes that fit.
+    /// Returns the names of the boxes that match.
     pub fn names(&mut self, filters: Value) -> Vec<String> {
         let read = self.ok("read", json!({"type": "box", "where": filters, "limit": 100, "full": true}));
         assert_eq!(read.total, Some(read.rows.len() as u64));
@@ -115,11 +115,11 @@ impl Desk {
     }
 }
 
-/// What a host is told in a step that writes.
-pub fn told(op: &str, rest: Value) -> Value {
-    let mut told = json!({"domain": "things", "op": op, "for": "call", "turn": 1, "step": 1, "step_type": "write"});
+/// The arguments of a request in a write step.
+pub fn tool_request(op: &str, rest: Value) -> Value {
+    let mut tool_request = json!({"domain": "things", "operation": op, "for": "step_tool_call", "turn": 1, "step": 1, "step_kind": "write"});
     for (name, value) in rest.as_object().expect("an object") {
-        told[name] = value.clone();
+        tool_request[name] = value.clone();
     }
-    told
+    tool_request
 }

@@ -1,4 +1,4 @@
-//! The page about the flow: its tables are those of the flow's data, and its conversation runs.
+//! Checks `docs/assistant.md`: its tables match the flow's declaration, and its conversation runs.
 
 use segue_core::event::Event;
 use segue_flows::assistant::domain::DomainSchema;
@@ -7,7 +7,7 @@ use segue_flows::assistant::spec::assistant_flow_spec;
 use segue_testkit::parse_transcript;
 use serde_json::Value;
 
-use super::play::*;
+use super::support::*;
 
 const PAGE: &str = include_str!("../../../../docs/assistant.md");
 
@@ -18,20 +18,20 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn each_node_on_the_page_is_shown_what_the_page_says() {
+fn fragments_in_the_docs_match_the_recipes() {
     let spec = assistant_flow_spec(&DomainCatalog::new(DomainSchema::built_in()));
     let nodes = rows("| node");
     assert_eq!(nodes.len(), NODES.len());
     for row in nodes {
         let role = &spec.roles[row[1].trim_matches('`')];
         let ask = role.recipe.asks.get("go").or_else(|| role.recipe.asks.values().next()).expect("it is asked");
-        let shown: Vec<String> = ask.iter().map(|fragment| format!("`{}`", fragment.name)).collect();
-        assert_eq!(row[3], shown.join(" "), "{}", row[1]);
+        let prompt_text: Vec<String> = ask.iter().map(|fragment| format!("`{}`", fragment.name)).collect();
+        assert_eq!(row[3], prompt_text.join(" "), "{}", row[1]);
     }
 }
 
 #[test]
-fn every_setting_on_the_page_is_one_and_its_default_is_right() {
+fn settings_in_the_docs_match_the_declared_ones() {
     let specs = assistant_setting_specs(&DomainCatalog::new(DomainSchema::built_in()));
     let rows = rows("| setting");
     assert_eq!(rows.len(), specs.len());
@@ -43,26 +43,26 @@ fn every_setting_on_the_page_is_one_and_its_default_is_right() {
 }
 
 #[test]
-fn the_conversation_on_the_page_runs() {
-    let mut stage = open();
+fn conversation_in_the_docs_runs() {
+    let mut harness = open();
     let (_, rest) = PAGE.split_once("```transcript\n").expect("the page has one");
     let (transcript, _) = rest.split_once("```").expect("it is closed");
     for (who, text) in parse_transcript(transcript) {
         match who {
             "you" => {
-                assert!(stage.session().is_idle(), "before: {text}");
-                stage.send_message(&text);
+                assert!(harness.session().is_idle(), "before: {text}");
+                harness.send_message(&text);
             }
-            "heard" => assert_eq!(stage.last_reply(), text),
-            "records" => host(&mut stage, &text),
+            "heard" => assert_eq!(harness.last_reply(), text),
+            "records" => finish_records(&mut harness, &text),
             role => {
-                stage.answer_call(role, &text);
+                harness.answer_call(role, &text);
             }
         }
     }
-    assert!(stage.session().is_idle());
-    assert!(facts(&stage, "broken").is_empty() && facts(&stage, "tool_failed").is_empty());
-    assert_eq!(memory(&stage).writes.len(), 1);
-    let ended = stage.journal().iter().filter(|recorded| matches!(recorded.event, Event::TurnEnded { .. })).count();
+    assert!(harness.session().is_idle());
+    assert!(facts(&harness, "answer_rejected").is_empty() && facts(&harness, "tool_failed").is_empty());
+    assert_eq!(flow_state(&harness).writes.len(), 1);
+    let ended = harness.journal().iter().filter(|recorded| matches!(recorded.event, Event::TurnEnded { .. })).count();
     assert_eq!(ended, 2);
 }

@@ -1,4 +1,4 @@
-//! Both styles of the protocol: servers that know only one of them are understood.
+//! Servers that support only one version of the protocol.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::DomainCatalog;
 use serde_json::json;
 
-use super::calling::{run, told};
+use super::requests::{run, tool_request};
 
-/// A server of a few lines that knows nothing but what it must.
+/// A minimal server, written as a shell script.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/server.sh");
 
 fn notes(style: &str, log: &Path) -> DomainCatalog {
@@ -33,16 +33,18 @@ fn notes(style: &str, log: &Path) -> DomainCatalog {
 }
 
 #[tokio::test]
-async fn a_server_is_understood_in_both_styles_of_the_protocol() {
+async fn both_protocol_versions_work() {
     for style in ["initialize", "discover"] {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let host = McpServersTool::new(notes(style, &log));
-        let described = run(&host, told("describe", json!({}))).await.expect("it is described");
-        let names: Vec<&str> = described.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        let list_tools = run(&host, tool_request("list_tools", json!({}))).await.expect("it is described");
+        let names: Vec<&str> = list_tools.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert_eq!(names, ["list_notes", "finish_note"], "{style}: what the domain does not name is not there");
-        assert_eq!(described.tools[0]["arguments"]["type"], "object");
-        let listed = run(&host, told("call", json!({"tool": "list_notes", "arguments": {}}))).await.expect("called");
+        assert_eq!(list_tools.tools[0]["input_schema"]["type"], "object");
+        let listed = run(&host, tool_request("call_tool", json!({"tool": "list_notes", "arguments": {}})))
+            .await
+            .expect("called");
         let labels: Vec<&str> = listed.rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!(labels, ["Buy oak", "Call Noor"], "{style}");
         assert_eq!((listed.rows[1].kind.as_str(), &listed.rows[1].fields["done"]), ("note", &json!(true)));

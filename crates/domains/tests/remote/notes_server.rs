@@ -1,4 +1,4 @@
-//! A real server of notes, written with the protocol's own library: as a process of its own, or over HTTP.
+//! A real MCP server for notes, as a separate process or over HTTP.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use rmcp::{ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 
-/// The variable by which a process knows that it is the server, and where it keeps its notes.
+/// The environment variable that makes a test process the server, and names its folder.
 const FOLDER: &str = "NOTES_FOLDER";
-/// The test that is the server's process.
-const CHILD: &str = "notes::the_server_lists_its_tools_and_ends_with_its_input";
+/// The test that runs as the server's process.
+const CHILD: &str = "notes_server::the_server_lists_its_tools_and_ends_with_its_input";
 
 pub const OAK: &str = "5f0e8a12-0001-4000-8000-000000000001";
 pub const NOOR: &str = "5f0e8a12-0002-4000-8000-000000000002";
 pub const STRANGE: &str = "5f0e8a12-0009-4000-8000-000000000009";
 
-/// A server whose deeds are lines of a file.
+/// A server that logs its actions in a file.
 #[derive(Clone)]
 pub struct Notes {
     folder: PathBuf,
@@ -38,7 +38,7 @@ impl Notes {
         Self { folder: folder.to_owned() }
     }
 
-    /// How often something was done.
+    /// Returns how often an action was logged.
     pub fn done(&self, what: &str) -> usize {
         let deeds = std::fs::read_to_string(self.folder.join("deeds")).unwrap_or_default();
         deeds.lines().filter(|line| line.starts_with(what)).count()
@@ -105,7 +105,7 @@ impl ServerHandler for Notes {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.does("tools asked");
-        // Two pages, so that somebody who reads only one misses something.
+        // Two pages, so that a client that reads only one misses tools.
         let mut tools = self.tools();
         let rest = tools.split_off(4);
         let mut page = ListToolsResult::default();
@@ -148,7 +148,7 @@ impl ServerHandler for Notes {
     }
 }
 
-/// How the server is started as a process.
+/// Returns the command that starts the server as a process.
 pub fn command(folder: &Path) -> Vec<String> {
     let this = std::env::current_exe().expect("a test has a program");
     let folder = format!("{FOLDER}={}", folder.display());
@@ -158,12 +158,12 @@ pub fn command(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Serves over HTTP those who know the key; says where.
-pub async fn over_http(folder: &Path, key: &'static str) -> String {
+/// Starts the server over HTTP, protected by a key, and returns its address.
+pub async fn serve_http(folder: &Path, key: &'static str) -> String {
     let notes = Notes::new(folder);
     let manager = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(notes.clone()), manager, StreamableHttpServerConfig::default());
-    let guard = move |request: Request, next: Next| async move { guarded(key, request, next).await };
+    let guard = move |request: Request, next: Next| async move { check_key(key, request, next).await };
     let router = axum::Router::new().nest_service("/mcp", service).layer(middleware::from_fn(guard));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -171,16 +171,16 @@ pub async fn over_http(folder: &Path, key: &'static str) -> String {
     format!("http://{address}/mcp")
 }
 
-async fn guarded(key: &str, request: Request, next: Next) -> Response {
-    let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok());
-    if shown == Some(&format!("Bearer {key}")) {
+async fn check_key(key: &str, request: Request, next: Next) -> Response {
+    let prompt_texts = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    if prompt_texts == Some(&format!("Bearer {key}")) {
         next.run(request).await
     } else {
         (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "no key").into_response()
     }
 }
 
-/// Run by itself this is a test of the server; in a process that was given a folder it is the server.
+/// Without the variable this tests the server; with it, the process is the server.
 #[tokio::test]
 async fn the_server_lists_its_tools_and_ends_with_its_input() {
     if let Some(folder) = std::env::var_os(FOLDER) {

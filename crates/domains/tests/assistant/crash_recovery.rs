@@ -1,4 +1,4 @@
-//! A process that dies in the middle of a write: the next one goes on, and nothing is written twice.
+//! A process dies during a write: the next one continues, and nothing is written twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,20 +14,20 @@ use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::{MemoryDisk, MemoryStore};
 
-use super::kitchen::events;
+use super::support::events;
 
-/// A host that does what it is told and then never says so.
-struct Mute {
+/// A records tool that executes the first write and never returns its result.
+struct SilentRecordsTool {
     inner: SqliteRecordsTool,
-    /// Which write is not answered.
+    /// The number of writes so far.
     writes: AtomicU32,
     done: tokio::sync::mpsc::UnboundedSender<()>,
 }
 
 #[async_trait]
-impl Tool for Mute {
+impl Tool for SilentRecordsTool {
     async fn run(&self, request: ToolRequest) -> Result<String, String> {
-        let is_write = request.opened.arguments["op"] == "create";
+        let is_write = request.opened.arguments["operation"] == "create";
         let result = self.inner.run(request).await;
         if is_write && self.writes.fetch_add(1, Ordering::Relaxed) == 0 {
             let _ = self.done.send(());
@@ -50,15 +50,15 @@ async fn start(store: Arc<MemoryStore>, tool: Arc<dyn Tool>) -> Engine {
 }
 
 #[tokio::test]
-async fn a_write_whose_end_was_not_heard_is_not_done_twice() {
+async fn interrupted_write_is_not_executed_twice() {
     let folder = tempfile::tempdir().expect("a folder");
     let records =
         SqliteRecordsTool::in_file(&folder.path().join("records.db"), DomainCatalog::new(DomainSchema::built_in()));
     let disk = MemoryDisk::new();
     let (done, mut written) = tokio::sync::mpsc::unbounded_channel();
-    let mute = Mute { inner: records.clone(), writes: AtomicU32::new(0), done };
+    let silent_tool = SilentRecordsTool { inner: records.clone(), writes: AtomicU32::new(0), done };
     let store = Arc::new(MemoryStore::open(&disk));
-    let one = start(store.clone(), Arc::new(mute)).await;
+    let one = start(store.clone(), Arc::new(silent_tool)).await;
     let session = one.open_session(&"assistant".into(), SessionOptions::default()).await.expect("it opens");
     for said in ["help me plan meals", "3 days, dinners only", "no cod this week"] {
         one.send_and_wait(&session, UserMessage::from(said)).await.expect("it is answered");

@@ -1,5 +1,5 @@
-//! The host and a real server, request by request: what is allowed, and what becomes of a server that is slow, dies, says too
-//! much or changes its mind.
+//! Single requests to a real server: which are allowed, and what happens if the server is slow, dies, returns too much or changes
+//! its tools.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use segue_flows::assistant::settings::DomainCatalog;
 use segue_flows::assistant::tools::{DomainToolResult, MCP_TOOL};
 use serde_json::{Value, json};
 
-use super::notes::{self, NOOR, Notes, OAK};
+use super::notes_server::{self, NOOR, Notes, OAK};
 
-/// The key that the server over HTTP wants: the value of a variable that stands in the environment of every test.
+/// The key of the HTTP server: the value of a variable that every test process has.
 const KEY: &str = env!("CARGO_PKG_NAME");
 const KEY_ENV: &str = "CARGO_PKG_NAME";
 
-/// A domain of notes whose server is reached like this.
+/// A domain of notes with this server declaration.
 pub fn domain(reached: &str, tools: &str) -> DomainCatalog {
     let text = format!(
         r#"
@@ -44,8 +44,8 @@ pub const TOOLS: &str = r#"tools = [
   { name = "peek" }, { name = "stamp" }, { name = "ponder" }, { name = "recite" }, { name = "swap" }, { name = "wipe" },
 ]"#;
 
-pub fn started(folder: &Path) -> String {
-    format!("command = {:?}", notes::command(folder))
+pub fn command_toml(folder: &Path) -> String {
+    format!("command = {:?}", notes_server::command(folder))
 }
 
 pub fn request(arguments: Value) -> ToolRequest {
@@ -61,12 +61,13 @@ pub fn request(arguments: Value) -> ToolRequest {
     ToolRequest { session: "s".into(), session_opened_at: UnixMillis(1), settings: json!({"domain": "notes"}), opened }
 }
 
-pub fn told(op: &str, rest: Value) -> Value {
-    let mut told = json!({"domain": "notes", "op": op, "for": "call", "turn": 1, "step": 1, "step_type": "read"});
+pub fn tool_request(op: &str, rest: Value) -> Value {
+    let mut tool_request =
+        json!({"domain": "notes", "operation": op, "for": "step_tool_call", "turn": 1, "step": 1, "step_kind": "read"});
     for (name, value) in rest.as_object().expect("an object") {
-        told[name] = value.clone();
+        tool_request[name] = value.clone();
     }
-    told
+    tool_request
 }
 
 pub async fn run(host: &McpServersTool, arguments: Value) -> Result<DomainToolResult, String> {
@@ -76,26 +77,26 @@ pub async fn run(host: &McpServersTool, arguments: Value) -> Result<DomainToolRe
     })
 }
 
-/// Calls a tool in a step of a type.
+/// Calls a tool in a step of this kind.
 async fn call(host: &McpServersTool, step: &str, tool: &str, arguments: Value) -> Result<DomainToolResult, String> {
-    run(host, told("call", json!({"step_type": step, "tool": tool, "arguments": arguments}))).await
+    run(host, tool_request("call_tool", json!({"step_kind": step, "tool": tool, "arguments": arguments}))).await
 }
 
-async fn described(host: &McpServersTool) -> Vec<(String, Option<bool>)> {
-    let tools = run(host, told("describe", json!({}))).await.expect("described").tools;
+async fn list_tools(host: &McpServersTool) -> Vec<(String, Option<bool>)> {
+    let tools = run(host, tool_request("list_tools", json!({}))).await.expect("described").tools;
     tools.iter().map(|tool| (tool["name"].as_str().unwrap_or_default().to_owned(), tool["writes"].as_bool())).collect()
 }
 
 #[tokio::test]
-async fn a_server_is_reached_as_a_process_and_over_http_alike() {
+async fn server_works_as_a_process_and_over_http() {
     for way in ["process", "http"] {
         let folder = tempfile::tempdir().expect("a folder");
         let reached = match way {
-            "process" => started(folder.path()),
-            _ => format!("url = {:?}\nkey_env = {KEY_ENV:?}", notes::over_http(folder.path(), KEY).await),
+            "process" => command_toml(folder.path()),
+            _ => format!("url = {:?}\nkey_env = {KEY_ENV:?}", notes_server::serve_http(folder.path(), KEY).await),
         };
         let host = McpServersTool::new(domain(&reached, TOOLS));
-        let known = described(&host).await;
+        let known = list_tools(&host).await;
         assert_eq!(known.len(), 9, "{way}: from both pages");
         assert_eq!(
             known[..3],
@@ -112,11 +113,11 @@ async fn a_server_is_reached_as_a_process_and_over_http_alike() {
 }
 
 #[tokio::test]
-async fn what_changes_something_is_called_only_where_that_was_planned() {
+async fn writing_tool_is_called_only_in_write_steps() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) = (McpServersTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
     for step in ["read", "analyze", "generate"] {
-        // One that says it writes, and one that says nothing.
+        // One is marked as a write, the other is not marked at all.
         for tool in ["finish_note", "wipe"] {
             let refused = call(&host, step, tool, json!({"note": OAK})).await.expect("served").refusal;
             assert!(refused.is_some_and(|why| why.contains("not planned as a write")), "{step} {tool}");
@@ -125,20 +126,20 @@ async fn what_changes_something_is_called_only_where_that_was_planned() {
     assert_eq!((server.done("finish_note"), server.done("wipe")), (0, 0));
     assert!(call(&host, "write", "wipe", json!({})).await.expect("served").refusal.is_none());
     let refused = call(&host, "write", "drop_all", json!({})).await.expect("served").refusal;
-    assert_eq!(refused.as_deref(), Some("the domain names no tool `drop_all`"));
-    assert!(run(&host, told("read", json!({}))).await.expect("served").refusal.is_some());
-    // The one who declares a tool has the last word on what it does.
+    assert_eq!(refused.as_deref(), Some("the domain declares no tool `drop_all`"));
+    assert!(run(&host, tool_request("read", json!({}))).await.expect("served").refusal.is_some());
+    // The declaration takes precedence over the server's hint.
     let said = "tools = [{ name = \"wipe\", writes = false }, { name = \"list_notes\", writes = true }]";
-    let host = McpServersTool::new(domain(&started(folder.path()), said));
+    let host = McpServersTool::new(domain(&command_toml(folder.path()), said));
     assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refusal.is_none());
     assert!(call(&host, "read", "list_notes", json!({})).await.expect("served").refusal.is_some());
 }
 
 #[tokio::test]
-async fn all_tools_are_allowed_where_none_are_named() {
+async fn all_tools_are_allowed_if_none_are_declared() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpServersTool::new(domain(&started(folder.path()), ""));
-    assert_eq!(described(&host).await.len(), 9);
+    let host = McpServersTool::new(domain(&command_toml(folder.path()), ""));
+    assert_eq!(list_tools(&host).await.len(), 9);
     let listed = call(&host, "read", "list_notes", json!({})).await.expect("called");
     assert!(
         listed.rows.is_empty() && listed.text.is_some_and(|said| said.contains("Buy oak")),
@@ -150,74 +151,74 @@ async fn all_tools_are_allowed_where_none_are_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_waited_for_as_long_as_is_said() {
+async fn request_times_out_as_configured() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpServersTool::new(domain(&format!("{}\ntimeout_s = 1", started(folder.path())), TOOLS));
+    let host = McpServersTool::new(domain(&format!("{}\ntimeout_s = 1", command_toml(folder.path())), TOOLS));
     let why = call(&host, "read", "ponder", json!({})).await.expect_err("it never answers");
     assert_eq!(why, "the server did not answer within 1 s");
     assert!(call(&host, "read", "list_notes", json!({})).await.is_ok(), "it can still be asked for other things");
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_started_again_and_only_reads_are_asked_for_twice() {
+async fn dead_server_is_restarted_and_only_reads_are_repeated() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) = (McpServersTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
     let peeked = call(&host, "read", "peek", json!({})).await.expect("the second time it lives");
     assert_eq!((peeked.text.as_deref(), server.done("peek")), (Some("there it is"), 2));
     let why = call(&host, "write", "stamp", json!({})).await.expect_err("it died");
-    assert!(why.starts_with("the server went away"), "{why}");
+    assert!(why.starts_with("the connection to the server was lost"), "{why}");
     assert_eq!(server.done("stamp"), 1, "a write is not repeated");
-    assert_eq!(described(&host).await.len(), 9, "it was started again");
+    assert_eq!(list_tools(&host).await.len(), 9, "it was started again");
 }
 
 #[tokio::test]
-async fn much_is_cut_to_what_can_be_passed_on() {
+async fn long_text_is_cut() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpServersTool::new(domain(&started(folder.path()), TOOLS));
+    let host = McpServersTool::new(domain(&command_toml(folder.path()), TOOLS));
     let said = call(&host, "read", "recite", json!({})).await.expect("called").text.expect("words");
     assert!(said.len() <= MCP_TEXT_BYTES_MAX + 3 && said.ends_with('…'), "{}", said.len());
 }
 
 #[tokio::test]
-async fn a_server_that_changes_its_tools_is_taken_at_its_word() {
+async fn changed_tool_list_is_noticed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpServersTool::new(domain(&started(folder.path()), "")), Notes::new(folder.path()));
-    described(&host).await;
+    let (host, server) = (McpServersTool::new(domain(&command_toml(folder.path()), "")), Notes::new(folder.path()));
+    list_tools(&host).await;
     let lists = server.done("tools asked");
     call(&host, "read", "list_notes", json!({})).await.expect("called");
     assert_eq!(server.done("tools asked"), lists, "what is known is not asked again");
     call(&host, "read", "swap", json!({})).await.expect("called");
     let refused = call(&host, "write", "wipe", json!({})).await.expect("served").refusal;
     assert!(refused.is_some_and(|why| why.contains("no tool")), "whoever finds it out first says so");
-    let names: Vec<String> = described(&host).await.into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = list_tools(&host).await.into_iter().map(|(name, _)| name).collect();
     assert!(names.contains(&"tidy".to_owned()) && !names.contains(&"wipe".to_owned()), "{names:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_counts_its_records_is_given_numbers() {
+async fn ids_become_numbers_if_the_schema_asks_for_numbers() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpServersTool::new(domain(&started(folder.path()), TOOLS));
+    let host = McpServersTool::new(domain(&command_toml(folder.path()), TOOLS));
     let said = call(&host, "read", "pick", json!({"note": "7"})).await.expect("called").text;
     assert_eq!(said.as_deref(), Some("picked 7"));
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_had_is_an_error_that_names_it_and_no_secret() {
+async fn unreachable_server_is_reported_without_its_key() {
     let host = McpServersTool::new(domain("command = [\"/no/such/program\"]", ""));
-    let why = run(&host, told("describe", json!({}))).await.expect_err("it is not there");
+    let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it is not there");
     assert!(why.contains("the server `/no/such/program` cannot be started"), "{why}");
     let host = McpServersTool::new(domain("command = [\"false\"]", ""));
-    let why = run(&host, told("describe", json!({}))).await.expect_err("it says nothing");
+    let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it says nothing");
     assert!(why.contains("the server `false` cannot be started"), "{why}");
     let folder = tempfile::tempdir().expect("a folder");
-    let url = notes::over_http(folder.path(), "another key").await;
+    let url = notes_server::serve_http(folder.path(), "another key").await;
     let host = McpServersTool::new(domain(&format!("url = {url:?}\nkey_env = {KEY_ENV:?}"), ""));
-    let why = run(&host, told("describe", json!({}))).await.expect_err("it is not let in");
+    let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it is not let in");
     assert!(why.starts_with(&format!("the server {url} cannot be reached: ")) && !why.contains(KEY), "{why}");
     let host = McpServersTool::new(domain(&format!("url = {url:?}\nkey_env = \"NO_SUCH_VARIABLE_OF_NOTES\""), ""));
-    let why = run(&host, told("describe", json!({}))).await.expect_err("there is no key");
-    assert!(why.ends_with("the variable `NO_SUCH_VARIABLE_OF_NOTES` that holds its key is not set"), "{why}");
+    let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("there is no key");
+    assert!(why.ends_with("the environment variable `NO_SUCH_VARIABLE_OF_NOTES` for its key is not set"), "{why}");
     let host = McpServersTool::new(domain("url = \"http://127.0.0.1:9/mcp\"", ""));
-    let why = run(&host, told("describe", json!({}))).await.expect_err("nobody is there");
+    let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("nobody is there");
     assert!(why.starts_with("the server http://127.0.0.1:9/mcp cannot be reached"), "{why}");
 }

@@ -1,0 +1,230 @@
+//! Helpers: answers of the nodes, results of the records tool, and shortcuts through a turn.
+
+use segue_core::event::{CallOpened, Event, ToolRunOpened};
+use segue_core::ids::CallId;
+use segue_core::session::SessionState;
+use segue_flows::assistant::AssistantFlow;
+use segue_flows::assistant::state::AssistantState;
+use segue_flows::assistant::tools::DomainToolRequest;
+use segue_testkit::SessionHarness;
+use serde_json::{Value, json};
+
+pub const NODES: [&str; 5] = ["understand", "think", "act", "reply", "summarize"];
+
+pub fn open() -> SessionHarness {
+    SessionHarness::open(AssistantFlow::new())
+}
+
+pub fn open_with_settings(settings: Value) -> SessionHarness {
+    SessionHarness::open_with_settings(AssistantFlow::new(), settings)
+}
+
+/// Returns the flow's state, computed from the journal.
+pub fn flow_state(harness: &SessionHarness) -> AssistantState {
+    let state = SessionState::fold(&AssistantFlow::new(), harness.journal());
+    state.flow.downcast_ref::<AssistantState>().expect("the state of this flow").clone()
+}
+
+/// An answer of Understand that only gives an intent.
+pub fn understood(expressed: &str) -> Value {
+    json!({"expressed": expressed, "references": [], "retain": [], "demote": [], "drop": [], "clear": false, "pending": null})
+}
+
+/// An answer of Understand with other fields replaced.
+pub fn understood_with(expressed: &str, more: Value) -> Value {
+    let mut understood = understood(expressed);
+    for (name, value) in more.as_object().expect("an object") {
+        understood[name] = value.clone();
+    }
+    understood
+}
+
+pub fn step(kind: &str, subdomain: &str, group: u32, refs: &[&str]) -> Value {
+    json!({"description": format!("{kind} {subdomain}"), "type": kind, "subdomain": subdomain, "group": group, "refs": refs})
+}
+
+pub fn plan(steps: &[Value]) -> Value {
+    json!({"decision": "plan_direct", "goal": "help", "steps": steps, "say": null})
+}
+
+pub fn proposal(say: &str) -> Value {
+    json!({"decision": "propose", "goal": "agree", "steps": [], "say": say})
+}
+
+pub fn step_complete(outcome: &str) -> Value {
+    json!({"action": "step_complete", "outcome": outcome})
+}
+
+pub fn tool_call(name: &str, arguments: Value) -> Value {
+    json!({"action": "tool_call", "tool": name, "arguments": arguments})
+}
+
+/// A record id as the records tool creates them.
+pub fn id(kind: &str, number: usize) -> String {
+    let tail: u32 = kind.bytes().map(u32::from).sum();
+    format!("0198c0de-{tail:04x}-7000-8000-{number:012x}")
+}
+
+pub fn recipe(number: usize, name: &str, ingredients: &[&str]) -> Value {
+    json!({"type": "recipe", "id": id("recipe", number), "label": name,
+        "fields": {"name": name, "minutes": 10 * number, "ingredients": ingredients, "tags": ["t"]}})
+}
+
+/// Three recipes, one of them with cod.
+pub fn recipes() -> Vec<Value> {
+    vec![
+        recipe(1, "Lemon Herb Chicken", &["chicken", "lemon"]),
+        recipe(2, "Garlic Pasta", &["spaghetti", "garlic"]),
+        recipe(3, "Baked Cod", &["cod", "tomatoes"]),
+    ]
+}
+
+pub fn rows_result(rows: &[Value]) -> String {
+    json!({"rows": rows, "total": rows.len()}).to_string()
+}
+
+/// The result of a tool run that created a meal.
+pub fn created_meal(number: usize, of: usize, label: &str) -> String {
+    let link = json!({"id": id("recipe", of), "label": label});
+    let fields = json!({"date": "2026-01-15", "slot": "dinner", "recipe": link});
+    let after = json!({"date": "2026-01-15", "slot": "dinner", "recipe": id("recipe", of)});
+    json!({"rows": [{"type": "meal", "id": id("meal", number), "label": label, "fields": fields}],
+        "changes": [{"type": "meal", "id": id("meal", number), "label": label, "before": null, "after": after}]})
+    .to_string()
+}
+
+/// A tool call that creates a meal.
+pub fn create_meal(of: &str) -> Value {
+    tool_call("create", json!({"type": "meal", "records": [{"date": "2026-01-15", "slot": "dinner", "recipe": of}]}))
+}
+
+/// Starts a turn and lets Understand and Think answer.
+pub fn start_planned_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
+    harness
+        .send_message(said)
+        .answer_call("understand", &understood.to_string())
+        .answer_call("think", &plan.to_string());
+}
+
+pub fn answer_act(harness: &mut SessionHarness, action: Value) {
+    harness.answer_call("act", &action.to_string());
+}
+
+pub fn finish_records(harness: &mut SessionHarness, result: &str) {
+    harness.finish_tool("records", Ok(result));
+}
+
+/// Answers Reply and Summarize, and checks that the turn has ended.
+pub fn finish_reply(harness: &mut SessionHarness, text: &str) {
+    harness.answer_call("reply", text);
+    answer_summaries(harness);
+    assert!(harness.session().is_idle(), "{:?}", harness.open_call_roles());
+}
+
+pub fn answer_summaries(harness: &mut SessionHarness) {
+    while harness.open_call_roles().iter().any(|role| role == "summarize") {
+        harness.answer_call("summarize", "in short: they want dinner");
+    }
+}
+
+/// Plays a turn that reads recipes.
+pub fn read_turn(harness: &mut SessionHarness, said: &str) {
+    start_planned_turn(harness, said, understood("wants recipes"), plan(&[step("read", "recipe", 1, &[])]));
+    answer_act(harness, tool_call("read", json!({"type": "recipe", "full": true})));
+    finish_records(harness, &rows_result(&recipes()));
+    answer_act(harness, step_complete("found three recipes"));
+    finish_reply(harness, "There are three.");
+}
+
+/// A session that knows three recipes and has planned a write.
+pub fn before_write() -> SessionHarness {
+    let mut harness = open();
+    read_turn(&mut harness, "what can I cook?");
+    start_planned_turn(&mut harness, "add it", understood("chooses"), plan(&[step("write", "meal", 1, &["recipe_1"])]));
+    harness
+}
+
+/// Like [`before_write`], with the write running.
+pub fn during_write() -> SessionHarness {
+    let mut harness = before_write();
+    answer_act(&mut harness, create_meal("recipe_1"));
+    harness
+}
+
+/// Like [`before_write`], with the write done and the reply pending.
+pub fn after_write() -> SessionHarness {
+    let mut harness = during_write();
+    finish_records(&mut harness, &created_meal(1, 1, "Lemon Herb Chicken"));
+    answer_act(&mut harness, step_complete("added"));
+    harness
+}
+
+/// Plays a turn without tools, in which the assistant makes a proposal.
+pub fn talk_turn(harness: &mut SessionHarness, said: &str) {
+    start_planned_turn(harness, said, understood("talks"), proposal("Shall I?"));
+    finish_reply(harness, "Shall I?");
+}
+
+/// Returns the values of all facts of a kind.
+pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
+    let kinds = harness.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// Returns the calls of a role, in order.
+pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
+    let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+/// Returns all tool runs, in order.
+pub fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
+    let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::ToolRunOpened(opened) => Some(opened.clone()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+pub fn tool_request(opened: &ToolRunOpened) -> DomainToolRequest {
+    DomainToolRequest::parse(&opened.arguments).expect("the flow requested it")
+}
+
+/// Returns the whole prompt of a role's open call.
+pub fn prompt_text(harness: &SessionHarness, role: &str) -> String {
+    let messages = harness.prompt_for_role(role).messages;
+    messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Returns the last message of the prompt of a role's open call, which is the ask without the opening.
+pub fn ask_text(harness: &SessionHarness, role: &str) -> String {
+    harness.prompt_for_role(role).messages.last().expect("there is a message").text()
+}
+
+/// Returns the prompt of a past call.
+pub fn sent_text(harness: &SessionHarness, call: CallId) -> String {
+    let messages = harness.rebuild_prompt(call).messages;
+    messages.iter().map(|message| message.text()).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Returns the names of a call's fragments: the opening, a bar, the ask.
+pub fn layout(opened: &CallOpened) -> String {
+    let names = |pieces: &[segue_core::context::FragmentReceipt]| {
+        let prompt_text = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());
+        prompt_text.collect::<Vec<_>>().join(" ")
+    };
+    format!("{} | {}", names(&opened.receipt.opening), names(&opened.receipt.ask)).trim().to_owned()
+}
+
+/// Returns the text of one fragment of a call.
+pub fn fragment(harness: &SessionHarness, opened: &CallOpened, name: &str) -> Option<String> {
+    let pieces = opened.receipt.opening.iter().chain(&opened.receipt.ask);
+    let piece = pieces.into_iter().find(|piece| piece.name == *name)?;
+    Some(harness.stored_text(piece.text?.body).to_string())
+}
