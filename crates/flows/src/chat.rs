@@ -1,4 +1,6 @@
-//! One model, one thread: the plainest flow there is, and the baseline to compare the others with.
+//! The `chat` flow: one model, one thread. It is the simplest flow and the baseline for the others.
+//!
+//! The fragments for compacting a thread are shared with the other flows.
 
 use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnResult};
@@ -14,20 +16,20 @@ use serde::Serialize;
 
 use crate::template::fill_template;
 
-/// The role that answers.
+/// The role that answers the user.
 pub const ASSISTANT_ROLE: &str = "assistant";
 const SUMMARISER_ROLE: &str = "summariser";
 const SUMMARY_TOKENS_MAX: u32 = 800;
 const SUMMARY_WORDS_MAX: u32 = 400;
 
-/// The flow.
+/// A flow in which one role answers every message in one thread.
 #[derive(Debug)]
 pub struct ChatFlow {
     spec: FlowSpec,
 }
 
 impl ChatFlow {
-    /// The flow as it is shipped.
+    /// Creates the flow.
     #[must_use]
     pub fn new() -> Self {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
@@ -55,7 +57,7 @@ impl Default for ChatFlow {
 }
 
 #[derive(Serialize)]
-struct FoldedMessage<'f> {
+struct MessageToSummarise<'f> {
     speaker: &'static str,
     text: &'f str,
 }
@@ -88,7 +90,7 @@ impl Flow for ChatFlow {
                 | Event::CallResolved { next: RetryDecision::GiveUp, .. },
                 Some(call),
             ) if call.role == ASSISTANT_ROLE => {
-                let reason = "the answer was lost when the process died, and is not asked for again".to_owned();
+                let reason = "the reply was lost when the process died, and the call is not repeated".to_owned();
                 vec![FlowStep::EndTurn(TurnResult::Failed { reason })]
             }
             _ => Vec::new(),
@@ -98,7 +100,7 @@ impl Flow for ChatFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ()>,
-        asking: &FragmentRequest<'_>,
+        request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
         match name.as_str() {
@@ -107,7 +109,7 @@ impl Flow for ChatFlow {
                 template_fragment("instruction", text, "who answers, and how")
             }
             "message" => render_user_message(view),
-            name => render_compaction_fragment(asking, name),
+            name => render_compaction_fragment(request, name),
         }
     }
 }
@@ -116,10 +118,10 @@ fn template_fragment(file: &str, text: String, why: &str) -> RenderedFragment {
     RenderedFragment::New { text, source: FragmentSource::Template(format!("chat/{file}")), why: why.to_owned() }
 }
 
-/// What a summariser is told and shown, and what stands in the place of what was folded; the same for every flow that
-/// has its threads shortened by a model.
-pub(crate) fn render_compaction_fragment(asking: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
-    match (name, asking.compacted) {
+/// Renders the fragments that compaction needs: the summariser's instruction, the messages to summarise, and the text
+/// that replaces them. Shared by all flows that let a model summarise their threads.
+pub(crate) fn render_compaction_fragment(request: &FragmentRequest<'_>, name: &str) -> RenderedFragment {
+    match (name, request.compacted) {
         ("summarise", _) => {
             #[derive(Serialize)]
             struct SummariseArguments {
@@ -129,61 +131,63 @@ pub(crate) fn render_compaction_fragment(asking: &FragmentRequest<'_>, name: &st
                 include_str!("../prompts/chat/summarise.md"),
                 &SummariseArguments { words: SUMMARY_WORDS_MAX },
             );
-            template_fragment("summarise", text, "how to shorten")
+            template_fragment("summarise", text, "how to summarise")
         }
-        ("folded", Some(folding)) => {
-            let text = fill_template(include_str!("../prompts/chat/folded.md"), &folded_thread_arguments(folding));
-            template_fragment("folded", text, "what is shortened")
+        ("folded", Some(compacted)) => {
+            let text = fill_template(include_str!("../prompts/chat/folded.md"), &messages_to_summarise(compacted));
+            template_fragment("folded", text, "the messages to summarise")
         }
-        (segue_core::context::COMPACTION_FRAGMENT, Some(folding)) => {
+        (segue_core::context::COMPACTION_FRAGMENT, Some(compacted)) => {
             #[derive(Serialize)]
             struct CompactionArguments<'f> {
                 summary: Option<&'f str>,
             }
-            let arguments = CompactionArguments { summary: folding.summary.as_deref() };
+            let arguments = CompactionArguments { summary: compacted.summary.as_deref() };
             template_fragment(
-                "standing",
-                fill_template(include_str!("../prompts/chat/standing.md"), &arguments),
-                "what was folded",
+                "compacted",
+                fill_template(include_str!("../prompts/chat/compacted.md"), &arguments),
+                "replaces the messages that no longer fit",
             )
         }
-        _ => RenderedFragment::Omitted("there is nothing of that name".to_owned()),
+        _ => RenderedFragment::Omitted("the flow has no fragment of this name".to_owned()),
     }
 }
 
-fn folded_thread_arguments(folding: &CompactedMessages) -> impl Serialize {
+fn messages_to_summarise(compacted: &CompactedMessages) -> impl Serialize {
     #[derive(Serialize)]
-    struct FoldedThreadArguments<'f> {
-        entries: Vec<FoldedMessage<'f>>,
+    struct SummariseMessagesArguments<'f> {
+        entries: Vec<MessageToSummarise<'f>>,
     }
-    let speaker = |speaker: &ChatRole| match speaker {
+    let speaker_label = |role: &ChatRole| match role {
         ChatRole::User => "User",
         ChatRole::Assistant => "Assistant",
         ChatRole::Tool => "Tool",
         ChatRole::System => "Note",
     };
-    let entries = folding.messages.iter();
-    FoldedThreadArguments {
-        entries: entries.map(|(who, text)| FoldedMessage { speaker: speaker(who), text }).collect(),
+    let entries = compacted.messages.iter();
+    SummariseMessagesArguments {
+        entries: entries.map(|(role, text)| MessageToSummarise { speaker: speaker_label(role), text }).collect(),
     }
 }
 
-/// The words of the turn: one message as it stands, several as one text.
+/// Renders the turn's messages: a single one by reference, several joined into one text.
 fn render_user_message(view: &FlowContext<'_, ()>) -> RenderedFragment {
-    let Some(turn) = &view.session.current_turn else { return RenderedFragment::Omitted("no turn runs".to_owned()) };
+    let Some(turn) = &view.session.current_turn else {
+        return RenderedFragment::Omitted("no turn is running".to_owned());
+    };
     match turn.messages.as_slice() {
         [] => RenderedFragment::Omitted("the turn has no message".to_owned()),
-        [only] => RenderedFragment::Stored {
-            text: only.text,
-            source: FragmentSource::Message(only.message),
+        [message] => RenderedFragment::Stored {
+            text: message.text,
+            source: FragmentSource::Message(message.message),
             why: "what the user said".to_owned(),
         },
         several => {
-            let texts: Vec<String> = several.iter().map(|waiting| view.read_text(waiting.text).to_string()).collect();
+            let texts: Vec<String> = several.iter().map(|message| view.read_text(message.text).to_string()).collect();
             RenderedFragment::New {
                 text: texts.join("\n\n"),
                 source: FragmentSource::Message(several[several.len() - 1].message),
-                why: format!("the {} messages that came together", several.len()),
+                why: format!("the {} messages of this turn", several.len()),
             }
         }
     }

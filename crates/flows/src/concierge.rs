@@ -1,10 +1,10 @@
-//! Many models answer, one voice speaks. On the first turn everyone is asked; a fresh mapper writes down which positions
-//! the answers take, an exact [`analysis`] says what they amount to, and the concierge, who has read the [`brief`] and
-//! nothing else, answers the user. It then goes through three phases (answer, explore, carry out), each with a memory of
-//! its own, and only a handover crosses from one to the next.
+//! The `concierge` flow: several experts answer, one role replies. On the first turn all experts get the user's question.
+//! A mapper without memory extracts the positions in their answers, a deterministic [`analysis`] measures the map, and
+//! the concierge replies to the user from a [`brief`] of it. The concierge then passes through three phases (starter,
+//! explorer, executor). Each phase has its own thread, and only a handover crosses from one to the next.
 //!
-//! This module wires the parts: it decides which of them an event is for. What a batch comes to is decided in `batch`, what
-//! an answer of the concierge means in `reply`, how a turn goes on in `turn`, what each role is shown in `fragments`.
+//! This module dispatches events to the parts: `batch` runs the experts and the mapper, `reply` interprets the concierge's
+//! replies, `turn` starts and continues turns, `fragments` renders prompts.
 
 pub mod analysis;
 mod artifacts;
@@ -43,7 +43,7 @@ use settings::Settings;
 use spec::{CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, MAPPER_ROLE};
 use state::ConciergeState;
 
-/// The flow.
+/// A flow in which several experts answer and the concierge speaks to the user.
 #[derive(Debug)]
 pub struct ConciergeFlow {
     spec: FlowSpec,
@@ -51,13 +51,13 @@ pub struct ConciergeFlow {
 }
 
 impl ConciergeFlow {
-    /// The flow as it is shipped.
+    /// Creates the flow.
     #[must_use]
     pub fn new() -> Self {
         Self { spec: spec::concierge_flow_spec(), blocks: spec::signal_block_names() }
     }
 
-    /// A call brought no answer and will not be made again.
+    /// Handles a call that failed for good.
     fn handle_call_failure(
         &self,
         view: &FlowContext<'_, ConciergeState>,
@@ -79,9 +79,7 @@ impl ConciergeFlow {
             Fact::BatchDispatched { .. } | Fact::AnswerTimedOut { .. } => batch::close_batch_if_done(view, settings),
             Fact::BatchClosed { .. } => batch::process_closed_batch(view, settings),
             Fact::EmptyReply { .. } => turn::retry_empty_reply(view, settings),
-            Fact::BatchCompleted { purpose, result: known, .. } => {
-                turn::handle_batch_result(view, settings, purpose, &known)
-            }
+            Fact::BatchCompleted { purpose, result, .. } => turn::handle_batch_result(view, settings, purpose, &result),
             _ => Vec::new(),
         }
     }
@@ -111,9 +109,7 @@ impl Flow for ConciergeFlow {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => {
                 vec![Fact::InvalidSettings { complaints }.into_step()]
             }
-            (Event::TurnStarted { retry_of: again, .. }, _) => {
-                turn::handle_turn_started(view, settings, again.is_some())
-            }
+            (Event::TurnStarted { retry_of, .. }, _) => turn::handle_turn_started(view, settings, retry_of.is_some()),
             (Event::CallOpened(opened), _) if opened.role == *EXPERT_ROLE => {
                 batch::start_answer_timer(view, settings, opened)
             }
@@ -130,7 +126,7 @@ impl Flow for ConciergeFlow {
                 Event::CallOutcomeUnknown { next: RetryDecision::GiveUp, .. }
                 | Event::CallResolved { next: RetryDecision::GiveUp, .. },
                 Some(call),
-            ) => self.handle_call_failure(view, settings, call, "the answer was lost when the process died".to_owned()),
+            ) => self.handle_call_failure(view, settings, call, "the reply was lost when the process died".to_owned()),
             (Event::CallCancelled { .. }, Some(call)) if call.role == *EXPERT_ROLE => {
                 batch::handle_expert_call_end(view, settings, call, false)
             }
@@ -153,10 +149,10 @@ impl Flow for ConciergeFlow {
     fn render_fragment(
         &self,
         view: &FlowContext<'_, ConciergeState>,
-        asking: &FragmentRequest<'_>,
+        request: &FragmentRequest<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
-        fragments::render_fragment(view, asking, name.as_str(), &self.spec.settings)
+        fragments::render_fragment(view, request, name.as_str(), &self.spec.settings)
     }
 
     fn describe_fact(&self, state: &ConciergeState, kind: &str, value: &Value) -> FactDisplay {

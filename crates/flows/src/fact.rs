@@ -1,4 +1,4 @@
-//! Facts of a flow's own: an enum whose variants are written down as a kind and a value, and read from them again.
+//! Converts a flow's own fact enum to and from recorded events. Each variant becomes a kind and a JSON value.
 
 use segue_core::event::Event;
 use segue_core::flow::FlowStep;
@@ -6,21 +6,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The step that records a fact; `fact` is an enum with `kind` as its tag and `value` as its content.
+/// Returns the step that records `fact`, an enum that is serialized with the tag `kind` and the content `value`.
 pub(crate) fn fact_step(fact: &impl Serialize) -> FlowStep {
-    let mut whole = serde_json::to_value(fact).unwrap_or_default();
-    let kind = whole.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let value = whole.get_mut("value").map(Value::take).unwrap_or_default();
+    let mut tagged = serde_json::to_value(fact).unwrap_or_default();
+    let kind = tagged.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let value = tagged.get_mut("value").map(Value::take).unwrap_or_default();
     FlowStep::RecordFact { kind, value }
 }
 
-/// The fact that an event is, if it is one of this flow's.
+/// Returns the fact in `event`, or `None` if the event is not a fact of type `F`.
 pub(crate) fn parse_fact_event<F: DeserializeOwned>(event: &Event) -> Option<F> {
     let Event::FlowFactRecorded { kind, value } = event else { return None };
     parse_fact(kind, value)
 }
 
-/// The fact of a kind with a value, if it is one of this flow's.
+/// Returns the fact with this kind and value, or `None` if `F` has no such variant.
 pub(crate) fn parse_fact<F: DeserializeOwned>(kind: &str, value: &Value) -> Option<F> {
     serde_json::from_value(json!({"kind": kind, "value": value})).ok()
 }

@@ -1,6 +1,27 @@
-//! The flows and every word they say. A flow is one folder here: its rules, its prompts (`prompts/<flow>/`), its tests.
+//! The built-in flows: [`chat`], [`concierge`] and [`assistant`], with their prompts in `prompts/<flow>/`.
 //!
-//! Decides what each kind of conversation does next. Knows no engine, no store and no model.
+//! A flow is a pure function from recorded events to the next steps of a conversation. This crate does not know the engine,
+//! the store or any model, so a flow can be tried without them:
+//!
+//! ```
+//! use segue_flows::chat::ChatFlow;
+//! use segue_flows::concierge::ConciergeFlow;
+//! use segue_testkit::SessionHarness;
+//!
+//! // In `chat`, one role answers each message.
+//! let mut session = SessionHarness::open(ChatFlow::new());
+//! session.send_message("How long should tea steep?");
+//! assert_eq!(session.open_call_roles(), ["assistant"]);
+//! session.answer_call("assistant", "Three minutes.");
+//! assert_eq!(session.last_reply(), "Three minutes.");
+//!
+//! // In `concierge`, several experts answer the first question before one role replies.
+//! let mut session = SessionHarness::open(ConciergeFlow::new());
+//! session.send_message("Should we rent or buy?");
+//! assert_eq!(session.open_call_roles(), ["expert", "expert", "expert"]);
+//! ```
+//!
+//! `docs/flows.md` describes how to write a flow.
 
 pub mod assistant;
 pub mod chat;
@@ -17,13 +38,13 @@ use assistant::AssistantFlow;
 use assistant::domain::DomainSchema;
 use assistant::settings::DomainCatalog;
 
-/// Every flow there is, with the domains that come with them.
+/// Returns all built-in flows with the built-in domains.
 #[must_use]
 pub fn built_in_flows() -> Vec<Arc<dyn DynFlow>> {
     flows_with_domains(DomainCatalog::new(DomainSchema::built_in()))
 }
 
-/// Every flow there is, with these domains.
+/// Returns all built-in flows with the given domains.
 #[must_use]
 pub fn flows_with_domains(domains: DomainCatalog) -> Vec<Arc<dyn DynFlow>> {
     vec![

@@ -1,10 +1,10 @@
-//! Every limit of the flows, in one place.
+//! All limits of the flows.
 
 /// Most claims read from one map.
 pub const MAP_CLAIMS_MAX: usize = 10_000;
 /// Most edges read from one map.
 pub const MAP_EDGES_MAX: usize = 50_000;
-/// Most gaps read from one map; all of them are told one by one.
+/// Most gaps read from one map. A brief lists all of them.
 pub const MAP_GAPS_MAX: usize = 50;
 /// Longest id of a claim, in characters.
 pub const CLAIM_ID_CHARS_MAX: usize = 64;
@@ -12,65 +12,65 @@ pub const CLAIM_ID_CHARS_MAX: usize = 64;
 pub const CLAIM_LABEL_CHARS_MAX: usize = 120;
 /// Longest text of a claim or a gap, in characters.
 pub const CLAIM_TEXT_CHARS_MAX: usize = 2_000;
-/// Longest narrative kept beside a map, in characters.
+/// Longest narrative kept with a map, in characters.
 pub const NARRATIVE_CHARS_MAX: usize = 20_000;
-/// Complaints about one map that are told one by one; of the rest only the number is told.
+/// Most complaints about one map that are listed; the rest are only counted.
 pub const MAP_COMPLAINTS_MAX: usize = 64;
-/// How much of a text a complaint cites, in characters.
+/// Longest excerpt in a complaint, in characters.
 pub const MAP_EXCERPT_CHARS_MAX: usize = 60;
-/// Fewest answers a map can be made from.
+/// Fewest answers that can be mapped.
 pub const MAP_ANSWERS_MIN: u32 = 2;
 
-/// Most positions a brief gives in full.
+/// Most positions that a brief describes in full.
 pub const BRIEF_POSITIONS_MAX: usize = 24;
-/// Most lines in any other list of a brief, gaps apart.
+/// Most lines in any other list of a brief, except the gaps.
 pub const BRIEF_LINES_MAX: usize = 12;
 /// Most labels named in one line of a brief.
 pub const BRIEF_LABELS_MAX: usize = 8;
 
-/// Most machinery terms reported from one reply.
+/// Most internal terms reported for one reply.
 pub const LEAKED_TERMS_MAX: usize = 64;
 
-/// Most answers to one question: experts times their samples.
+/// Most expert answers to one question, counting each sample.
 pub const EXPERT_ANSWERS_MAX: usize = 32;
-/// Longest wait for an answer that can be set.
+/// Longest `answer_timeout_ms` that can be set.
 pub const ANSWER_TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
-/// Latest turn of the starter by which a handover can be set to be due.
+/// Largest `handover_by_turn` that can be set.
 pub const HANDOVER_BY_TURN_MAX: u64 = 100;
-/// Latest request for a plan by which one can be set to be due.
+/// Largest `plan_by_request` that can be set.
 pub const PLAN_BY_REQUEST_MAX: u64 = 100;
-/// Largest map that is kept whole in a fact, in bytes of JSON; a larger one is in its mapper's answer.
+/// Largest map that is stored in a fact, in bytes of JSON. A larger one is parsed from the mapper's reply again.
 pub const MAP_FACT_BYTES_MAX: usize = 256 * 1024;
-/// Most tokens of a brief, or of answers shown in its place; each of these gets its share.
+/// Most tokens of a brief, or of the answers shown instead of one. Answers share this budget.
 pub const BATCH_RESULT_TOKENS_MAX: u32 = 16_000;
-/// Most tokens of the answers shown to a mapper; each gets its share.
+/// Most tokens of the answers shown to a mapper. They share this budget.
 pub const MAPPER_SOURCES_TOKENS_MAX: u32 = 64_000;
-/// Longest question that a mapper is shown with the answers, in characters.
+/// Longest question shown to a mapper, in characters.
 pub const MAPPER_QUESTION_CHARS_MAX: usize = 16_000;
-/// Most tokens around such answers: the question they answer, headings, fences.
+/// Most tokens of the text around the answers: question, headings and fences.
 pub const SECTION_FRAME_TOKENS_MAX: u32 = 8_000;
-/// Most tokens of a handover shown to the one who takes over.
+/// Most tokens of a handover in a prompt.
 pub const HANDOVER_TOKENS_MAX: u32 = 8_000;
 /// Most steps of a plan.
 pub const PLAN_STEPS_MAX: usize = 50;
 /// Longest title of a step, in characters.
 pub const STEP_TITLE_CHARS_MAX: usize = 160;
-/// Longest description of a step, or how one knows that it is done, in characters.
+/// Longest description or done-when condition of a step, in characters.
 pub const STEP_TEXT_CHARS_MAX: usize = 2_000;
-/// Most notices that wait to be told.
+/// Most notices that are pending for the concierge.
 pub const PENDING_NOTICES_MAX: usize = 8;
-/// Longest part of what was said that a handover built by code takes over, in characters.
+/// Longest text copied into a handover that is built by the flow, in characters.
 pub const BUILT_HANDOVER_TEXT_CHARS_MAX: usize = 1_200;
-/// Most messages of the user's that such a handover takes over; of more, the latest.
+/// Most user messages kept for a handover that is built by the flow. The latest are kept.
 pub const HANDOVER_MESSAGES_MAX: usize = 12;
-/// Most items of a list in a handover built by code.
+/// Most items of a list in a handover that is built by the flow.
 pub const BUILT_HANDOVER_ITEMS_MAX: usize = 8;
 
 /// Longest name of a domain, a type or a field, in characters.
 pub const DOMAIN_NAME_CHARS_MAX: usize = 40;
-/// Longest account of what a domain, a type or a field is, in characters.
+/// Longest description of a domain, a type or a field, in characters.
 pub const DOMAIN_DESCRIPTION_CHARS_MAX: usize = 1_000;
-/// Most types of a domain; a model is told all of them.
+/// Most types of a domain. Prompts list all of them.
 pub const DOMAIN_TYPES_MAX: usize = 24;
 /// Most fields of a type.
 pub const DOMAIN_FIELDS_MAX: usize = 40;
@@ -80,100 +80,100 @@ pub const DOMAIN_SAMPLES_MAX: usize = 1_000;
 pub const RECORD_TEXT_CHARS_MAX: usize = 20_000;
 /// Most items of a list in a record.
 pub const RECORD_LIST_ITEMS_MAX: usize = 200;
-/// Most conditions of one read.
+/// Most filters of one read.
 pub const READ_FILTERS_MAX: usize = 12;
-/// Most values that one condition compares with.
+/// Most values of one filter.
 pub const FILTER_VALUES_MAX: usize = 200;
-/// Records of a read that does not say how many.
+/// Records returned by a read without a limit.
 pub const READ_ROWS_DEFAULT: usize = 25;
-/// Most records of a read.
+/// Most records returned by one read.
 pub const READ_ROWS_MAX: usize = 100;
-/// Most records that one tool call writes.
+/// Most records written by one tool call.
 pub const WRITE_ROWS_MAX: usize = 50;
 
-/// References remembered; beyond that those not referred to for the longest are forgotten, their numbers never given again.
+/// Most references remembered. The least recently used are forgotten first, and their numbers are never reused.
 pub const ENTITIES_MAX: usize = 2_000;
-/// References whose records are at hand.
+/// Most references whose records are cached.
 pub const ENTITIES_CACHED_MAX: usize = 150;
-/// Unsaved drafts kept.
+/// Most unsaved drafts kept.
 pub const DRAFTS_MAX: usize = 30;
-/// Longest label, in characters.
+/// Longest label of an entity, in characters.
 pub const ENTITY_LABEL_CHARS_MAX: usize = 80;
-/// Longest reason, expression or note that a model gives, in characters.
+/// Longest reason, intent or note from a model, in characters.
 pub const REMARK_CHARS_MAX: usize = 300;
 /// Longest outcome, goal or description, in characters.
 pub const OUTCOME_CHARS_MAX: usize = 600;
 /// Longest question or proposal, in characters.
 pub const PROPOSAL_CHARS_MAX: usize = 4_000;
-/// Longest partial analysis kept with a question, in characters of JSON.
+/// Longest partial analysis stored with a question, in characters of JSON.
 pub const PARTIAL_ANALYSIS_CHARS_MAX: usize = 4_000;
-/// References read from one list of a model.
+/// Most references read from one list of a model.
 pub const REFERENCES_MAX: usize = 100;
-/// Turns within which a reference is active.
+/// How many turns a reference stays active.
 pub const REFERENCE_ACTIVE_TURNS: u32 = 2;
-/// Rows of the registry that Understand is shown.
+/// Most registry rows in the Understand prompt.
 pub const REGISTRY_ROWS_MAX: usize = 20;
-/// References of each kind that Think is shown.
+/// Most references of each kind in the Think prompt.
 pub const THINK_ROWS_MAX: usize = 40;
-/// Turns that Understand is shown.
+/// Past turns in the Understand prompt.
 pub const UNDERSTAND_TURNS_SHOWN: usize = 5;
-/// Turns that Think is shown.
+/// Past turns in the Think prompt.
 pub const THINK_TURNS_SHOWN: usize = 2;
-/// Turns that Reply is shown.
+/// Past turns in the Reply prompt.
 pub const REPLY_TURNS_SHOWN: usize = 3;
 /// Turn summaries kept in full.
 pub const FULL_SUMMARIES_MAX: usize = 2;
-/// Older summaries that wait to be folded, where folding fails again and again.
+/// Most older summaries kept while their compaction keeps failing.
 pub const SUMMARIES_AGED_MAX: usize = 12;
-/// Older exchanges that wait to be folded, where folding fails again and again.
+/// Most older exchanges kept while their compaction keeps failing.
 pub const EXCHANGES_AGED_MAX: usize = 24;
-/// How much of one thing that was said is shown to those who were not spoken to, in characters.
+/// Longest excerpt of a message shown to a role that did not receive it, in characters.
 pub const MESSAGE_EXCERPT_CHARS_MAX: usize = 1_200;
-/// Tokens of a folded reasoning or conversation.
+/// Most tokens of compacted reasoning or conversation.
 pub const FOLDED_TOKENS_MAX: u32 = 500;
-/// Longest folded reasoning or conversation, in characters; what is longer is cut.
+/// Longest compacted reasoning or conversation, in characters. Longer text is cut.
 pub const FOLDED_CHARS_MAX: usize = 3_000;
-/// Most steps that a plan of the assistant has.
+/// Most steps of an assistant plan.
 pub const ASSISTANT_PLAN_STEPS_MAX: usize = 12;
 /// Most tool calls of one step.
 pub const STEP_TOOL_CALLS_MAX: u32 = 3;
-/// How often the result of an earlier step is fetched for one step.
+/// Most results of earlier steps that one step may fetch.
 pub const STEP_RETRIEVALS_MAX: u32 = 2;
-/// How often a node is asked again for what could not be used.
+/// How often a node is asked again after an unusable answer.
 pub const NODE_REPAIRS_MAX: u32 = 1;
-/// How often the same read may find nothing before its step ends.
+/// How often the same read may return nothing before its step ends.
 pub const EMPTY_READS_MAX: u32 = 2;
-/// Longest result of a step shown to others, in characters.
+/// Longest step result shown to other steps, in characters.
 pub const STEP_RESULT_CHARS_MAX: usize = 6_000;
-/// Most of all records shown to one step, in characters.
+/// Most characters of all records shown to one step.
 pub const STEP_RECORDS_CHARS_MAX: usize = 24_000;
-/// Writes that can be undone; older ones are in the journal.
+/// Most writes that can be undone. Older ones remain in the journal.
 pub const UNDOABLE_WRITES_MAX: usize = 64;
-/// Complaints about one answer that are told.
+/// Most complaints about one answer that are reported.
 pub const ANSWER_COMPLAINTS_MAX: usize = 8;
-/// Known references that a complaint about an unknown one names.
+/// Most known references suggested for an unknown one.
 pub const SUGGESTED_REFERENCES_MAX: usize = 12;
-/// Most tokens of the user's message that a node is shown.
+/// Most tokens of the user's message in a prompt.
 pub const USER_MESSAGE_TOKENS_MAX: u32 = 8_000;
-/// Most rows of what is put on show.
+/// Most rows of an artifact.
 pub const ARTIFACT_ROWS_MAX: usize = 100;
 /// Largest declaration of a domain, in bytes: as a file, or as JSON in a session's settings.
 pub const DOMAIN_BYTES_MAX: usize = 64 * 1024;
-/// Minutes by which a clock can differ from universal time.
+/// Largest UTC offset, in minutes.
 pub const UTC_OFFSET_MINUTES_MAX: i64 = 14 * 60;
-/// Longest account of what a server's tool takes, in characters of JSON.
+/// Longest input schema of a server tool, in characters of JSON.
 pub const TOOL_SCHEMA_CHARS_MAX: usize = 1_500;
-/// Shortest id that is looked for in what a server says, in characters.
+/// Shortest id that is searched for in a server's text, in characters.
 pub const SCANNED_ID_CHARS_MIN: usize = 6;
-/// Most tools of a server that models are told of.
+/// Most tools of a server that prompts list.
 pub const SERVER_TOOLS_MAX: usize = 40;
-/// Longest wait for a server's answer that can be set, in seconds; the engine stops a tool after ten minutes.
+/// Longest server timeout that can be set, in seconds. The engine stops a tool after ten minutes.
 pub const SERVER_TIMEOUT_S_MAX: u64 = 590;
-/// Ids in the words of one result of a server that get references.
+/// Most ids in one server result that get references.
 pub const MENTIONED_IDS_MAX: usize = 50;
-/// Longest account of a tool in one line, in characters.
+/// Longest one-line description of a tool, in characters.
 pub const TOOL_SUMMARY_CHARS_MAX: usize = 200;
-/// Most of all accounts of what a server's tools take that one step is shown, in characters.
+/// Most characters of all tool schemas shown to one step.
 pub const TOOL_SCHEMAS_CHARS_MAX: usize = 12_000;
-/// Records named in one line about what a server did.
+/// Most records named in one line about a server's action.
 pub const REFERENCES_NAMED_MAX: usize = 8;

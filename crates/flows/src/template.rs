@@ -1,4 +1,5 @@
-//! Prompts are templates with typed arguments. They are part of the program, so one that cannot be filled is our mistake.
+//! Renders prompt templates. The templates are compiled into the program, so a template that cannot be rendered is a
+//! bug and panics; the tests render every template.
 
 use std::cell::RefCell;
 
@@ -6,11 +7,11 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
 
-/// Steps a template may take; none of ours comes near.
+/// Most instructions that one rendering may execute.
 const TEMPLATE_FUEL: u64 = 10_000_000;
 
 thread_local! {
-    /// Templates that were read already, under their own text. A template means the same whoever fills it, and when.
+    /// Parsed templates, named by their own text.
     static TEMPLATE_CACHE: RefCell<Environment<'static>> = RefCell::new(new_template_environment());
 }
 
@@ -22,13 +23,16 @@ fn new_template_environment() -> Environment<'static> {
     environment
 }
 
-/// Fills a template. What is undefined in it is a mistake, and tests fill every one.
+/// Renders `template` with `arguments`.
+///
+/// # Panics
+/// Panics if the template is malformed or uses an undefined variable.
 pub(crate) fn fill_template(template: &'static str, arguments: &impl Serialize) -> String {
     TEMPLATE_CACHE.with_borrow_mut(|environment| {
         if environment.get_template(template).is_err() {
-            environment.add_template(template, template).expect("a shipped prompt can be read");
+            environment.add_template(template, template).expect("built-in templates are well-formed");
         }
-        let read = environment.get_template(template).expect("it was read just now");
-        read.render(Serde(arguments)).expect("a shipped prompt can be filled").trim().to_owned()
+        let parsed = environment.get_template(template).expect("the template was added above");
+        parsed.render(Serde(arguments)).expect("built-in templates use only defined variables").trim().to_owned()
     })
 }

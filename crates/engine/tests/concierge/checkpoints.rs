@@ -90,7 +90,7 @@ async fn s27_checkpoint_4_a_workflow_runs_the_round_and_the_executor_makes_the_p
     for wanted in ["buy a flat by May", "see the bank first", "give me a plan"] {
         assert!(sent.contains(wanted), "{wanted}: {sent}");
     }
-    assert_eq!(play.facts("workflow").await[0]["steps"][1]["title"], "View flats");
+    assert_eq!(play.facts("plan_started").await[0]["steps"][1]["title"], "View flats");
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,9 +81,9 @@ async fn the_rehearsal_model_plays_a_whole_conversation() {
     let listener = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     let (events, _) = told(listener, messages.len()).await;
     assert_eq!(phases(&events), ["explorer", "executor", "explorer"]);
-    assert_eq!((count(&events, "step_done"), count(&events, "workflow_closed")), (3, 1));
-    assert_eq!((count(&events, "map"), count(&events, "no_map")), (3, 0), "the question, the plan and the help");
-    for unwanted in ["leak", "complaints", "refused"] {
+    assert_eq!((count(&events, "step_completed"), count(&events, "plan_completed")), (3, 1));
+    assert_eq!((count(&events, "map_parsed"), count(&events, "map_unavailable")), (3, 0), "the question, the plan and the help");
+    for unwanted in ["internal_terms_leaked", "reply_complaints", "block_refused"] {
         let found: Vec<_> = events
             .iter()
             .filter(|event| matches!(event, Event::FlowFactRecorded { kind, .. } if kind == unwanted))

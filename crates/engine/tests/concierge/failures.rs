@@ -47,7 +47,7 @@ async fn the_handover_block_is_cut_off() {
     let play = Play::begin(&starter_says("Then buy.\n<<<HANDOVER>>>\ngoal: a ho"), Value::Null).await;
     play.say_all(&["rent or buy?", "I stay five years"]).await;
     assert_eq!((play.phase().await.as_str(), play.handovers().await.len()), ("starter", 0));
-    assert!(play.facts("complaints").await[0].to_string().contains("HANDOVER"));
+    assert!(play.facts("reply_complaints").await[0].to_string().contains("HANDOVER"));
     assert_eq!(play.heard().await[1], "Then buy.", "no part of it is heard");
     let third = play.say("yes").await;
     assert_eq!((third.outcome, third.phase.as_str()), (TurnResult::Done, "explorer"));
@@ -62,7 +62,7 @@ async fn the_handover_block_comes_twice() {
     play.say_all(&["rent or buy?", "I stay five years"]).await;
     assert_eq!(play.heard().await[1], "So.\nOr rather:");
     assert_eq!(play.handovers().await, ["intent Emitted"]);
-    assert!(play.facts("complaints").await[0].to_string().contains("more than once"));
+    assert!(play.facts("reply_complaints").await[0].to_string().contains("more than once"));
     play.say("where to?").await;
     let sent = play.sent(play.calls("concierge").await[2].call).await;
     assert!(sent.contains("a home that lasts") && !sent.contains("a first draft"), "{sent}");
@@ -141,14 +141,14 @@ async fn the_mapper_writes_prose() {
         ["instruction | sources", "instruction | sources repair"]
     );
     assert!(play.sent(mappers[1].call).await.contains("They mostly rent."), "it is shown what could not be read");
-    assert!(play.facts("no_map").await[0]["why"].to_string().contains("no JSON object"));
+    assert!(play.facts("map_unavailable").await[0]["why"].to_string().contains("no JSON object"));
     let sent = play.sent(play.calls("concierge").await[0].call).await;
     assert!(sent.contains("### Perspective 3") && sent.contains("Opinion 1: rent first."), "{sent}");
 
     let once = "[[reply]]\nrole = \"mapper\"\ntimes = 1\ntext = \"They mostly rent.\"\n";
     let play = Play::begin(once, Value::Null).await;
     play.say("rent or buy?").await;
-    assert_eq!((play.facts("map").await.len(), play.facts("no_map").await.len()), (1, 0), "asked again, it maps");
+    assert_eq!((play.facts("map_parsed").await.len(), play.facts("map_unavailable").await.len()), (1, 0), "asked again, it maps");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,11 +159,11 @@ async fn a_model_times_out() {
     let play = Play::begin(slow, settings).await;
     let report = play.say("rent or buy?").await;
     assert_eq!((report.outcome, report.replies), (TurnResult::Done, vec!["Rent.".to_owned()]));
-    assert_eq!(play.facts("overdue").await[0]["seat"], 2);
+    assert_eq!(play.facts("answer_timed_out").await[0]["slot"], 2);
     assert_eq!(play.facts("batch_closed").await[0]["answers"], 2);
     let mapper = play.sent(play.calls("mapper").await[0].call).await;
     assert!(mapper.contains("## Source 2") && !mapper.contains("## Source 3"), "{mapper}");
-    assert_eq!(play.facts("late").await.len(), 1, "its answer came late, and is recorded");
+    assert_eq!(play.facts("late_answer").await.len(), 1, "its answer came late, and is recorded");
     // And it remembers what it said.
     play.say_all(&TO_THE_PLAN[1..]).await;
     let snail = play.calls("expert").await.into_iter().rfind(|call| call.model == *"snail").expect("it was asked");
@@ -187,14 +187,14 @@ async fn one_fails_and_the_others_suffice() {
     let one = "[[reply]]\nrole = \"expert\"\nmodel = \"ant\"\nfail = \"invalid_api_key\"\n";
     let play = Play::begin(one, json!({"experts": ["ant", "bee", "cat"]})).await;
     assert_eq!(play.say("rent or buy?").await.outcome, TurnResult::Done);
-    assert_eq!(play.facts("map").await[0]["answers"], 2);
+    assert_eq!(play.facts("map_parsed").await[0]["answers"], 2);
     let missing = play.facts("batch_closed").await[0]["missing"][0].to_string();
     assert!(missing.contains("ant") && missing.contains("key"), "it says who and why: {missing}");
 
     let two = format!("{one}{}", one.replace("ant", "bee"));
     let play = Play::begin(&two, json!({"experts": ["ant", "bee", "cat"]})).await;
     assert_eq!(play.say("rent or buy?").await.outcome, TurnResult::Done);
-    assert_eq!((play.counts().await, play.facts("no_map").await.len()), ([3, 0, 1], 1), "one answer is no map");
+    assert_eq!((play.counts().await, play.facts("map_unavailable").await.len()), ([3, 0, 1], 1), "one answer is no map");
     let sent = play.sent(play.calls("concierge").await[0].call).await;
     assert!(sent.contains("one perspective and no more") && sent.contains("Opinion 3: rent first."), "{sent}");
 }

@@ -73,7 +73,7 @@ async fn an_experts_answer_that_comes_after_the_turn_is_recorded_and_counts_for_
     }
     let again = *snails(&play).await.last().expect("it was asked");
     assert!(again != snail && !play.sent(again).await.contains("Buy at once."));
-    assert!(play.facts("late").await.iter().all(|fact| fact["call"] != json!(snail)));
+    assert!(play.facts("late_answer").await.iter().all(|fact| fact["call"] != json!(snail)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +101,7 @@ async fn one_whose_time_is_over_is_recorded_too() {
     let settings = json!({"experts": ["ant", "bee", {"model": "snail", "timeout_ms": 50}]});
     let play = Play::begin(SNAIL, settings).await;
     assert_eq!(play.say(TO_THE_PLAN[0]).await.outcome, TurnResult::Done);
-    assert_eq!(play.facts("overdue").await.len(), 1);
+    assert_eq!(play.facts("answer_timed_out").await.len(), 1);
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(late(&play).await.len(), 1);
 }

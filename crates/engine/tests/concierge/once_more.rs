@@ -20,7 +20,7 @@ text = "Buy, I say."
 
 [[reply]]
 role = "concierge"
-system_contains = "They want to be tested"
+system_contains = "wants their view to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 
@@ -70,7 +70,7 @@ async fn s32_another_mapper_another_stance_and_another_concierge_stand_beside_th
         (&before.session.threads, &before.session.phase_graphs)
     );
     assert_eq!((play.heard().await, play.handovers().await), (heard, handovers), "nobody heard of it");
-    assert_eq!(play.facts("map").await.len(), 2);
+    assert_eq!(play.facts("map_parsed").await.len(), 2);
     assert_eq!(
         play.say("go on").await.replies,
         ["Ask the second bank."],

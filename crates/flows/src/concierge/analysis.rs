@@ -1,34 +1,31 @@
-//! The structural analysis: from a map to measures, a shape and how sure of it we are. A pure function: the same map and
-//! the same number of answers give the same analysis, bit for bit, in whatever order claims and edges were written.
-//! It says nothing in words; that is the [brief](super::brief)'s. An analysis is cheap and is computed again where it is
-//! needed, rather than stored: only the map is worth keeping.
+//! The structural analysis: computes metrics, a shape and a confidence from a claim map. It is a pure function: the same
+//! map and number of answers give the same analysis, bit for bit, in whatever order claims and edges were written. The
+//! [brief](super::brief) puts it into words. An analysis is cheap, so it is computed when needed; only the map is stored.
 //!
-//! # Terms, where there was room to decide
+//! # Definitions
 //!
-//! - **Claims and edges.** Of several claims with one id, the least stands. Edges from a claim to itself or to a claim
-//!   that does not exist count for nothing, an edge written twice counts once, and conflicts and tradeoffs have no
-//!   direction. *n* is the number of claims, *m* of answers; supporters outside 1..=m count for nothing.
+//! - **Claims and edges.** Of several claims with one id, the least is used. Edges from a claim to itself or to an unknown
+//!   claim are ignored, a duplicate edge counts once, and conflicts and tradeoffs are undirected. *n* is the number of
+//!   claims, *m* the number of answers; supporters outside 1..=m are ignored.
 //! - **Degree** counts edges of all kinds, **out-degree** those that lead away: supports and prerequisites.
-//! - **Top and bottom p %** of n: the ⌈p·n⌉-th value is the mark, and all that equal it belong too; nobody is left out
-//!   because of its id. *High support* takes at least one supporter. *Low support* is the bottom 30 % without those of
-//!   high support: where support is even, nothing is low.
-//! - **Root of a chain**: has an outgoing prerequisite and no incoming one. In a circle nothing comes first.
-//! - **Longest chain**: counted in claims, over prerequisites; claims that need each other count as one. A chain has at
-//!   least two links; without one, the depth is 0.
-//! - **Transitive dependents** of a claim: all others that can be reached from it over prerequisites.
-//!   A claim without supporter is taken to have one when dependents are divided by supporters.
-//! - **Keystone** claims must have a product above 0, beside the two conditions on their out-degree.
-//! - **Components** hang together by edges of any kind. The **density** of one is the share of its pairs of claims that
-//!   have an edge; that of a lone claim is 0. Its **support** is the mean support ratio of its claims. *Local coherence* is
-//!   0 if no component has two claims. The *mean density* of disconnected consensus is over all components, lone
-//!   claims included: they are what is not connected.
+//! - **Top and bottom p %** of n: the ⌈p·n⌉-th value is the threshold, and all equal values belong too, so ids never
+//!   decide. *High support* needs at least one supporter. *Low support* is the bottom 30 % without those of high support:
+//!   if all support is equal, none is low.
+//! - **Root of a chain**: a claim with an outgoing prerequisite and no incoming one. A cycle has no root.
+//! - **Longest chain**: counted in claims, over prerequisites; the claims of a cycle count as one. A chain has at least two
+//!   links; without one, the depth is 0.
+//! - **Transitive dependents** of a claim: all other claims reachable from it over prerequisites. When dependents are
+//!   divided by supporters, a claim without supporters counts as having one.
+//! - **Keystone** claims must have a product above 0, in addition to the two conditions on their out-degree.
+//! - **Components** are connected by edges of any kind. The **density** of a component is the share of its claim pairs that
+//!   have an edge; that of a single claim is 0. Its **support** is the mean support ratio of its claims. *Local coherence*
+//!   is 0 if no component has two claims. The *mean density* of disconnected consensus includes components of one claim.
 //! - **Alignment** is over edges with both ends of high support; supports and prerequisites reinforce.
 //! - **Normalised support** is relative to the claim with most supporters; the variance is that of the whole population.
-//! - **Dominance** of the hub is its out-degree over the runner-up's, without bound if the runner-up has none. The *keystone*
-//!   shape looks at the largest out-degree, whether or not it makes a hub.
-//! - A share of nothing is 0.
-//! - **Ties** between shapes go to the earlier row; scores that differ by less than [`TIE`] are tied, since that is
-//!   rounding.
+//! - **Dominance** of the hub is its out-degree divided by the runner-up's; it is unbounded if the runner-up has none. The
+//!   *keystone* shape uses the largest out-degree, whether or not that claim is a hub.
+//! - A ratio with a zero denominator is 0.
+//! - **Ties** between shapes go to the earlier shape; scores that differ by less than [`SCORE_TIE_TOLERANCE`] are tied.
 
 mod graph;
 mod metrics;
@@ -46,77 +43,77 @@ pub use tension::{ClaimTension, MapFragility};
 use super::claim_map::{ClaimId, ClaimMap};
 use graph::ClaimGraph;
 
-/// What a map amounts to.
+/// The result of analysing a claim map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MapAnalysis {
-    /// How many answers the map was made from.
+    /// The number of mapped answers.
     pub answers: u32,
-    /// How many edges count.
+    /// The number of distinct valid edges.
     pub edge_count: usize,
-    /// Whether these are enough to speak of a structure: at least two, and one for about every twelve claims.
+    /// Whether there are enough edges for a structure: at least two, and one for about every twelve claims.
     pub has_enough_edges: bool,
-    /// Every claim with its measures, in the order of ids.
+    /// The metrics of each claim, sorted by id.
     pub claims: Vec<ClaimMetrics>,
-    /// What holds for the map as a whole.
+    /// The ratios of the whole map.
     pub ratios: MapRatios,
-    /// The parts that hang together, by their first claim.
+    /// The connected components, sorted by their first claim.
     pub components: Vec<ClaimComponent>,
-    /// The longest chain of prerequisites, from what is needed to what needs it; a link of several claims is a circle.
+    /// The longest chain of prerequisites, from prerequisite to dependent. A link with several claims is a cycle.
     pub longest_chain: Vec<Vec<ClaimId>>,
-    /// Claims that need each other.
+    /// The cycles of prerequisites.
     pub cycles: Vec<Vec<ClaimId>>,
-    /// The one claim that far more leads away from than from any other.
+    /// The claim with by far the largest out-degree.
     pub hub: Option<HubClaim>,
-    /// Well-supported claims that several others need.
+    /// Well-supported claims that are a prerequisite of several others.
     pub keystones: Vec<ClaimId>,
-    /// Claims that few hold and much hangs on, in the order of ids.
+    /// Claims with low support and high leverage, sorted by id.
     pub leverage_inversions: Vec<ClaimId>,
-    /// Claims that many others need and few hold, in the order of ids.
+    /// Claims with many dependents and few supporters, sorted by id.
     pub evidence_gaps: Vec<EvidenceGap>,
-    /// Conflicts and tradeoffs, in the order of ids.
+    /// Conflicts and tradeoffs, sorted by id.
     pub tensions: Vec<ClaimTension>,
-    /// What could make the picture fall apart.
+    /// The weak points of the map.
     pub fragility: MapFragility,
-    /// How well each shape fits, in the order of [`Shape::ALL`].
+    /// The score of each shape, in the order of [`MapShape::ALL`].
     pub scores: Vec<ShapeScore>,
-    /// The one that fits best.
+    /// The shape with the best score.
     pub shape: MapShape,
-    /// How sure of it we are, from .1 to 1.
+    /// The confidence in the shape, from 0.1 to 1.
     pub confidence: f64,
 }
 
 impl MapAnalysis {
-    /// How well a shape fits.
+    /// Returns the score of a shape.
     #[must_use]
     pub fn shape_score(&self, shape: MapShape) -> f64 {
         self.scores.iter().find(|score| score.shape == shape).map_or(0.0, |score| score.score)
     }
 
-    /// A claim's measures.
+    /// Returns the metrics of a claim.
     #[must_use]
     pub fn claim_metrics(&self, id: &ClaimId) -> Option<&ClaimMetrics> {
-        let place = self.claims.binary_search_by(|claim| claim.id.cmp(id)).ok()?;
-        self.claims.get(place)
+        let index = self.claims.binary_search_by(|claim| claim.id.cmp(id)).ok()?;
+        self.claims.get(index)
     }
 }
 
-/// Analyses a map made from this many answers. Total: any map has an analysis, and no number in it is not a number.
+/// Analyses a map of `answers` answers. Every map has an analysis, and none of its numbers is NaN.
 #[must_use]
 pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
     let graph = ClaimGraph::from_claim_map(map, answers);
     let edges = graph.edges.len();
     let has_enough_edges = edges >= 2.max((8 * graph.len()).div_ceil(100));
-    let measures = metrics::compute_map_metrics(&graph);
-    let tensions = tension::find_tensions(&graph, &measures.claims);
-    let ratios = metrics::compute_map_ratios(&graph, &measures, &tensions);
-    let fragility = tension::assess_fragility(&measures, &tensions, &ratios, has_enough_edges);
+    let metrics = metrics::compute_map_metrics(&graph);
+    let tensions = tension::find_tensions(&graph, &metrics.claims);
+    let ratios = metrics::compute_map_ratios(&graph, &metrics, &tensions);
+    let fragility = tension::assess_fragility(&metrics, &tensions, &ratios, has_enough_edges);
     let scores = shape::score_shapes(&shape::ShapeInputs {
         ratios: &ratios,
         claim_count: graph.len(),
-        component_count: measures.components.len(),
-        conditional_claim_count: measures.claims.iter().filter(|claim| claim.is_conditional).count(),
+        component_count: metrics.components.len(),
+        conditional_claim_count: metrics.claims.iter().filter(|claim| claim.is_conditional).count(),
         tensions: &tensions,
-        top_out_degrees: measures.top_out_degrees,
+        top_out_degrees: metrics.top_out_degrees,
         has_enough_edges,
     });
     let (shape, best, lead) = shape::pick_best_shape(&scores);
@@ -125,15 +122,15 @@ pub fn analyse_claim_map(map: &ClaimMap, answers: u32) -> MapAnalysis {
         answers,
         edge_count: edges,
         has_enough_edges,
-        claims: measures.claims,
+        claims: metrics.claims,
         ratios,
-        components: measures.components,
-        longest_chain: measures.longest_chain,
-        cycles: measures.cycles,
-        hub: measures.hub,
-        keystones: measures.keystones,
-        leverage_inversions: measures.leverage_inversions,
-        evidence_gaps: measures.evidence_gaps,
+        components: metrics.components,
+        longest_chain: metrics.longest_chain,
+        cycles: metrics.cycles,
+        hub: metrics.hub,
+        keystones: metrics.keystones,
+        leverage_inversions: metrics.leverage_inversions,
+        evidence_gaps: metrics.evidence_gaps,
         tensions,
         fragility,
         scores,

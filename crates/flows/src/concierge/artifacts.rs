@@ -1,4 +1,4 @@
-//! What the flow puts on show: the plan that is carried out, and the maps of what was answered.
+//! The artifacts of a session: the plan as a checklist and the claim maps as graphs.
 
 use segue_core::flow::FlowContext;
 use segue_core::flow::artifact::{
@@ -12,36 +12,36 @@ use super::facts::BatchResult;
 use super::plan::{ConciergePlan, PlanStepStatus};
 use super::state::ConciergeState;
 
-/// Everything there is to see.
+/// Returns all artifacts of the session.
 pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
-    let memory = view.state;
-    let workflow = memory.active_plan.as_ref().map(plan_artifact);
+    let state = view.state;
+    let plan = state.active_plan.as_ref().map(plan_artifact);
     let maps = [
-        ("map", "What the answers say", memory.opening_result.as_ref()),
-        ("plan_map", "What the answers say about the plan", memory.plan_research.as_ref().map(|plan| &plan.result)),
-        ("findings_map", "What was found last", memory.pending_findings.as_ref().map(|findings| &findings.result)),
+        ("map", "What the answers say", state.opening_result.as_ref()),
+        ("plan_map", "What the answers say about the plan", state.plan_research.as_ref().map(|plan| &plan.result)),
+        ("findings_map", "What was found last", state.pending_findings.as_ref().map(|findings| &findings.result)),
     ];
-    let maps = maps.into_iter().filter_map(|(name, title, known)| {
-        let BatchResult::Mapped { text, answers, .. } = known? else { return None };
-        let reading = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
-        Some(Artifact::new(name, title, claim_map_artifact(&reading.map, *answers)))
+    let maps = maps.into_iter().filter_map(|(name, title, result)| {
+        let BatchResult::Mapped { text, answers, .. } = result? else { return None };
+        let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
+        Some(Artifact::new(name, title, claim_map_artifact(&parsed.map, *answers)))
     });
-    workflow.into_iter().chain(maps).collect()
+    plan.into_iter().chain(maps).collect()
 }
 
 fn plan_artifact(plan: &ConciergePlan) -> Artifact {
-    let items = plan.steps.iter().enumerate().map(|(place, step)| ChecklistItem {
+    let items = plan.steps.iter().enumerate().map(|(index, step)| ChecklistItem {
         title: step.title.clone(),
         detail: step.description.clone(),
         done_when: step.done_when.clone(),
-        status: match plan.step_status(place) {
+        status: match plan.step_status(index) {
             PlanStepStatus::Complete => ChecklistItemStatus::Complete,
             PlanStepStatus::Active => ChecklistItemStatus::Active,
             PlanStepStatus::Pending => ChecklistItemStatus::Pending,
         },
     });
-    let form = ArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
-    Artifact::new("workflow", "Workflow", form)
+    let content = ArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
+    Artifact::new("workflow", "Workflow", content)
 }
 
 fn claim_map_artifact(map: &ClaimMap, answers: u32) -> ArtifactContent {
@@ -74,18 +74,18 @@ fn claim_artifact_node(claim: &ClaimNode, answers: u32) -> ArtifactNode {
 }
 
 fn analysis_metrics(analysis: &MapAnalysis) -> Vec<ArtifactMetric> {
-    let mut measures = vec![
+    let mut metrics = vec![
         ArtifactMetric { name: "shape".to_owned(), value: analysis.shape.name().into() },
         ArtifactMetric { name: "confidence".to_owned(), value: analysis.confidence.into() },
         ArtifactMetric { name: "answers".to_owned(), value: analysis.answers.into() },
     ];
     if let Ok(Value::Object(ratios)) = serde_json::to_value(analysis.ratios) {
-        measures.extend(ratios.into_iter().map(|(name, value)| ArtifactMetric { name, value }));
+        metrics.extend(ratios.into_iter().map(|(name, value)| ArtifactMetric { name, value }));
     }
-    measures
+    metrics
 }
 
-/// What a closed set of words says, as it is written down.
+/// Returns the serialized name of a unit variant.
 fn serialized_name(value: Result<Value, serde_json::Error>) -> String {
     value.ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default()
 }

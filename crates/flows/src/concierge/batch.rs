@@ -1,6 +1,6 @@
-//! Asking everyone: who is called, when the answers are enough, what becomes of them. An answer that fails is done
-//! without, one that is late is kept and counts for nothing; two make a map, one is gone on with as it is, and with none
-//! the turn fails and can be tried again, at the price of what failed and no more.
+//! Runs a batch: asks all experts, decides when enough answers have arrived, and has them mapped. Failed answers are
+//! left out and late ones are recorded but ignored. Two answers make a map and one is used as it is. Without any answer
+//! the turn fails; a retry repeats only the failed calls.
 
 use segue_core::body::TextRef;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
@@ -18,7 +18,7 @@ use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
 type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
-/// What a batch of this purpose would be.
+/// Creates the request for the next batch.
 pub(super) fn new_batch_request(
     view: &ConciergeView<'_>,
     settings: &Settings,
@@ -35,27 +35,27 @@ pub(super) fn new_batch_request(
     }
 }
 
-/// Asks everyone.
+/// Starts a batch: cancels the open expert calls of an earlier one and calls all experts.
 pub(super) fn start_batch(view: &ConciergeView<'_>, settings: &Settings, request: BatchRequest) -> Vec<FlowStep> {
     let (batch, purpose) = (request.number, request.purpose);
     let mut steps = cancel_open_expert_calls(view);
     steps.push(Fact::BatchStarted(request).into_step());
-    let seats = settings.expert_slots();
-    steps.extend(seats.iter().enumerate().map(|(place, seat)| call_expert(batch, purpose, place, seat)));
+    let slots = settings.expert_slots();
+    steps.extend(slots.iter().enumerate().map(|(index, slot)| call_expert(batch, purpose, index, slot)));
     steps.push(Fact::BatchDispatched { batch }.into_step());
     steps
 }
 
-/// Asks those who have not answered, and goes on where it stood.
+/// Resumes a failed batch: calls the experts that have not answered, or maps the answers if it is closed.
 pub(super) fn resume_batch(view: &ConciergeView<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
     let (number, purpose) = (batch.request.number, batch.request.purpose);
     if batch.stage == BatchStage::Closed {
         return process_closed_batch(view, settings);
     }
     let mut steps = vec![Fact::BatchResumed { batch: number }.into_step()];
-    let seats = settings.expert_slots();
-    let missing = seats.iter().enumerate().filter(|(place, _)| !batch.answers.contains_key(place));
-    steps.extend(missing.map(|(place, seat)| call_expert(number, purpose, place, seat)));
+    let slots = settings.expert_slots();
+    let missing = slots.iter().enumerate().filter(|(index, _)| !batch.answers.contains_key(index));
+    steps.extend(missing.map(|(index, slot)| call_expert(number, purpose, index, slot)));
     steps.push(Fact::BatchDispatched { batch: number }.into_step());
     steps
 }
@@ -65,24 +65,23 @@ fn call_expert(batch: u32, purpose: BatchPurpose, slot_index: usize, slot: &Expe
         BatchPurpose::OpeningQuestion | BatchPurpose::EveryTurn => ASK_QUESTION,
         BatchPurpose::Plan | BatchPurpose::StepHelp => ASK_TASK,
     };
-    let mut wish = CallRequest::new(EXPERT_ROLE, ask).with_metadata(json!([batch, slot_index]));
-    wish.model.clone_from(&slot.model);
-    wish.sample = slot.sample;
-    FlowStep::Call(wish)
+    let mut request = CallRequest::new(EXPERT_ROLE, ask).with_metadata(json!([batch, slot_index]));
+    request.model.clone_from(&slot.model);
+    request.sample = slot.sample;
+    FlowStep::Call(request)
 }
 
-/// Those of an earlier batch of this turn who still have not answered would be asked twice at once.
+/// Cancels the open expert calls of an earlier batch, so that no expert has two calls at once.
 fn cancel_open_expert_calls(view: &ConciergeView<'_>) -> Vec<FlowStep> {
-    let is_asked = |opened: &CallOpened| opened.role == *EXPERT_ROLE && opened.recomputation.is_none();
-    let slow = view.session.open_calls.iter().filter(|(_, open)| is_asked(&open.opened));
-    slow.map(|(call, _)| FlowStep::CancelCall { call: *call, reason: "everyone is asked something else".to_owned() })
-        .collect()
+    let is_expert = |opened: &CallOpened| opened.role == *EXPERT_ROLE && opened.recomputation.is_none();
+    let open = view.session.open_calls.iter().filter(|(_, open)| is_expert(&open.opened));
+    open.map(|(call, _)| FlowStep::CancelCall { call: *call, reason: "a new batch has started".to_owned() }).collect()
 }
 
-/// An expert's call is under way: if its answer is not waited for without end, the wait begins.
+/// Starts the timer of an expert call, if a timeout is set.
 pub(super) fn start_answer_timer(view: &ConciergeView<'_>, settings: &Settings, opened: &CallOpened) -> Vec<FlowStep> {
-    let seat = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(opened));
-    let timeout_ms = seat.and_then(|seat| settings.expert_slots().get(seat)?.timeout_ms);
+    let slot = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(opened));
+    let timeout_ms = slot.and_then(|slot| settings.expert_slots().get(slot)?.timeout_ms);
     timeout_ms
         .map(|after_ms| FlowStep::SetTimer { name: answer_timer_name(opened.call), after_ms })
         .into_iter()
@@ -93,7 +92,7 @@ fn answer_timer_name(call: CallId) -> String {
     format!("{EXPERT_ROLE} {call}")
 }
 
-/// An answer came, or will not come.
+/// Handles the end of an expert call, with or without an answer.
 pub(super) fn handle_expert_call_end(
     view: &ConciergeView<'_>,
     settings: &Settings,
@@ -125,36 +124,37 @@ pub(super) fn handle_expert_call_end(
     steps
 }
 
-/// A wait is over.
+/// Records that an answer is no longer awaited.
 pub(super) fn handle_answer_timeout(view: &ConciergeView<'_>, timer_name: &str) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
-    let slow = batch.open_calls.iter().find(|(call, _)| answer_timer_name(**call) == timer_name);
-    let fact = slow.map(|(call, seat)| Fact::AnswerTimedOut { batch: batch.request.number, slot: *seat, call: *call });
+    let timed_out = batch.open_calls.iter().find(|(call, _)| answer_timer_name(**call) == timer_name);
+    let fact =
+        timed_out.map(|(call, slot)| Fact::AnswerTimedOut { batch: batch.request.number, slot: *slot, call: *call });
     fact.map(Fact::into_step).into_iter().collect()
 }
 
-/// Closes the batch once nothing more is waited for.
+/// Closes the batch if enough answers have arrived or no more are awaited.
 pub(super) fn close_batch_if_done(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
     let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == BatchStage::Dispatched) else {
         return Vec::new();
     };
-    let waits = view.session.deferred_calls.values().any(|wait| wait.request.role == *EXPERT_ROLE);
+    let has_deferred = view.session.deferred_calls.values().any(|deferred| deferred.request.role == *EXPERT_ROLE);
     let answers = batch.answers.len();
     let enough = settings.quorum.is_some_and(|quorum| answers >= quorum);
-    if !enough && (waits || batch.awaited_slots().next().is_some()) {
+    if !enough && (has_deferred || batch.awaited_slots().next().is_some()) {
         return Vec::new();
     }
     let (number, missing) = (batch.request.number, batch.describe_missing_answers());
     if answers > 0 {
         return vec![Fact::BatchClosed { batch: number, answers, missing }.into_step()];
     }
-    let reason = format!("no answer came ({}); say \"retry\" to try again", missing.join("; "));
+    let reason = format!("no expert answered ({}); say \"retry\" to try again", missing.join("; "));
     let failed = Fact::BatchFailed { batch: number, missing };
-    // Those still under way end with the turn.
+    // Calls that are still open end with the turn.
     vec![failed.into_step(), FlowStep::EndTurn(TurnResult::Failed { reason })]
 }
 
-/// The answers are in.
+/// Has the answers of a closed batch mapped, or uses a single answer as it is.
 pub(super) fn process_closed_batch(view: &ConciergeView<'_>, settings: &Settings) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     if batch.answers.len() >= MAP_ANSWERS_MIN as usize {
@@ -169,10 +169,10 @@ pub(super) fn process_closed_batch(view: &ConciergeView<'_>, settings: &Settings
     ]
 }
 
-fn call_mapper(settings: &Settings, ask: &str, note: serde_json::Value) -> FlowStep {
+fn call_mapper(settings: &Settings, ask: &str, metadata: serde_json::Value) -> FlowStep {
     FlowStep::Call(CallRequest {
         model: settings.mapper.clone(),
-        ..CallRequest::new(MAPPER_ROLE, ask).with_metadata(note)
+        ..CallRequest::new(MAPPER_ROLE, ask).with_metadata(metadata)
     })
 }
 
@@ -180,7 +180,7 @@ fn complete_batch(batch: &ExpertBatch, result: BatchResult) -> FlowStep {
     Fact::BatchCompleted { batch: batch.request.number, purpose: batch.request.purpose, result }.into_step()
 }
 
-/// The mapper answered.
+/// Handles the mapper's reply. An unreadable map is requested once more.
 pub(super) fn handle_map_reply(
     view: &ConciergeView<'_>,
     settings: &Settings,
@@ -191,17 +191,17 @@ pub(super) fn handle_map_reply(
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
-    let asks_again = |why: String| {
+    let request_repair = |why: String| {
         let reply = answered.text;
-        let note = json!({"batch": batch.request.number, "why": why, "reply": reply, "of": call.call});
-        vec![call_mapper(settings, ASK_REPAIR_MAP, note)]
+        let metadata = json!({"batch": batch.request.number, "why": why, "reply": reply, "of": call.call});
+        vec![call_mapper(settings, ASK_REPAIR_MAP, metadata)]
     };
     match claim_map::parse_claim_map(&view.read_text(answered.text), answers) {
-        Ok(reading) if call.ask == *ASK_MAP && reading.is_truncated_before_edges() => {
-            asks_again(MapComplaint::JsonTruncated.to_string())
+        Ok(parsed) if call.ask == *ASK_MAP && parsed.is_truncated_before_edges() => {
+            request_repair(MapComplaint::JsonTruncated.to_string())
         }
-        Ok(reading) => record_claim_map(batch, (call.call, answered.text), answers, &reading),
-        Err(why) if call.ask == *ASK_MAP => asks_again(why.to_string()),
+        Ok(parsed) => record_claim_map(batch, (call.call, answered.text), answers, &parsed),
+        Err(why) if call.ask == *ASK_MAP => request_repair(why.to_string()),
         Err(why) => fall_back_to_first_map(view, batch, call, answers)
             .unwrap_or_else(|| complete_without_map(batch, why.to_string())),
     }
@@ -219,21 +219,21 @@ fn record_claim_map(
     steps
 }
 
-/// What could be read of the map before it was asked for again, if anything could.
+/// Uses the mapper's first reply after the repair has failed; `None` if that reply has no map either.
 fn fall_back_to_first_map(
     view: &ConciergeView<'_>,
     batch: &ExpertBatch,
     call: &CallOpened,
     answers: u32,
 ) -> Option<Vec<FlowStep>> {
-    let noted = |name: &str| call.metadata.get(name).cloned();
-    let text: TextRef = serde_json::from_value(noted("reply")?).ok()?;
-    let first: CallId = serde_json::from_value(noted("of")?).ok()?;
-    let reading = claim_map::parse_claim_map(&view.read_text(text), answers).ok()?;
-    Some(record_claim_map(batch, (first, text), answers, &reading))
+    let metadata = |name: &str| call.metadata.get(name).cloned();
+    let text: TextRef = serde_json::from_value(metadata("reply")?).ok()?;
+    let first: CallId = serde_json::from_value(metadata("of")?).ok()?;
+    let parsed = claim_map::parse_claim_map(&view.read_text(text), answers).ok()?;
+    Some(record_claim_map(batch, (first, text), answers, &parsed))
 }
 
-/// The mapper did not answer.
+/// Handles a mapper call that failed for good.
 pub(super) fn handle_mapper_failure(view: &ConciergeView<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
@@ -259,7 +259,7 @@ fn build_map_fact(batch: &ExpertBatch, call: CallId, answers: u32, parsed: &Pars
     })
 }
 
-/// What of an analysis is worth a fact: all that is not a list over claims.
+/// Returns the parts of an analysis that are recorded: all but the lists over claims.
 fn summarize_map_analysis(parsed: &ParsedClaimMap, answers: u32) -> serde_json::Value {
     let analysis = analyse_claim_map(&parsed.map, answers);
     let label = |id: &claim_map::ClaimId| {
@@ -282,7 +282,7 @@ fn summarize_map_analysis(parsed: &ParsedClaimMap, answers: u32) -> serde_json::
         "leverage_inversions": labels(&analysis.leverage_inversions),
         "evidence_gaps": labels(&analysis.evidence_gaps.iter().map(|gap| gap.claim.clone()).collect::<Vec<_>>()),
         "fragility": {
-            "weak_joints": labels(&analysis.fragility.weak_articulation_points),
+            "weak_articulation_points": labels(&analysis.fragility.weak_articulation_points),
             "conditional_conflicts": analysis.fragility.conditional_conflicts,
             "disconnected_consensus": analysis.fragility.has_disconnected_consensus,
         },

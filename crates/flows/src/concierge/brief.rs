@@ -1,6 +1,6 @@
-//! The structural brief: what the concierge is told of a map. It decides what is worth telling, in which order and how
-//! much of it; the words are in `prompts/concierge/`. Claims are called by their labels and never by their ids, amounts
-//! are told in words, and none of the words is one the concierge must not repeat (see [`leaks`](super::leaks)).
+//! The brief: the part of a map that the concierge gets in its prompt. This module selects and orders the content; the
+//! wording is in `prompts/concierge/brief.md`. A brief names claims by their labels, never by ids, gives amounts in words,
+//! and contains no term that the concierge must not repeat (see [`leaks`](super::leaks)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode};
 use crate::limits::{BRIEF_LABELS_MAX, BRIEF_LINES_MAX, BRIEF_POSITIONS_MAX};
 use crate::template::fill_template;
 
-/// From here on a picture is called firm.
+/// Least confidence that is called firm.
 const FIRM_CONFIDENCE_MIN: f64 = 0.65;
-/// From here on it is called fair.
+/// Least confidence that is called fair.
 const FAIR_CONFIDENCE_MIN: f64 = 0.45;
 
-/// The brief about a map and its analysis.
+/// Renders the brief of a map and its analysis.
 #[must_use]
 pub fn render_brief(map: &ClaimMap, analysis: &MapAnalysis) -> String {
-    let teller = BriefBuilder::new(map, analysis);
-    fill_template(include_str!("../../prompts/concierge/brief.md"), &teller.template_arguments())
+    let builder = BriefBuilder::new(map, analysis);
+    fill_template(include_str!("../../prompts/concierge/brief.md"), &builder.template_arguments())
 }
 
-/// What the concierge is told to do with a picture of this shape.
+/// Renders the instruction for a map of this shape.
 #[must_use]
 pub fn render_shape_guidance(shape: MapShape) -> String {
     #[derive(Serialize)]
@@ -59,7 +59,7 @@ struct BriefArguments<'m> {
     subject: LabelList<'m>,
 }
 
-/// As many labels as are told, and how many more there are.
+/// The listed labels, and the number of further ones.
 #[derive(Serialize, Default)]
 struct LabelList<'m> {
     labels: Vec<&'m str>,
@@ -151,7 +151,7 @@ impl<'m> BriefBuilder<'m> {
         }
     }
 
-    /// What a claim is called. A claim without a label is called by its text.
+    /// Returns the label of a claim, or its text if the label is empty.
     fn claim_label(&self, id: &ClaimId) -> &'m str {
         let texts = self.claims.get(id).map(|claim| [claim.label.as_str(), claim.text.as_str()]);
         texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or("…")
@@ -177,21 +177,22 @@ impl<'m> BriefBuilder<'m> {
         self.analysis.claim_metrics(id).map_or(0.0, |claim| claim.leverage)
     }
 
-    /// The positions worth giving in full: what stands out in any way, then what is held most. Told by how many hold them.
+    /// Selects the positions to describe in full: first the remarkable ones, then those with most support. The result is
+    /// sorted by support.
     fn select_positions(&self) -> (Vec<BriefPosition<'m>>, usize) {
         let analysis = self.analysis;
-        let mut standing_out: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
-        standing_out.extend(&analysis.leverage_inversions);
-        standing_out.extend(analysis.hub.iter().map(|hub| &hub.claim));
-        standing_out.extend(&analysis.fragility.weak_articulation_points);
+        let mut remarkable: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
+        remarkable.extend(&analysis.leverage_inversions);
+        remarkable.extend(analysis.hub.iter().map(|hub| &hub.claim));
+        remarkable.extend(&analysis.fragility.weak_articulation_points);
         let by_support = |one: &&ClaimMetrics, other: &&ClaimMetrics| {
             let order = other.supporters.cmp(&one.supporters);
             order.then(other.leverage.total_cmp(&one.leverage)).then(one.id.cmp(&other.id))
         };
         let mut claims: Vec<&ClaimMetrics> = analysis.claims.iter().collect();
         claims.sort_by(|one, other| {
-            let stands_out = |claim: &ClaimMetrics| standing_out.contains(&claim.id);
-            stands_out(other).cmp(&stands_out(one)).then_with(|| by_support(one, other))
+            let is_remarkable = |claim: &ClaimMetrics| remarkable.contains(&claim.id);
+            is_remarkable(other).cmp(&is_remarkable(one)).then_with(|| by_support(one, other))
         });
         let more = claims.len().saturating_sub(BRIEF_POSITIONS_MAX);
         claims.truncate(BRIEF_POSITIONS_MAX);
@@ -205,7 +206,8 @@ impl<'m> BriefBuilder<'m> {
         (claims.into_iter().map(position).collect(), more)
     }
 
-    /// The parts of several claims, if there is more than one part; the largest first, each led by what most hangs on.
+    /// Returns the labels of each component with several claims, the largest component first. Empty if the map has only one
+    /// component.
     fn component_labels(&self) -> (Vec<LabelList<'m>>, usize) {
         if self.analysis.components.len() < 2 {
             return (Vec::new(), 0);
@@ -223,9 +225,9 @@ impl<'m> BriefBuilder<'m> {
         ids.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// What leads where, from what most hangs on, beyond what the chain tells.
+    /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
     fn outgoing_links(&self) -> (Vec<OutgoingLinks<'m>>, usize) {
-        let told: BTreeMap<&ClaimId, usize> = self
+        let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain
             .iter()
@@ -233,12 +235,12 @@ impl<'m> BriefBuilder<'m> {
             .enumerate()
             .flat_map(claims_with_link_index)
             .collect();
-        let is_told = |edge: &ClaimEdge| {
-            let (from, to) = (told.get(&edge.from), told.get(&edge.to));
+        let is_in_chain = |edge: &ClaimEdge| {
+            let (from, to) = (chain_index.get(&edge.from), chain_index.get(&edge.to));
             edge.kind == ClaimEdgeKind::Prerequisite && from.is_some_and(|from| to == Some(&(from + 1)))
         };
         let mut leads: BTreeMap<&ClaimId, [BTreeSet<&ClaimId>; 2]> = BTreeMap::new();
-        for edge in self.map.edges.iter().filter(|edge| !is_told(edge)) {
+        for edge in self.map.edges.iter().filter(|edge| !is_in_chain(edge)) {
             let is_known = self.claims.contains_key(&edge.from) && self.claims.contains_key(&edge.to);
             if is_known && edge.from != edge.to && edge.kind.is_reinforcing() {
                 let kind = usize::from(edge.kind == ClaimEdgeKind::Supports);
@@ -257,7 +259,7 @@ impl<'m> BriefBuilder<'m> {
         (from.iter().take(BRIEF_LINES_MAX).map(lead).collect(), from.len().saturating_sub(BRIEF_LINES_MAX))
     }
 
-    /// Tensions, those between the best held first, then by what hangs on both ends.
+    /// Returns the tensions, first those between widely held claims, then by the leverage of both ends.
     fn sorted_tensions(&self) -> Vec<&'m ClaimTension> {
         let weight = |tension: &ClaimTension| self.claim_leverage(&tension.one) + self.claim_leverage(&tension.other);
         let mut tensions: Vec<_> = self.analysis.tensions.iter().map(|it| (it, weight(it))).collect();
@@ -268,23 +270,23 @@ impl<'m> BriefBuilder<'m> {
     }
 
     fn tension_entries(&self) -> Vec<BriefTension<'m>> {
-        let friction = |tension: &ClaimTension| BriefTension {
+        let entry = |tension: &ClaimTension| BriefTension {
             one: self.claim_label(&tension.one),
             other: self.claim_label(&tension.other),
             is_tradeoff: tension.kind == ClaimEdgeKind::Tradeoff,
             is_conditional: tension.is_conditional,
             is_between_high: tension.is_between_high_support,
         };
-        self.sorted_tensions().into_iter().map(friction).collect()
+        self.sorted_tensions().into_iter().map(entry).collect()
     }
 
-    /// Challenges that are not told as tensions already.
+    /// Returns the challenges that are not already listed as tensions.
     fn challenge_entries(&self) -> Vec<BriefChallenge<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
         let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
-            let is_told = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
-            (!is_told)
+            let is_listed = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
+            (!is_listed)
                 .then(|| BriefChallenge { label: self.claim_label(&claim.id), against: self.claim_label(against) })
         };
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
@@ -297,9 +299,9 @@ impl<'m> BriefBuilder<'m> {
         let is_weak_joint: BTreeSet<_> = fragility.weak_articulation_points.iter().collect();
         let inversions = analysis.leverage_inversions.iter().filter(|id| !is_weak_joint.contains(id));
         let inversions = self.first_labels(inversions);
-        // What all hold is not short of backing, however much rests on it.
-        let short = analysis.evidence_gaps.iter().filter(|gap| 2 * gap.supporters <= analysis.answers);
-        let bare = self.first_labels(short.map(|gap| &gap.claim));
+        // A claim that most answers hold is not short of evidence.
+        let unsupported = analysis.evidence_gaps.iter().filter(|gap| 2 * gap.supporters <= analysis.answers);
+        let bare = self.first_labels(unsupported.map(|gap| &gap.claim));
         let circles: Vec<_> =
             analysis.cycles.iter().take(BRIEF_LINES_MAX).map(|circle| self.label_list(circle)).collect();
         let has_conditional_conflicts = fragility.conditional_conflicts > 0;
@@ -321,7 +323,7 @@ impl<'m> BriefBuilder<'m> {
         }
     }
 
-    /// What the question to the user is about.
+    /// Returns the claims that the question to the user is about.
     fn question_subject(&self) -> LabelList<'m> {
         let analysis = self.analysis;
         let sharpest = |kind| {
@@ -346,11 +348,11 @@ impl<'m> BriefBuilder<'m> {
     }
 }
 
-fn claims_with_link_index((place, link): (usize, &Vec<ClaimId>)) -> impl Iterator<Item = (&ClaimId, usize)> {
-    link.iter().map(move |claim| (claim, place))
+fn claims_with_link_index((index, link): (usize, &Vec<ClaimId>)) -> impl Iterator<Item = (&ClaimId, usize)> {
+    link.iter().map(move |claim| (claim, index))
 }
 
-/// As many lines as are told, and how many more there are.
+/// Truncates the lines and returns the number of dropped ones.
 fn truncate_brief_lines<T>(mut lines: Vec<T>) -> (Vec<T>, usize) {
     let more = lines.len().saturating_sub(BRIEF_LINES_MAX);
     lines.truncate(BRIEF_LINES_MAX);

@@ -1,32 +1,31 @@
-//! The map: which positions the answers take, how these bear on each other, and what no answer addressed. This module
-//! decides how a mapper writes a map down and what is understood of what it wrote; it passes no judgement on positions
-//! and asks nobody to write again.
+//! The claim map: the positions in the experts' answers, how they relate, and what no answer mentions. This module defines
+//! the format and parses it leniently. It does not analyse the map and does not request repairs.
 //!
-//! # How it is found
+//! # Finding the map
 //!
-//! A mapper writes `<map>`, a JSON object, `</map>`, and then its narrative ([`FORMAT`]). The first of these that holds
-//! an object with claims is taken: the last tag with valid JSON; the last tag whose JSON can be mended; the last tag
-//! that was opened and never closed; the last code fence with claims in it; any JSON object with `claims` and `edges`. Tags
-//! count in any case.
+//! A mapper writes `<map>`, a JSON object, `</map>`, and then its narrative ([`MAP_FORMAT_PROMPT`]). The parser takes the
+//! first of these that contains an object with claims: the last tag pair with valid JSON; the last tag pair whose JSON can
+//! be repaired; the last tag that was opened and never closed; the last code fence with claims; any JSON object with
+//! `claims` and `edges`. The case of tags is ignored.
 //!
-//! # How it is read
+//! # Parsing the map
 //!
-//! | written | read as |
+//! | written | parsed as |
 //! |---|---|
 //! | unknown or no type of a claim | speculative |
 //! | unknown or no role | branch |
 //! | unknown or no kind of an edge | supports |
-//! | `challenges` on a claim that is no challenger, or of a claim that does not exist | left out |
+//! | `challenges` of a claim that is not a challenger, or with an unknown claim | left out |
 //! | supporters outside 1..=answers | left out |
-//! | `type` or `relation` of an edge, `source` and `target` | its kind, its ends |
-//! | `challenges` as a list of one | that one; of more, none |
-//! | an edge to an unknown claim, from a claim to itself, or for the second time | left out |
-//! | an end of an edge in other case, or a label in place of an id | the claim that is meant |
-//! | the id of an earlier claim | the earlier claim stands |
-//! | no id, no label or no text | a new id; the beginning of the text; the label |
+//! | `type` or `relation` of an edge; `source` and `target` | its kind; its ends |
+//! | `challenges` as a list | its item if it has exactly one, otherwise left out |
+//! | an edge with an unknown claim, from a claim to itself, or a duplicate | left out |
+//! | an end of an edge in another case, or a label instead of an id | the matching claim |
+//! | the id of an earlier claim | left out |
+//! | no id; no label; no text | a generated id; the start of the text; the label |
 //!
-//! Conflicts and tradeoffs have no direction: written both ways they are the same edge. Each of these repairs is a
-//! [`Complaint`]. Reading takes time in proportion to the length of the text, but for the sorting of ids.
+//! Conflicts and tradeoffs have no direction: both directions are the same edge. Each repair is reported as a
+//! [`MapComplaint`]. Apart from sorting ids, parsing takes time linear in the length of the text.
 
 mod build;
 mod complaint;
@@ -41,25 +40,23 @@ pub use complaint::{DropReason, MapComplaint, TagDefect};
 
 use crate::limits::MAP_ANSWERS_MIN;
 
-/// How a mapper is told to write a map down, with a sample.
+/// The format instruction for the mapper, with a sample.
 pub const MAP_FORMAT_PROMPT: &str = include_str!("../../prompts/concierge/map_format.md");
 
-/// What a mapper found in the answers.
+/// The positions in several answers and how they relate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClaimMap {
-    /// The positions.
     pub claims: Vec<ClaimNode>,
-    /// How they bear on each other.
     pub edges: Vec<ClaimEdge>,
-    /// What no answer addressed.
+    /// Points that no answer mentions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
-    /// The same in the mapper's own words.
+    /// The mapper's description in prose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub narrative: String,
 }
 
-/// A claim's name within its map. It is never shown to the user or to the concierge.
+/// The id of a claim within its map. Neither the user nor the concierge sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClaimId(pub String);
@@ -79,82 +76,76 @@ impl fmt::Display for ClaimId {
 /// A position that at least one answer takes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimNode {
-    /// Its name.
     pub id: ClaimId,
-    /// A short stance, a verb phrase.
+    /// A few words that start with a verb.
     pub label: String,
-    /// The position in a sentence or two.
+    /// The position in one or two sentences.
     pub text: String,
-    /// The numbers of the answers that take it; the first answer is 1.
+    /// The numbers of the answers that take the position, starting at 1.
     #[serde(default)]
     pub supporters: BTreeSet<u32>,
-    /// What sort of statement it is.
     #[serde(rename = "type")]
     pub kind: ClaimKind,
-    /// What it does among the others.
     pub role: ClaimRole,
-    /// The claim a challenger turns against.
+    /// The claim that a challenger argues against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenges: Option<ClaimId>,
 }
 
-/// The sorts of statement.
+/// The kind of statement that a claim makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimKind {
-    /// Says what is.
+    /// States a fact.
     Factual,
     /// Says what to do.
     Prescriptive,
-    /// Holds only if something else does.
+    /// Holds only under a condition.
     Conditional,
-    /// The answers disagree about it.
+    /// Disputed among the answers.
     Contested,
     /// A guess.
     Speculative,
 }
 
-/// What a claim does among the others.
+/// The role of a claim among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimRole {
-    /// Others rest on it.
+    /// Other claims depend on it.
     Anchor,
-    /// One of several ways on.
+    /// One of several options.
     Branch,
-    /// Turns against another.
+    /// Argues against another claim.
     Challenger,
-    /// Adds to the rest and could be left out.
+    /// Adds a detail.
     Supplement,
 }
 
-/// How one claim bears on another.
+/// A relation between two claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimEdge {
-    /// Where it begins.
     pub from: ClaimId,
-    /// Where it ends.
     pub to: ClaimId,
-    /// What it says.
     pub kind: ClaimEdgeKind,
 }
 
-/// The ways one claim bears on another.
+/// The kind of a relation between two claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimEdgeKind {
     /// `from` is a reason for `to`.
     Supports,
-    /// Not both can hold. Has no direction.
+    /// The two cannot both be right. Undirected.
     Conflicts,
-    /// More of one is less of the other. Has no direction.
+    /// More of one means less of the other. Undirected.
     Tradeoff,
     /// `to` needs `from`.
     Prerequisite,
 }
 
 impl ClaimEdgeKind {
-    /// Whether the two ends help each other; otherwise they are in tension, and the edge has no direction.
+    /// Returns whether the claims reinforce each other. Otherwise they are in tension and the edge is undirected.
     #[must_use]
     pub fn is_reinforcing(self) -> bool {
         match self {
@@ -164,48 +155,41 @@ impl ClaimEdgeKind {
     }
 }
 
-/// A map that was read, and what was not as it should be.
+/// A parsed map and the problems in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedClaimMap {
-    /// What was understood.
     pub map: ClaimMap,
-    /// What was repaired or left out; empty if the mapper kept to the format.
+    /// What was repaired or left out; empty if the mapper followed the format.
     pub complaints: Vec<MapComplaint>,
 }
 
 impl ParsedClaimMap {
-    /// Whether the map was cut off before it came to its edges: then it says who holds what, and not what that comes to.
+    /// Returns whether the map was truncated before its edges, so that it has claims but no relations.
     #[must_use]
     pub fn is_truncated_before_edges(&self) -> bool {
         self.map.edges.is_empty() && self.complaints.contains(&MapComplaint::JsonTruncated)
     }
 }
 
-/// Why there is no map. A mapper can be told so and asked once more, except if there were too few answers.
+/// Why there is no map. Except for too few answers, the mapper can be asked once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimMapError {
-    /// There is nothing to compare.
-    #[error("a map needs at least {MAP_ANSWERS_MIN} answers, and there are {answers}")]
-    TooFewAnswers {
-        /// How many there are.
-        answers: u32,
-    },
-    /// The reply holds no map.
-    #[error("the reply holds no JSON object with `claims` and `edges`")]
+    #[error("a map needs at least {MAP_ANSWERS_MIN} answers, but there are only {answers}")]
+    TooFewAnswers { answers: u32 },
+    #[error("the reply has no JSON object with `claims` and `edges`")]
     NoMapFound,
-    /// The reply holds a map with nothing in it.
-    #[error("the map has no claim that can be understood")]
+    #[error("the map has no readable claim")]
     NoClaims,
 }
 
-/// Reads the map in a mapper's reply about this many answers.
+/// Parses the map in a mapper's reply about `answers` answers.
 ///
 /// # Errors
-/// If there are fewer than two answers, or no claim can be understood.
+/// If there are fewer than two answers, or the reply has no readable claim.
 pub fn parse_claim_map(reply: &str, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
     if answers < MAP_ANSWERS_MIN {
         return Err(ClaimMapError::TooFewAnswers { answers });
     }
-    let written = extract::extract_map_json(reply)?;
-    build::build_claim_map(&written, answers)
+    let map_json = extract::extract_map_json(reply)?;
+    build::build_claim_map(&map_json, answers)
 }

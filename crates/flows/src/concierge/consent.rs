@@ -1,22 +1,20 @@
-//! What a user's short answer means to a question of the flow's own: whether to ask everyone, whether to try again. It is read
-//! only where the flow has just asked; anything else is simply what the user says. Asking everyone is paid for, so a yes must be
-//! plain: it comes first, and nothing that follows takes it back.
+//! Interprets the user's answer to a question of the flow: whether to start a batch, or whether to retry. It is used only
+//! right after such a question. A batch costs many calls, so a yes must be clear: it comes first, and nothing after it
+//! retracts it.
 
 use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
 use super::plan_request;
 
-/// What was answered.
+/// The user's answer to the question whether to start a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchConsent {
-    /// Yes, and nothing against it.
     Yes,
-    /// No.
     No,
-    /// Something else.
+    /// Neither a clear yes nor a no.
     Unclear,
 }
 
-/// What says yes, whatever follows in its clause.
+/// Phrases that mean yes, whatever follows in their clause.
 const YES_PHRASES: [&str; 26] = [
     "yes",
     "yep",
@@ -45,7 +43,7 @@ const YES_PHRASES: [&str; 26] = [
     "why not",
     "good idea",
 ];
-/// What says yes if its clause holds nothing else.
+/// Phrases that mean yes if their clause has no other words.
 const STANDALONE_YES_PHRASES: [&str; 12] = [
     "y",
     "go",
@@ -60,37 +58,38 @@ const STANDALONE_YES_PHRASES: [&str; 12] = [
     "all right",
     "let's go",
 ];
-/// What says no, at the beginning.
+/// Phrases that mean no at the start of a message.
 const NO_PHRASES: [&str; 12] =
     ["no", "n", "nope", "nah", "not", "don't", "do not", "never", "cancel", "stop", "skip it", "rather not"];
-/// What takes a yes back, or puts something before it.
+/// Phrases that retract or delay a yes.
 const RETRACTION_PHRASES: [&str; 22] = [
     "no", "not", "don't", "dont", "doesn't", "won't", "can't", "cannot", "never", "but", "however", "although",
     "though", "except", "unless", "instead", "rather", "wait", "first", "later", "only if", "before",
 ];
 
-/// Messages that ask for the same once more.
+/// Messages that ask for a retry.
 const RETRY_PHRASES: [&str; 8] =
     ["retry", "try again", "again", "once more", "try once more", "please retry", "please try again", "try that again"];
 
-/// What a message answers to the question whether everyone may be asked.
+/// Interprets a message as the answer to the question whether to start a batch.
 #[must_use]
 pub(super) fn parse_consent(message: &str) -> BatchConsent {
-    let said = split_words(message);
-    let clause = said.iter().skip(1).position(|word| word.gap == WordGap::Separated).map_or(said.len(), |end| end + 1);
-    let starts = |phrases: &[&str]| phrases.iter().any(|phrase| starts_with_phrase(&said, phrase));
+    let words = split_words(message);
+    let clause_len =
+        words.iter().skip(1).position(|word| word.gap == WordGap::Separated).map_or(words.len(), |end| end + 1);
+    let starts = |phrases: &[&str]| phrases.iter().any(|phrase| starts_with_phrase(&words, phrase));
     if starts(&NO_PHRASES) {
         return BatchConsent::No;
     }
-    let is_alone = STANDALONE_YES_PHRASES.iter().any(|phrase| is_exact_phrase(&said[..clause], phrase));
-    if !starts(&YES_PHRASES) && !is_alone {
+    let is_standalone_yes = STANDALONE_YES_PHRASES.iter().any(|phrase| is_exact_phrase(&words[..clause_len], phrase));
+    if !starts(&YES_PHRASES) && !is_standalone_yes {
         return BatchConsent::Unclear;
     }
-    let is_question = message.contains('?') && !(0..said.len()).any(|at| is_why_not(&said, at));
-    if is_question || has_retraction(&said) { BatchConsent::Unclear } else { BatchConsent::Yes }
+    let is_question = message.contains('?') && !(0..words.len()).any(|at| is_why_not(&words, at));
+    if is_question || has_retraction(&words) { BatchConsent::Unclear } else { BatchConsent::Yes }
 }
 
-/// The same, where a plan is what everyone would be asked for: to ask for it is a yes.
+/// Like [`parse_consent`], for a batch that makes a plan: a request for a plan is a yes too.
 #[must_use]
 pub(super) fn parse_plan_consent(message: &str) -> BatchConsent {
     match parse_consent(message) {
@@ -103,22 +102,22 @@ pub(super) fn parse_plan_consent(message: &str) -> BatchConsent {
     }
 }
 
-/// "Why not?" is neither a question nor a refusal.
+/// Returns whether the word at `at` ends "why not", which is neither a question nor a refusal.
 fn is_why_not(words: &[TextWord], at: usize) -> bool {
     at > 0 && words[at].text == "not" && words[at - 1].text == "why"
 }
 
 fn has_retraction(words: &[TextWord]) -> bool {
-    let mut against =
+    let mut retractions =
         (0..words.len()).filter(|at| RETRACTION_PHRASES.iter().any(|phrase| starts_with_phrase(&words[*at..], phrase)));
-    against.any(|at| !is_why_not(words, at))
+    retractions.any(|at| !is_why_not(words, at))
 }
 
-/// Whether the message asks for the same once more and nothing else.
+/// Returns whether the whole message is a request to retry.
 #[must_use]
-pub fn is_retry_request(message: &str) -> bool {
-    let said = split_words(message);
-    RETRY_PHRASES.iter().any(|phrase| is_exact_phrase(&said, phrase))
+pub(super) fn is_retry_request(message: &str) -> bool {
+    let words = split_words(message);
+    RETRY_PHRASES.iter().any(|phrase| is_exact_phrase(&words, phrase))
 }
 
 fn is_exact_phrase(words: &[TextWord], phrase: &str) -> bool {
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_yes_is_one_in_many_words() {
+    fn clear_yes_is_recognised_in_many_forms() {
         for message in [
             "Yes, please!",
             "Yes, go ahead",
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_or_asked_is_neither() {
+    fn retracted_or_questioning_yes_is_unclear() {
         for message in [
             "yes, but cheaper",
             "yes? what does it cost?",
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn to_ask_for_the_plan_that_is_offered_is_a_yes() {
+    fn request_for_the_offered_plan_is_a_yes() {
         assert_eq!(parse_plan_consent("Give me a plan!"), BatchConsent::Yes);
         assert_eq!(parse_plan_consent("So what are the steps?"), BatchConsent::Yes);
         assert_eq!(parse_plan_consent("Give me a plan, but tell me about banks first."), BatchConsent::Unclear);
@@ -179,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_no_is_a_no() {
+    fn no_is_recognised() {
         for message in ["no", "No thanks", "nope, leave it", "Don't.", "not yet", "stop", "do not ask them"] {
             assert_eq!(parse_consent(message), BatchConsent::No, "{message}");
         }
     }
 
     #[test]
-    fn only_a_whole_message_asks_for_the_same_again() {
+    fn only_a_whole_message_is_a_retry_request() {
         assert!(is_retry_request("Retry") && is_retry_request("try again!"));
         assert!(!is_retry_request("I'll try again tomorrow") && !is_retry_request(""));
     }

@@ -1,5 +1,5 @@
-//! The flow's own events. Everything the flow decides from a text is one of these, so that its state can be folded
-//! without reading a text again.
+//! The flow's own facts. Every decision that the flow derives from a text is recorded as a fact, so that its state can be
+//! computed without reading the text again.
 
 use segue_core::body::TextRef;
 use segue_core::event::Event;
@@ -14,293 +14,230 @@ use super::plan::PlanStep;
 use super::stance::ReplyStance;
 use crate::fact;
 
-/// A fact of this flow.
+/// A fact that this flow records in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Fact {
-    /// What in the session's settings was not understood.
-    InvalidSettings {
-        /// One by one.
-        complaints: Vec<String>,
-    },
-    /// Everyone is to be asked.
+    /// The session's settings have problems.
+    InvalidSettings { complaints: Vec<String> },
+    /// A batch of expert calls was started.
     BatchStarted(BatchRequest),
-    /// All calls of a batch that can be made are under way.
-    BatchDispatched {
-        /// Which.
-        batch: u32,
-    },
-    /// Those who did not answer are asked again; the others are not.
-    BatchResumed {
-        /// Which.
-        batch: u32,
-    },
-    /// An answer is no longer waited for. It is kept if it still comes.
+    /// All calls of the batch have been requested.
+    BatchDispatched { batch: u32 },
+    /// The missing answers of a batch are requested again.
+    BatchResumed { batch: u32 },
+    /// An answer is no longer awaited. If it still arrives, it is recorded.
     AnswerTimedOut {
-        /// Of which batch.
         batch: u32,
-        /// Whose.
+        /// The index of the expert slot.
         slot: usize,
-        /// Which call.
         call: CallId,
     },
-    /// The answers are in, or enough of them; later ones count for nothing.
+    /// Enough answers have arrived. Later ones are ignored.
     BatchClosed {
-        /// Which.
         batch: u32,
-        /// How many answered.
+        /// The number of answers.
         answers: usize,
-        /// Who did not, and why.
+        /// The missing answers, each with the reason.
         missing: Vec<String>,
     },
-    /// An answer came when the batch was closed.
-    LateAnswer {
-        /// Which batch.
-        batch: u32,
-        /// Which call.
-        call: CallId,
-    },
-    /// Nobody answered.
+    /// An answer arrived after its batch was closed.
+    LateAnswer { batch: u32, call: CallId },
+    /// No expert answered.
     BatchFailed {
-        /// Which.
         batch: u32,
-        /// Who did not answer, and why.
+        /// The missing answers, each with the reason.
         missing: Vec<String>,
     },
-    /// A batch is not gone on with.
-    BatchAbandoned {
-        /// Which.
-        batch: u32,
-        /// Why.
-        why: String,
-    },
-    /// What the mapper found.
+    /// A batch was given up.
+    BatchAbandoned { batch: u32, why: String },
+    /// The mapper's reply was parsed.
     MapParsed(ClaimMapRecord),
-    /// What the map amounts to.
+    /// The summary of a map's analysis.
     MapAnalysed(Value),
-    /// There is no map, and why.
-    MapUnavailable {
-        /// Of which batch.
-        batch: u32,
-        /// Why.
-        why: String,
-    },
-    /// What a batch brought.
-    BatchCompleted {
-        /// Which batch.
-        batch: u32,
-        /// What it was for.
-        purpose: BatchPurpose,
-        /// What is known now.
-        result: BatchResult,
-    },
-    /// How the concierge speaks.
-    StanceChosen {
-        /// The stance.
-        stance: ReplyStance,
-        /// What led to it.
-        reason: String,
-    },
-    /// A plan is under way.
+    /// The batch has no map.
+    MapUnavailable { batch: u32, why: String },
+    /// A batch is complete.
+    BatchCompleted { batch: u32, purpose: BatchPurpose, result: BatchResult },
+    /// The stance of the concierge was chosen.
+    StanceChosen { stance: ReplyStance, reason: String },
+    /// A plan was presented and its steps are known.
     PlanStarted {
-        /// What it is for.
         goal: String,
-        /// Its steps.
         steps: Vec<PlanStep>,
-        /// How they came about: written with the plan, written when asked again, or read from the plan itself.
+        /// Whether the steps came with the plan, came after a complaint, or were parsed from the plan's text.
         provenance: HandoverProvenance,
         /// The call that presented the plan.
         call: CallId,
     },
-    /// The current step is done.
+    /// The current step was completed.
     StepCompleted {
-        /// Its place, the first is 0.
+        /// The index of the step.
         step: usize,
-        /// Its title.
         title: String,
-        /// The call that said so.
+        /// The call that wrote the block.
         call: CallId,
     },
-    /// Another step than the next is the current one now.
+    /// The user chose another step as the current one.
     StepStarted {
-        /// Its place, the first is 0.
+        /// The index of the step.
         step: usize,
-        /// Its title.
         title: String,
-        /// The call that said so.
+        /// The call that wrote the block.
         call: CallId,
     },
-    /// The last step is done.
+    /// The last step was completed.
     PlanCompleted {
-        /// What the plan was for.
         goal: String,
-        /// How many steps it had.
+        /// The number of steps.
         steps: usize,
     },
-    /// A wish to ask everyone waits for the user's yes.
-    ConfirmationRequested {
-        /// What is wished.
-        request: BatchRequest,
-    },
-    /// The user said yes.
+    /// The user was asked to confirm a batch.
+    ConfirmationRequested { request: BatchRequest },
+    /// The user confirmed the batch.
     BatchConfirmed,
-    /// The user said neither yes nor no; the wish waits for one more message.
+    /// The user answered with neither yes nor no. The confirmation stays pending for one more message.
     ConfirmationUnclear,
-    /// The user said something else.
+    /// The user did not confirm the batch.
     BatchDeclined,
-    /// The user asked the explorer for a plan in so many words, and its answer held no request for one.
+    /// The user explicitly asked for a plan, but the explorer's reply had no request for one.
     PlanRequested {
-        /// With which message.
         message: MessageId,
-        /// In which words.
+        /// The words that ask for the plan.
         phrase: String,
-        /// The how manieth time in this visit.
+        /// The number of such requests in this visit.
         count: u32,
     },
-    /// A block was not acted on. It is told with the next ask.
+    /// A block was ignored. The concierge gets the reason with its next call.
     BlockRefused {
-        /// Which call wrote it.
+        /// The call that wrote the block.
         call: Option<CallId>,
-        /// What was written.
+        /// The name of the block.
         block: String,
-        /// What the writer is told.
+        /// The notice for the concierge.
         why: String,
     },
-    /// An answer that was meant for the user held nothing for them. Its message is to be answered once more.
+    /// A reply had no visible text, so its messages are answered once more.
     EmptyReply {
-        /// Which answer, if it was the last.
+        /// The call that wrote the reply.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
-        /// What its writer is told; nothing if somebody else answers next.
+        /// The notice for the concierge; `None` if another phase answers next.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         notice: Option<String>,
     },
-    /// What of an answer was not as it should be.
-    ReplyComplaints {
-        /// Which answer.
-        call: CallId,
-        /// One by one.
-        complaints: Vec<String>,
-    },
-    /// The answer speaks of the machinery behind it.
+    /// A reply had malformed blocks.
+    ReplyComplaints { call: CallId, complaints: Vec<String> },
+    /// A reply used internal terms.
     InternalTermsLeaked {
-        /// Which answer.
         call: CallId,
-        /// The terms, in order.
+        /// The terms in order of appearance.
         terms: Vec<String>,
     },
 }
 
-/// A batch as it begins.
+/// A request to ask all experts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BatchRequest {
-    /// Its number in the session.
+    /// The number of the batch in the session.
     pub number: u32,
-    /// What it is for.
     pub purpose: BatchPurpose,
-    /// What is asked, where it is not simply what the user said.
+    /// The task for the experts; `None` if they get the user's messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<ExpertTask>,
-    /// What the user said that led to it.
+    /// The user's messages that led to the batch.
     #[serde(default)]
     pub user_messages: Vec<(MessageId, TextRef)>,
-    /// How many are asked.
+    /// The number of expert slots.
     #[serde(default)]
     pub slot_count: usize,
 }
 
-/// What a batch is for.
+/// The purpose of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchPurpose {
     /// The first question.
     OpeningQuestion,
-    /// Any question, where everyone is asked every time.
+    /// Every message, with the setting `batch = "every_turn"`.
     EveryTurn,
     /// A plan.
     Plan,
-    /// Help with a step.
+    /// Help with one step of a plan.
     StepHelp,
 }
 
-/// What experts are asked on a model's behalf.
+/// A task for the experts, written by the concierge or built by the flow.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExpertTask {
-    /// The step that help is wanted with.
+    /// The step that needs help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What is in the way.
+    /// What blocks the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocker: Option<String>,
-    /// What to keep in mind.
+    /// Constraints to keep in mind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// What a plan is wanted for.
+    /// The goal of the requested plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// The prompt for the experts.
     pub prompt: String,
-    /// The call that wished it.
+    /// The call that requested the batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
 
-/// A map that was read.
+/// A parsed claim map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimMapRecord {
-    /// Of which batch.
     pub batch: u32,
     /// The call that wrote it.
     pub call: CallId,
-    /// From how many answers.
+    /// The number of mapped answers.
     pub answers: u32,
-    /// What was repaired in it.
+    /// What was repaired while parsing.
     pub complaints: Vec<String>,
-    /// The map, unless it is too large to stand here; it can be read from the answer again.
+    /// The map; `None` if it is too large for a fact. It can be parsed from the mapper's reply again.
     pub map: Option<ClaimMap>,
 }
 
-/// What a batch brought, by reference.
+/// The result of a batch. Texts are stored by reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchResult {
-    /// A map, in this answer of the mapper's.
+    /// The answers were mapped.
     Mapped {
-        /// The call that wrote it.
+        /// The call of the mapper.
         call: CallId,
-        /// What it wrote.
+        /// The mapper's reply.
         text: TextRef,
-        /// From how many answers.
+        /// The number of mapped answers.
         answers: u32,
     },
-    /// One answer, and nothing to compare it with.
-    Single {
-        /// Whose.
-        call: CallId,
-        /// What it says.
-        text: TextRef,
-    },
+    /// Only one expert answered.
+    Single { call: CallId, text: TextRef },
     /// Several answers that could not be mapped.
     Unmapped {
-        /// What they say, in the order of seats.
+        /// The answers in slot order.
         texts: Vec<TextRef>,
     },
 }
 
 impl Fact {
-    /// The step that records it.
+    /// Returns the step that records this fact.
     #[must_use]
     pub fn into_step(self) -> FlowStep {
         fact::fact_step(&self)
     }
 
-    /// The fact an event is, if it is one of this flow's.
+    /// Returns the fact in `event`, or `None` if it is not a fact of this flow.
     #[must_use]
     pub fn from_event(event: &Event) -> Option<Self> {
         fact::parse_fact_event(event)
     }
 
-    /// The fact of a kind with a value, if it is one of this flow's.
+    /// Returns the fact with this kind and value, or `None` if the flow has no such fact.
     #[must_use]
     pub fn parse(kind: &str, value: &Value) -> Option<Self> {
         fact::parse_fact(kind, value)
@@ -312,14 +249,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fact_is_read_as_it_was_noted() {
+    fn facts_survive_recording_and_parsing() {
         let facts = [
             Fact::BatchConfirmed,
             Fact::LateAnswer { batch: 2, call: CallId(7) },
             Fact::BlockRefused { call: None, block: "BATCH".into(), why: "no".into() },
         ];
         for fact in facts {
-            let FlowStep::RecordFact { kind, value } = fact.clone().into_step() else { panic!("a fact is a note") };
+            let FlowStep::RecordFact { kind, value } = fact.clone().into_step() else {
+                panic!("a fact becomes a RecordFact step")
+            };
             assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind, value }), Some(fact));
         }
         assert_eq!(Fact::from_event(&Event::FlowFactRecorded { kind: "other".into(), value: Value::Null }), None);

@@ -1,4 +1,4 @@
-//! What each role is shown: every fragment of every recipe, from the state, with where it comes from and why it is in.
+//! Renders every fragment of the flow's recipes from the state, with its source and the reason for including it.
 
 use segue_core::body::TextRef;
 use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
@@ -26,27 +26,30 @@ use crate::template::fill_template;
 
 type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
-/// The text of a fragment.
+/// Renders the fragment `name` for a call.
 pub(super) fn render_fragment(
     view: &ConciergeView<'_>,
-    asking: &FragmentRequest<'_>,
+    request: &FragmentRequest<'_>,
     name: &str,
     specs: &[SettingSpec],
 ) -> RenderedFragment {
-    let role = asking.call_request.role.as_str();
+    let role = request.call_request.role.as_str();
     match (name, role) {
-        (COMPACTION_FRAGMENT, CONCIERGE_ROLE) => render_compacted_thread(view, asking),
-        ("summarise" | "folded" | COMPACTION_FRAGMENT, _) => chat::render_compaction_fragment(asking, name),
-        ("instruction", EXPERT_ROLE) => {
-            template_fragment("expert", include_str!("../../prompts/concierge/expert.md"), &(), "who answers, and how")
-        }
+        (COMPACTION_FRAGMENT, CONCIERGE_ROLE) => render_compacted_thread(view, request),
+        ("summarise" | "folded" | COMPACTION_FRAGMENT, _) => chat::render_compaction_fragment(request, name),
+        ("instruction", EXPERT_ROLE) => template_fragment(
+            "expert",
+            include_str!("../../prompts/concierge/expert.md"),
+            &(),
+            "the expert's instruction",
+        ),
         ("instruction", MAPPER_ROLE) => render_mapper_instruction(),
         ("sources", _) => render_expert_answers(view),
-        ("repair", MAPPER_ROLE) => render_mapper_repair(view, asking),
-        ("repair", _) => render_repair_request(asking),
+        ("repair", MAPPER_ROLE) => render_mapper_repair(view, request),
+        ("repair", _) => render_repair_request(request),
         ("task", _) => render_expert_task(view),
-        (MESSAGE_FRAGMENT, _) => render_user_message(view, asking),
-        (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, asking),
+        (MESSAGE_FRAGMENT, _) => render_user_message(view, request),
+        (PLAN_UPDATE_FRAGMENT, _) => render_plan_update(view, request),
         (FINDINGS_FRAGMENT, _) => render_findings(view),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         ("guidance", _) => render_guidance(view, specs),
@@ -54,62 +57,71 @@ pub(super) fn render_fragment(
     }
 }
 
-/// What the concierge's thread opens with, by phase.
+/// Renders the opening fragments of the concierge, which depend on the phase.
 fn render_opening_fragment(view: &ConciergeView<'_>, name: &str) -> RenderedFragment {
     let phase = current_phase(view);
-    let under_way = view.state.active_plan.is_some();
+    let has_plan = view.state.active_plan.is_some();
     match (name, phase.as_str()) {
-        ("identity", _) => {
-            template_fragment("identity", include_str!("../../prompts/concierge/identity.md"), &(), "who speaks")
-        }
-        ("never", _) => {
-            template_fragment("never", include_str!("../../prompts/concierge/never.md"), &(), "what is never said")
-        }
-        ("part", STARTER_PHASE) => {
-            template_fragment("starter", include_str!("../../prompts/concierge/starter.md"), &(), "the starter's part")
-        }
+        ("identity", _) => template_fragment(
+            "identity",
+            include_str!("../../prompts/concierge/identity.md"),
+            &(),
+            "the concierge's identity",
+        ),
+        ("never", _) => template_fragment(
+            "never",
+            include_str!("../../prompts/concierge/never.md"),
+            &(),
+            "what the concierge must not say",
+        ),
+        ("part", STARTER_PHASE) => template_fragment(
+            "starter",
+            include_str!("../../prompts/concierge/starter.md"),
+            &(),
+            "the starter's instruction",
+        ),
         ("part", EXPLORER_PHASE) => template_fragment(
             "explorer",
             include_str!("../../prompts/concierge/explorer.md"),
             &(),
-            "the explorer's part",
+            "the explorer's instruction",
         ),
-        ("part", _) if under_way => template_fragment(
+        ("part", _) if has_plan => template_fragment(
             "continued",
             include_str!("../../prompts/concierge/continued.md"),
             &(),
-            "a plan is under way already",
+            "a plan is already under way",
         ),
         ("part", _) => template_fragment(
             "executor",
             include_str!("../../prompts/concierge/executor.md"),
             &(),
-            "the executor's part",
+            "the executor's instruction",
         ),
         ("capabilities", EXECUTOR_PHASE) => {
-            let text = include_str!("../../prompts/concierge/carrying_out.md");
-            template_fragment("carrying_out", text, &(), "what can be asked for while a plan is carried out")
+            let text = include_str!("../../prompts/concierge/executing.md");
+            template_fragment("executing", text, &(), "the signals of the executor")
         }
-        ("capabilities", EXPLORER_PHASE) => omit_fragment("how to ask for a plan stands in the explorer's part"),
+        ("capabilities", EXPLORER_PHASE) => omit_fragment("the explorer's instruction says how to ask for a plan"),
         ("capabilities", _) => omit_fragment("the starter can ask for nothing"),
         ("handover", _) => render_handover_fragment(view, &phase),
         ("brief", STARTER_PHASE) => render_batch_result(view, view.state.opening_result.as_ref()),
-        ("brief", EXECUTOR_PHASE) if !under_way => {
+        ("brief", EXECUTOR_PHASE) if !has_plan => {
             render_batch_result(view, view.state.plan_research.as_ref().map(|plan| &plan.result))
         }
-        ("brief", EXECUTOR_PHASE) => omit_fragment("the plan is made"),
+        ("brief", EXECUTOR_PHASE) => omit_fragment("the plan already exists"),
         ("brief", _) => omit_fragment("the handover says what was learnt"),
         (PLAN_FRAGMENT, _) => match &view.state.active_plan {
-            Some(workflow) => {
+            Some(plan) => {
                 let text = include_str!("../../prompts/concierge/workflow_section.md");
                 state_fragment(
-                    fill_template(text, &json!({"workflow": workflow.render_for_prompt()})),
+                    fill_template(text, &json!({"workflow": plan.render_for_prompt()})),
                     "a plan is under way",
                 )
             }
             None => omit_fragment("no plan is under way"),
         },
-        _ => omit_fragment("there is nothing of that name"),
+        _ => omit_fragment("the flow has no fragment of this name"),
     }
 }
 
@@ -128,11 +140,16 @@ fn state_fragment(text: String, why: &str) -> RenderedFragment {
 
 fn render_mapper_instruction() -> RenderedFragment {
     let arguments = json!({"format": claim_map::MAP_FORMAT_PROMPT});
-    template_fragment("mapper", include_str!("../../prompts/concierge/mapper.md"), &arguments, "how to map")
+    template_fragment(
+        "mapper",
+        include_str!("../../prompts/concierge/mapper.md"),
+        &arguments,
+        "the mapper's instruction",
+    )
 }
 
 fn render_expert_answers(view: &ConciergeView<'_>) -> RenderedFragment {
-    let Some(batch) = &view.state.batch else { return omit_fragment("nobody was asked") };
+    let Some(batch) = &view.state.batch else { return omit_fragment("the experts were not asked") };
     let question = match &batch.request.task {
         Some(task) => expert_task_text(task, batch.request.purpose),
         None => join_message_texts(view, &messages::drop_retry_messages(view, &batch.request.user_messages)),
@@ -143,8 +160,8 @@ fn render_expert_answers(view: &ConciergeView<'_>) -> RenderedFragment {
     let sources: Vec<String> = texts.iter().map(source).collect();
     let cut = texts.iter().filter(|text| text.tokens > each).count();
     let why = match cut {
-        0 => format!("the {} answers that came, in a fixed order", sources.len()),
-        _ => format!("the {} answers that came, in a fixed order, of which {cut} were cut to fit", sources.len()),
+        0 => format!("the {} answers, in slot order", sources.len()),
+        _ => format!("the {} answers, in slot order; {cut} were cut to fit", sources.len()),
     };
     let question: String = question.chars().take(MAPPER_QUESTION_CHARS_MAX).collect();
     let arguments = json!({"question": wrap_in_code_fence(&question), "sources": sources});
@@ -152,50 +169,52 @@ fn render_expert_answers(view: &ConciergeView<'_>) -> RenderedFragment {
     RenderedFragment::New { text, source: FragmentSource::State, why }
 }
 
-/// The most tokens that each of several texts may have so that all fit: what short ones leave goes to the long ones.
-fn fair_token_share(tokens: &[u32], most: u32) -> u32 {
+/// Returns the largest token count per text with which all texts fit into `tokens_max`. Short texts leave their share to
+/// long ones.
+fn fair_token_share(tokens: &[u32], tokens_max: u32) -> u32 {
     let mut sorted = tokens.to_vec();
     sorted.sort_unstable();
-    let mut left = most;
-    for (place, tokens) in sorted.iter().enumerate() {
-        let share = left / u32::try_from(sorted.len() - place).unwrap_or(u32::MAX);
+    let mut left = tokens_max;
+    for (index, tokens) in sorted.iter().enumerate() {
+        let share = left / u32::try_from(sorted.len() - index).unwrap_or(u32::MAX);
         if *tokens > share {
             return share;
         }
         left -= tokens;
     }
-    most
+    tokens_max
 }
 
-/// The beginning of a text of so many tokens that has about `most` of them.
-fn truncate_to_tokens(text: &str, tokens: u32, most: u32) -> String {
-    if tokens <= most {
+/// Cuts a text of `tokens` tokens to about `tokens_max`.
+fn truncate_to_tokens(text: &str, tokens: u32, tokens_max: u32) -> String {
+    if tokens <= tokens_max {
         return text.to_owned();
     }
-    let keep = text.chars().count() as u64 * u64::from(most) / u64::from(tokens.max(1));
+    let keep = text.chars().count() as u64 * u64::from(tokens_max) / u64::from(tokens.max(1));
     let kept: String = text.chars().take(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
     format!("{kept}…")
 }
 
-fn render_mapper_repair(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
-    let note = &asking.call_request.metadata;
-    let why = note.get("why").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let reply = note.get("reply").and_then(|reply| serde_json::from_value::<TextRef>(reply.clone()).ok());
+fn render_mapper_repair(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+    let metadata = &request.call_request.metadata;
+    let why = metadata.get("why").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let reply = metadata.get("reply").and_then(|reply| serde_json::from_value::<TextRef>(reply.clone()).ok());
     let reply = reply.map(|text| wrap_in_code_fence(&view.read_text(text))).unwrap_or_default();
     let arguments = json!({"why": why, "reply": reply});
     template_fragment(
         "mapper_repair",
         include_str!("../../prompts/concierge/mapper_repair.md"),
         &arguments,
-        "what could not be read",
+        "the map could not be read",
     )
 }
 
-fn render_repair_request(asking: &FragmentRequest<'_>) -> RenderedFragment {
-    let note = &asking.call_request.metadata;
-    let arguments = json!({"missing": note.get("missing"), "why": note.get("why"), "wanted": note.get("wanted")});
-    let why = "asked for again, privately";
-    match asking.call_request.ask.as_str() {
+fn render_repair_request(request: &FragmentRequest<'_>) -> RenderedFragment {
+    let metadata = &request.call_request.metadata;
+    let arguments =
+        json!({"missing": metadata.get("missing"), "why": metadata.get("why"), "wanted": metadata.get("wanted")});
+    let why = "a block was missing or unreadable";
+    match request.call_request.ask.as_str() {
         ASK_REPAIR_INTENT => template_fragment(
             "repair_intent",
             include_str!("../../prompts/concierge/repair_intent.md"),
@@ -215,14 +234,10 @@ fn render_expert_task(view: &ConciergeView<'_>) -> RenderedFragment {
     let batch = view.state.batch.as_ref();
     let Some((task, purpose)) = batch.and_then(|batch| Some((batch.request.task.as_ref()?, batch.request.purpose)))
     else {
-        return omit_fragment("nothing was asked on anybody's behalf");
+        return omit_fragment("the batch has no task");
     };
     let source = task.call.map_or(FragmentSource::State, FragmentSource::Call);
-    RenderedFragment::New {
-        text: expert_task_text(task, purpose),
-        source,
-        why: "what is wanted of the experts".to_owned(),
-    }
+    RenderedFragment::New { text: expert_task_text(task, purpose), source, why: "the task for the experts".to_owned() }
 }
 
 fn expert_task_text(task: &ExpertTask, purpose: BatchPurpose) -> String {
@@ -233,32 +248,32 @@ fn expert_task_text(task: &ExpertTask, purpose: BatchPurpose) -> String {
     fill_template(include_str!("../../prompts/concierge/task.md"), &arguments)
 }
 
-/// What the user said and is to be answered: one message as it stands, several as one text.
-fn render_user_message(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
+/// Renders the messages to answer: a single one by reference, several joined into one text.
+fn render_user_message(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
     let state = view.state;
-    let mut said: Vec<(MessageId, TextRef)> = Vec::new();
-    if asking.call_request.ask == *ASK_PRESENT {
-        said.extend(state.plan_research.iter().flat_map(|plan| plan.user_messages.iter().copied()));
+    let mut pending: Vec<(MessageId, TextRef)> = Vec::new();
+    if request.call_request.ask == *ASK_PRESENT {
+        pending.extend(state.plan_research.iter().flat_map(|plan| plan.user_messages.iter().copied()));
     }
-    if asking.call_request.role == *EXPERT_ROLE {
-        said.extend(state.batch.iter().flat_map(|batch| batch.request.user_messages.iter().copied()));
+    if request.call_request.role == *EXPERT_ROLE {
+        pending.extend(state.batch.iter().flat_map(|batch| batch.request.user_messages.iter().copied()));
     }
-    for open in &state.unanswered_messages {
-        if !said.contains(open) {
-            said.push(*open);
+    for message in &state.unanswered_messages {
+        if !pending.contains(message) {
+            pending.push(*message);
         }
     }
-    match messages::drop_retry_messages(view, &said).as_slice() {
-        [] => omit_fragment("nothing was said"),
+    match messages::drop_retry_messages(view, &pending).as_slice() {
+        [] => omit_fragment("there is no message"),
         [(message, text)] => RenderedFragment::Stored {
             text: *text,
             source: FragmentSource::Message(*message),
-            why: "what the user said".to_owned(),
+            why: "the user's message".to_owned(),
         },
         several => RenderedFragment::New {
             text: join_message_texts(view, several),
             source: FragmentSource::Message(several[several.len() - 1].0),
-            why: format!("the {} messages that are not answered yet", several.len()),
+            why: format!("the {} unanswered messages", several.len()),
         },
     }
 }
@@ -269,23 +284,23 @@ fn join_message_texts(view: &ConciergeView<'_>, messages: &[(MessageId, TextRef)
 
 fn render_handover_fragment(view: &ConciergeView<'_>, phase: &str) -> RenderedFragment {
     if phase == STARTER_PHASE {
-        return omit_fragment("the first phase takes over from nobody");
+        return omit_fragment("the first phase has no handover");
     }
-    let Some(handover) = messages::visit_handover(view) else { return omit_fragment("nothing was handed over") };
+    let Some(handover) = messages::visit_handover(view) else { return omit_fragment("there is no handover") };
     RenderedFragment::New {
         text: handovers::render_handover(handover),
         source: FragmentSource::Handover(handover.id),
-        why: "what the phase before left".to_owned(),
+        why: "the previous phase's handover".to_owned(),
     }
 }
 
-/// What is known, as a section of a prompt, and whose answer it comes from.
+/// Renders a batch result as a section of a prompt.
 fn render_batch_result(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> RenderedFragment {
     let why = match result {
-        Some(BatchResult::Mapped { answers, .. }) => format!("what {answers} answers come to"),
-        Some(BatchResult::Single { .. }) => "the one answer that came".to_owned(),
+        Some(BatchResult::Mapped { answers, .. }) => format!("the brief of {answers} answers"),
+        Some(BatchResult::Single { .. }) => "the only answer".to_owned(),
         Some(BatchResult::Unmapped { texts }) => format!("the {} answers, which could not be mapped", texts.len()),
-        None => return omit_fragment("nobody was asked"),
+        None => return omit_fragment("the experts were not asked"),
     };
     let source = match result {
         Some(BatchResult::Mapped { call, .. } | BatchResult::Single { call, .. }) => FragmentSource::Call(*call),
@@ -305,9 +320,9 @@ fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> 
     let arguments = match result {
         Some(BatchResult::Mapped { text, answers, .. }) => {
             match claim_map::parse_claim_map(&view.read_text(*text), *answers) {
-                Ok(reading) => {
-                    let analysis = analyse_claim_map(&reading.map, *answers);
-                    json!({"kind": "mapped", "brief": brief::render_brief(&reading.map, &analysis), "answers": []})
+                Ok(parsed) => {
+                    let analysis = analyse_claim_map(&parsed.map, *answers);
+                    json!({"kind": "mapped", "brief": brief::render_brief(&parsed.map, &analysis), "answers": []})
                 }
                 Err(_) => json!({"kind": "nothing", "brief": "", "answers": []}),
             }
@@ -323,13 +338,13 @@ fn batch_result_text(view: &ConciergeView<'_>, result: Option<&BatchResult>) -> 
 
 fn render_guidance(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedFragment {
     if current_phase(view) != STARTER_PHASE {
-        return omit_fragment("only the starter is told a stance");
+        return omit_fragment("only the starter has a stance");
     }
-    // What is set goes first, also where a past call is made once more with another setting.
+    // The setting has priority, also if a past call is recomputed with another setting.
     let (settings, _) = Settings::parse(specs, &view.session.settings);
     let stance = settings.stance.or(view.state.stance).unwrap_or_default();
     let guidance = stance::render_stance_guidance(stance);
-    let shape = view.state.opening_result.as_ref().and_then(|known| batch_result_shape(view, known));
+    let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
     let arguments = json!({
         "framing": guidance.framing,
         "shape_guidance": shape.map(brief::render_shape_guidance),
@@ -343,34 +358,34 @@ fn render_guidance(view: &ConciergeView<'_>, specs: &[SettingSpec]) -> RenderedF
     template_fragment("guidance", include_str!("../../prompts/concierge/guidance.md"), &arguments, &why)
 }
 
-/// What stands in the place of what was folded: the plan first, since it may have been shown there.
-fn render_compacted_thread(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
-    let folded = chat::render_compaction_fragment(asking, COMPACTION_FRAGMENT);
-    match (&view.state.active_plan, folded) {
-        (Some(workflow), RenderedFragment::New { text, source, why }) => {
+/// Renders the replacement of compacted messages. It starts with the plan, which may have been among them.
+fn render_compacted_thread(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+    let summary = chat::render_compaction_fragment(request, COMPACTION_FRAGMENT);
+    match (&view.state.active_plan, summary) {
+        (Some(plan), RenderedFragment::New { text, source, why }) => {
             let section = include_str!("../../prompts/concierge/workflow_section.md");
-            let plan = fill_template(section, &json!({"workflow": workflow.render_for_prompt()}));
-            RenderedFragment::New { text: format!("{plan}\n\n{text}"), source, why }
+            let plan_text = fill_template(section, &json!({"workflow": plan.render_for_prompt()}));
+            RenderedFragment::New { text: format!("{plan_text}\n\n{text}"), source, why }
         }
-        (_, folded) => folded,
+        (_, summary) => summary,
     }
 }
 
-/// The plan, if it changed since the concierge last saw it.
-fn render_plan_update(view: &ConciergeView<'_>, asking: &FragmentRequest<'_>) -> RenderedFragment {
-    let Some(workflow) = &view.state.active_plan else { return omit_fragment("no plan is under way") };
-    if asking.opens_thread {
+/// Renders the plan if it changed since the concierge last saw it.
+fn render_plan_update(view: &ConciergeView<'_>, request: &FragmentRequest<'_>) -> RenderedFragment {
+    let Some(plan) = &view.state.active_plan else { return omit_fragment("no plan is under way") };
+    if request.opens_thread {
         return omit_fragment("the thread opens with the plan");
     }
-    if view.state.shown_plan_version == Some(workflow.version) {
+    if view.state.shown_plan_version == Some(plan.version) {
         return omit_fragment("the plan has not changed since it was last shown");
     }
     let text = include_str!("../../prompts/concierge/workflow_changed.md");
-    state_fragment(fill_template(text, &json!({"workflow": workflow.render_for_prompt()})), "the plan has changed")
+    state_fragment(fill_template(text, &json!({"workflow": plan.render_for_prompt()})), "the plan has changed")
 }
 
 fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
-    let Some(findings) = &view.state.pending_findings else { return omit_fragment("nothing new was found") };
+    let Some(findings) = &view.state.pending_findings else { return omit_fragment("there are no new findings") };
     let arguments = json!({
         "help": findings.purpose == BatchPurpose::StepHelp,
         "step": findings.task.as_ref().and_then(|task| task.step.clone()),
@@ -381,18 +396,18 @@ fn render_findings(view: &ConciergeView<'_>) -> RenderedFragment {
         BatchResult::Unmapped { .. } => FragmentSource::State,
     };
     let text = fill_template(include_str!("../../prompts/concierge/findings.md"), &arguments);
-    RenderedFragment::New { text, source, why: "what the experts said, told once".to_owned() }
+    RenderedFragment::New { text, source, why: "new findings, shown once".to_owned() }
 }
 
 fn render_notices(view: &ConciergeView<'_>) -> RenderedFragment {
     if view.state.pending_notices.is_empty() {
-        return omit_fragment("nothing was refused");
+        return omit_fragment("there are no notices");
     }
     let arguments = json!({"notices": view.state.pending_notices});
     template_fragment(
         "notices",
         include_str!("../../prompts/concierge/notices.md"),
         &arguments,
-        "what was not acted on",
+        "ignored blocks and similar notices",
     )
 }

@@ -1,5 +1,5 @@
-//! The documents that cross from one phase to the next: read from a block, built from the exchange where none came, and
-//! told to the one who takes over. What is missing is told as missing.
+//! The handovers between phases: parses them from blocks, builds them from the state if a model wrote none, and renders
+//! them for the next phase. Missing fields are rendered as missing.
 
 use segue_core::body::TextRef;
 use segue_core::flow::{FlowContext, FlowStep};
@@ -21,15 +21,15 @@ use super::{claim_map, messages, plan_request};
 use crate::limits::{BUILT_HANDOVER_ITEMS_MAX, BUILT_HANDOVER_TEXT_CHARS_MAX};
 use crate::template::fill_template;
 
-/// What is told where there is nothing to tell.
+/// The text for an empty field.
 const EMPTY_FIELD_TEXT: &str = "none identified";
 
-/// The document in the fields of a block; nothing is in it that was not given.
+/// Parses a document from the fields of a block. Fields that were not given are absent.
 #[must_use]
-pub fn parse_document(fields: &BlockFields, wanted: &[(&str, HandoverFieldType)]) -> HandoverDocument {
+pub(super) fn parse_document(fields: &BlockFields, wanted: &[(&str, HandoverFieldType)]) -> HandoverDocument {
     let mut document = HandoverDocument::new();
-    for (name, form) in wanted {
-        let field = match form {
+    for (name, field_type) in wanted {
+        let field = match field_type {
             HandoverFieldType::Text => match fields.text(name) {
                 Some(text) => HandoverFieldValue::Text(text.to_owned()),
                 None => HandoverFieldValue::List(fields.list(name)),
@@ -43,22 +43,22 @@ pub fn parse_document(fields: &BlockFields, wanted: &[(&str, HandoverFieldType)]
     document
 }
 
-/// Whether the field is a user's words, which are quoted wherever they enter a prompt.
+/// Returns whether a field holds the user's words, which are quoted in prompts.
 fn is_user_words_field(name: &str) -> bool {
     matches!(name, "user_query" | "user_reply")
 }
 
-/// A handover as the one who takes over is shown it.
+/// Renders a handover for the prompt of the next phase.
 #[must_use]
-pub fn render_handover(handover: &Handover) -> String {
+pub(super) fn render_handover(handover: &Handover) -> String {
     let (template, fields): (_, &[(&str, HandoverFieldType)]) = match handover.kind.as_str() {
         OUTCOME_HANDOVER => (include_str!("../../prompts/concierge/outcome.md"), &OUTCOME_FIELDS),
         INTENT_HANDOVER => (include_str!("../../prompts/concierge/intent.md"), &INTENT_FIELDS),
         _ => (include_str!("../../prompts/concierge/execution.md"), &EXECUTION_FIELDS),
     };
     let mut arguments = Object::new();
-    for (name, form) in fields {
-        let text = match form {
+    for (name, field_type) in fields {
+        let text = match field_type {
             HandoverFieldType::Text => handover.text_field(name).map_or_else(
                 || EMPTY_FIELD_TEXT.to_owned(),
                 |text| {
@@ -79,20 +79,23 @@ fn format_bullets(items: &[String]) -> String {
     items.iter().map(|item| format!("- {}", item.replace('\n', " "))).collect::<Vec<_>>().join("\n")
 }
 
-/// The document, with what was said word for word where it does not say itself.
+/// Adds the opening exchange, word for word, to fields that the document leaves out.
 #[must_use]
-pub fn fill_exchange_fields(view: &FlowContext<'_, ConciergeState>, parsed: HandoverDocument) -> HandoverDocument {
+pub(super) fn fill_exchange_fields(
+    view: &FlowContext<'_, ConciergeState>,
+    parsed: HandoverDocument,
+) -> HandoverDocument {
     let exchange = &view.state.opening_exchange;
-    let said = |texts: &mut dyn Iterator<Item = TextRef>| {
+    let joined = |texts: &mut dyn Iterator<Item = TextRef>| {
         HandoverFieldValue::Text(
             texts.map(|text| truncate_text(&view.read_text(text))).collect::<Vec<_>>().join("\n\n"),
         )
     };
     let mut document = parsed;
     let parts = [
-        ("user_query", said(&mut exchange.query.iter().copied())),
-        ("starter_response", said(&mut exchange.reply.into_iter())),
-        ("user_reply", said(&mut exchange.follow_ups.iter().map(|(_, text)| *text))),
+        ("user_query", joined(&mut exchange.query.iter().copied())),
+        ("starter_response", joined(&mut exchange.reply.into_iter())),
+        ("user_reply", joined(&mut exchange.follow_ups.iter().map(|(_, text)| *text))),
     ];
     for (name, field) in parts {
         if !field.is_empty() {
@@ -102,9 +105,12 @@ pub fn fill_exchange_fields(view: &FlowContext<'_, ConciergeState>, parsed: Hand
     document
 }
 
-/// An intent handover from the exchange itself; what was understood of the model's own stays.
+/// Builds an intent handover from the state. Fields that the model wrote are kept.
 #[must_use]
-pub fn build_intent_handover(view: &FlowContext<'_, ConciergeState>, parsed: HandoverDocument) -> HandoverDocument {
+pub(super) fn build_intent_handover(
+    view: &FlowContext<'_, ConciergeState>,
+    parsed: HandoverDocument,
+) -> HandoverDocument {
     let state = view.state;
     let mut built = fill_exchange_fields(view, parsed);
     if let Some(query) = built.get("user_query").cloned() {
@@ -119,11 +125,11 @@ pub fn build_intent_handover(view: &FlowContext<'_, ConciergeState>, parsed: Han
         add("effective_stance", HandoverFieldValue::Text(stance.name().to_owned()));
     }
     if let Some(BatchResult::Mapped { text, answers, .. }) = &state.opening_result
-        && let Ok(reading) = claim_map::parse_claim_map(&view.read_text(*text), *answers)
+        && let Ok(parsed) = claim_map::parse_claim_map(&view.read_text(*text), *answers)
     {
-        let analysis = analyse_claim_map(&reading.map, *answers);
+        let analysis = analyse_claim_map(&parsed.map, *answers);
         let label = |id: &claim_map::ClaimId| {
-            let claim = reading.map.claims.iter().find(|claim| claim.id == *id);
+            let claim = parsed.map.claims.iter().find(|claim| claim.id == *id);
             claim.map_or_else(String::new, |claim| claim.label.clone())
         };
         let mut claims: Vec<_> = analysis.claims.iter().collect();
@@ -134,18 +140,15 @@ pub fn build_intent_handover(view: &FlowContext<'_, ConciergeState>, parsed: Han
         add("shape", HandoverFieldValue::Text(analysis.shape.name().to_owned()));
         add("key_findings", HandoverFieldValue::List(findings.collect()));
         add("tensions", HandoverFieldValue::List(tensions.collect()));
-        add(
-            "gaps",
-            HandoverFieldValue::List(reading.map.gaps.iter().take(BUILT_HANDOVER_ITEMS_MAX).cloned().collect()),
-        );
+        add("gaps", HandoverFieldValue::List(parsed.map.gaps.iter().take(BUILT_HANDOVER_ITEMS_MAX).cloned().collect()));
     }
     built
 }
 
-/// An execution handover from what was handed over before and what the user `said` since; what was understood of the model's own
-/// stays. The goal is in the user's own words where they say what the plan is for, and where the goal before has been reached.
+/// Builds an execution handover from the latest handover and the user's messages since. Fields that the model wrote are
+/// kept. The goal is in the user's own words if a message says what the plan is for, or if the previous goal was reached.
 #[must_use]
-pub fn build_execution_handover(
+pub(super) fn build_execution_handover(
     view: &FlowContext<'_, ConciergeState>,
     parsed: HandoverDocument,
     user_messages: &[(MessageId, TextRef)],
@@ -154,20 +157,19 @@ pub fn build_execution_handover(
     let text = |name: &str| before.and_then(|before| before.text_field(name)).map(str::to_owned);
     let list = |name: &str| before.map(|before| before.list_field(name).to_vec()).unwrap_or_default();
     let line = |text: &TextRef| truncate_to_one_line(&view.read_text(*text));
-    let is_bare =
-        |text: &TextRef| plan_request::find_plan_request(&view.read_text(*text)).is_some_and(|wish| !wish.has_details);
-    let tells =
-        |text: &&TextRef| plan_request::find_plan_request(&view.read_text(**text)).is_some_and(|wish| wish.has_details);
-    let said: Vec<TextRef> = user_messages.iter().map(|(_, text)| *text).collect();
-    let telling = said.iter().rfind(tells);
-    let all = || truncate_to_one_line(&said.iter().map(line).collect::<Vec<_>>().join(" "));
-    let is_reached = before.is_some_and(|before| before.kind == *OUTCOME_HANDOVER) && !said.is_empty();
-    let goal = telling.map(line).or_else(|| is_reached.then(all)).or_else(|| text("goal"));
-    let highlights = said.iter().filter(|text| Some(*text) != telling && !is_bare(text));
+    let request = |text: &TextRef| plan_request::find_plan_request(&view.read_text(*text));
+    let is_bare_request = |text: &TextRef| request(text).is_some_and(|request| !request.has_details);
+    let is_detailed_request = |text: &&TextRef| request(text).is_some_and(|request| request.has_details);
+    let texts: Vec<TextRef> = user_messages.iter().map(|(_, text)| *text).collect();
+    let detailed_request = texts.iter().rfind(is_detailed_request);
+    let all = || truncate_to_one_line(&texts.iter().map(line).collect::<Vec<_>>().join(" "));
+    let is_goal_reached = before.is_some_and(|before| before.kind == *OUTCOME_HANDOVER) && !texts.is_empty();
+    let goal = detailed_request.map(line).or_else(|| is_goal_reached.then(all)).or_else(|| text("goal"));
+    let highlights = texts.iter().filter(|text| Some(*text) != detailed_request && !is_bare_request(text));
     let open = Some(list("still_unclear")).filter(|open| !open.is_empty());
     let parts = [
         ("goal", HandoverFieldValue::Text(goal.unwrap_or_else(|| truncate_text(&messages::latest_user_text(view))))),
-        ("problem_summary", HandoverFieldValue::Text(telling.and_then(|_| text("goal")).unwrap_or_default())),
+        ("problem_summary", HandoverFieldValue::Text(detailed_request.and_then(|_| text("goal")).unwrap_or_default())),
         ("situation", HandoverFieldValue::Text(text("user_reply").or_else(|| text("outcome")).unwrap_or_default())),
         ("constraints", HandoverFieldValue::List(list("constraints"))),
         ("decisions_made", HandoverFieldValue::List(list("decisions"))),
@@ -181,28 +183,28 @@ pub fn build_execution_handover(
     built
 }
 
-/// What was said, as part of a line.
+/// Returns the text on one line, truncated.
 fn truncate_to_one_line(text: &str) -> String {
     truncate_text(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// What the rules can hand over to a phase that was entered by hand.
+/// Builds the handover for a phase that was entered by hand; `None` if the state has no goal.
 #[must_use]
-pub fn build_missing_handover(view: &FlowContext<'_, ConciergeState>, phase: &str) -> Option<FlowStep> {
-    let left = view.state.past_visits.values().last()?;
-    let (kind, document) = match &left.final_plan {
+pub(super) fn build_missing_handover(view: &FlowContext<'_, ConciergeState>, phase: &str) -> Option<FlowStep> {
+    let previous = view.state.past_visits.values().last()?;
+    let (kind, document) = match &previous.final_plan {
         _ if phase == EXECUTOR_PHASE => {
-            (EXECUTION_HANDOVER, build_execution_handover(view, HandoverDocument::new(), &left.answered_messages))
+            (EXECUTION_HANDOVER, build_execution_handover(view, HandoverDocument::new(), &previous.answered_messages))
         }
         _ if phase != EXPLORER_PHASE => return None,
-        Some(workflow) => {
-            let execution = left.received_handover.and_then(|id| view.session.handover_by_id(id));
-            (OUTCOME_HANDOVER, build_outcome_handover(execution, workflow, ""))
+        Some(plan) => {
+            let execution = previous.received_handover.and_then(|id| view.session.handover_by_id(id));
+            (OUTCOME_HANDOVER, build_outcome_handover(execution, plan, ""))
         }
         None => (INTENT_HANDOVER, build_intent_handover(view, HandoverDocument::new())),
     };
-    let is_worth = document.get("goal").is_some_and(|goal| !goal.is_empty());
-    is_worth.then(|| FlowStep::MakeHandover {
+    let has_goal = document.get("goal").is_some_and(|goal| !goal.is_empty());
+    has_goal.then(|| FlowStep::MakeHandover {
         kind: kind.into(),
         document,
         calls: Vec::new(),
@@ -210,24 +212,28 @@ pub fn build_missing_handover(view: &FlowContext<'_, ConciergeState>, phase: &st
     })
 }
 
-/// What is left of a plan: the account that was given of it, or what its steps say.
+/// Builds an outcome handover: the concierge's own summary, or the plan's progress if `outcome` is empty.
 #[must_use]
-pub fn build_outcome_handover(execution: Option<&Handover>, plan: &ConciergePlan, outcome: &str) -> HandoverDocument {
+pub(super) fn build_outcome_handover(
+    execution: Option<&Handover>,
+    plan: &ConciergePlan,
+    outcome: &str,
+) -> HandoverDocument {
     let list = |name: &str| execution.map(|handover| handover.list_field(name).to_vec()).unwrap_or_default();
-    let account = if outcome.is_empty() { plan.summarize_progress() } else { truncate_text(outcome) };
+    let summary = if outcome.is_empty() { plan.summarize_progress() } else { truncate_text(outcome) };
     let done = plan.done_steps().map(|step| step.title.clone()).collect();
     HandoverDocument::from([
         ("goal".to_owned(), HandoverFieldValue::Text(plan.goal.clone())),
-        ("outcome".to_owned(), HandoverFieldValue::Text(account)),
+        ("outcome".to_owned(), HandoverFieldValue::Text(summary)),
         ("steps".to_owned(), HandoverFieldValue::List(done)),
         ("decisions".to_owned(), HandoverFieldValue::List(list("decisions_made"))),
         ("open_questions".to_owned(), HandoverFieldValue::List(list("open_questions"))),
     ])
 }
 
-/// A document as a prompt's context: a line a field.
+/// Renders a document as the context of a prompt, one line for each field except the goal.
 #[must_use]
-pub fn render_document_context(document: &HandoverDocument) -> String {
+pub(super) fn render_document_context(document: &HandoverDocument) -> String {
     let line = |(name, field): (&String, &HandoverFieldValue)| {
         let text = match field {
             HandoverFieldValue::Text(text) => text.clone(),

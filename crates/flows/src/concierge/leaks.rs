@@ -1,22 +1,21 @@
-//! The leak check: does a reply speak of the machinery behind it? It finds words and their places; it blocks nothing and
-//! cannot tell a user's own financial models from ours, so a finding is a flag and no verdict. Code, addresses and the few
-//! phrases of [`HARMLESS`] are left alone.
+//! Finds internal terms in replies. It blocks nothing, and it cannot tell the user's own financial models from ours, so a
+//! match is only a hint. Code, URLs and the phrases in [`HARMLESS_PHRASES`] are skipped.
 
 use std::ops::Range;
 
 use super::phrases::{WordGap, split_words, starts_with_phrase};
 use crate::limits::LEAKED_TERMS_MAX;
 
-/// A machinery term in a reply.
+/// An internal term in a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeakedTerm {
-    /// Which term of [`TERMS`].
+    /// The term from [`INTERNAL_TERMS`].
     pub term: &'static str,
-    /// Where it stands, in bytes.
+    /// Its position in bytes.
     pub range: Range<usize>,
 }
 
-/// What a reply should not speak of, each with the forms it takes.
+/// Terms that a reply should not use, each with its forms.
 pub const INTERNAL_TERMS: [(&str, &[&str]); 10] = [
     ("model", &["model", "models", "llm", "llms", "language model", "language models"]),
     ("source", &["source", "sources"]),
@@ -30,13 +29,14 @@ pub const INTERNAL_TERMS: [(&str, &[&str]); 10] = [
     ("fan-out", &["fan out", "fanned out"]),
 ];
 
-/// Where such a word is surely about something else: the word before, and the term.
-pub const HARMLESS_PHRASES: [(&str, &str); 15] = [
+/// Word pairs with a harmless meaning: the previous word and the term.
+pub const HARMLESS_PHRASES: [(&str, &str); 16] = [
     ("role", "model"),
     ("business", "model"),
     ("mental", "model"),
     ("data", "model"),
     ("pricing", "model"),
+    ("demo", "model"),
     ("open", "source"),
     ("food", "source"),
     ("road", "map"),
@@ -49,16 +49,16 @@ pub const HARMLESS_PHRASES: [(&str, &str); 15] = [
     ("legal", "expert"),
 ];
 
-/// The machinery terms in a reply, in order.
+/// Returns the internal terms in `reply`, in order.
 #[must_use]
 pub fn find_leaked_terms(reply: &str) -> Vec<LeakedTerm> {
-    let aside = non_prose_ranges(reply);
-    let mut aside = aside.iter().peekable();
+    let skipped = non_prose_ranges(reply);
+    let mut skipped = skipped.iter().peekable();
     let words = split_words(reply);
     let mut leaks = Vec::new();
     for (at, word) in words.iter().enumerate() {
-        while aside.next_if(|range| range.end <= word.range.start).is_some() {}
-        if aside.peek().is_some_and(|range| range.start <= word.range.start) {
+        while skipped.next_if(|range| range.end <= word.range.start).is_some() {}
+        if skipped.peek().is_some_and(|range| range.start <= word.range.start) {
             continue;
         }
         let forms = INTERNAL_TERMS.iter().flat_map(|(term, forms)| forms.iter().map(|form| (*term, *form)));
@@ -78,9 +78,9 @@ pub fn find_leaked_terms(reply: &str) -> Vec<LeakedTerm> {
     leaks
 }
 
-/// What is not prose: fenced code, code spans, addresses. In order.
+/// Returns the ranges of fenced code, code spans and URLs, in order.
 fn non_prose_ranges(text: &str) -> Vec<Range<usize>> {
-    let mut aside = Vec::new();
+    let mut ranges = Vec::new();
     let mut fence: Option<(&str, usize)> = None;
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
@@ -89,23 +89,23 @@ fn non_prose_ranges(text: &str) -> Vec<Range<usize>> {
         match (fence, mark) {
             (None, Some(mark)) => fence = Some((mark, offset)),
             (Some((opening, start)), Some(mark)) if mark == opening => {
-                aside.push(start..offset + line.len());
+                ranges.push(start..offset + line.len());
                 fence = None;
             }
             (Some(_), _) => {}
-            (None, None) => push_non_prose_ranges(line, offset, &mut aside),
+            (None, None) => push_non_prose_ranges(line, offset, &mut ranges),
         }
         offset += line.len();
     }
-    aside.extend(fence.map(|(_, start)| start..text.len()));
-    aside
+    ranges.extend(fence.map(|(_, start)| start..text.len()));
+    ranges
 }
 
-/// Code spans and, between them, addresses.
+/// Appends the ranges of code spans, and of URLs between them.
 fn push_non_prose_ranges(line: &str, offset: usize, ranges: &mut Vec<Range<usize>>) {
     let mut at = 0;
-    for (place, part) in line.split('`').enumerate() {
-        let is_code = place % 2 == 1 && at + part.len() < line.len();
+    for (index, part) in line.split('`').enumerate() {
+        let is_code = index % 2 == 1 && at + part.len() < line.len();
         if is_code {
             ranges.push(offset + at..offset + at + part.len());
         } else {

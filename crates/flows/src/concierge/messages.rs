@@ -1,4 +1,4 @@
-//! What the user said, and what the flow has to say: to the user where it must ask, to the concierge where it refuses.
+//! The user's messages of a turn, the flow's own question to the user, and its notices to the concierge.
 
 use segue_core::body::TextRef;
 use segue_core::flow::{FlowContext, FlowStep};
@@ -11,23 +11,23 @@ use super::facts::{BatchPurpose, BatchRequest, Fact};
 use super::state::ConciergeState;
 use crate::template::fill_template;
 
-/// What the user said last, as one text.
+/// Returns the messages of the current turn as one text.
 pub(super) fn latest_user_text(view: &FlowContext<'_, ConciergeState>) -> String {
     let messages = view.session.current_turn.iter().flat_map(|turn| &turn.messages);
-    messages.map(|waiting| view.read_text(waiting.text).to_string()).collect::<Vec<_>>().join("\n\n")
+    messages.map(|message| view.read_text(message.text).to_string()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// What of these is to be answered: all but a wish to try again, unless that is all there is.
+/// Returns the messages that need an answer: all but requests to retry, unless there are no others.
 pub(super) fn drop_retry_messages(
     view: &FlowContext<'_, ConciergeState>,
     messages: &[(MessageId, TextRef)],
 ) -> Vec<(MessageId, TextRef)> {
-    let meant = messages.iter().filter(|(_, text)| !consent::is_retry_request(&view.read_text(*text)));
-    let meant: Vec<_> = meant.copied().collect();
-    if meant.is_empty() { messages.to_vec() } else { meant }
+    let others = messages.iter().filter(|(_, text)| !consent::is_retry_request(&view.read_text(*text)));
+    let others: Vec<_> = others.copied().collect();
+    if others.is_empty() { messages.to_vec() } else { others }
 }
 
-/// The question whether everyone may be asked.
+/// Renders the question whether a batch may be started.
 pub(super) fn render_confirmation_question(request: &BatchRequest) -> String {
     let task = request.task.clone().unwrap_or_default();
     let arguments = serde_json::json!({
@@ -38,12 +38,12 @@ pub(super) fn render_confirmation_question(request: &BatchRequest) -> String {
     fill_template(include_str!("../../prompts/concierge/confirm.md"), &arguments)
 }
 
-/// Records that something was not acted on; the concierge is told with the next ask.
+/// Records that a block was ignored. The concierge gets the notice with its next call.
 pub(super) fn record_refusal(call: Option<CallId>, block: &str, reason: &str, arguments: &[(&str, &str)]) -> FlowStep {
     Fact::BlockRefused { call, block: block.to_owned(), why: render_notice(block, reason, arguments) }.into_step()
 }
 
-/// What the concierge is told about something that was not as it should be.
+/// Renders a notice for the concierge.
 pub(super) fn render_notice(block: &str, reason: &str, extra_arguments: &[(&str, &str)]) -> String {
     let mut arguments = Object::new();
     for name in ["given", "current", "known"] {
@@ -57,7 +57,7 @@ pub(super) fn render_notice(block: &str, reason: &str, extra_arguments: &[(&str,
     fill_template(include_str!("../../prompts/concierge/notice.md"), &Value::Object(arguments))
 }
 
-/// The handover that this visit began with.
+/// Returns the handover that the current visit started with.
 pub(super) fn visit_handover<'v>(view: &FlowContext<'v, ConciergeState>) -> Option<&'v Handover> {
     view.session.handover_by_id(view.state.visit.received_handover?)
 }

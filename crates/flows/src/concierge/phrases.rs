@@ -1,27 +1,28 @@
-//! Words of a text, whole and in any case, as the tables of cues and of machinery terms compare them.
+//! Splits texts into words and matches whole phrases in them, ignoring case.
 
 use std::ops::Range;
 
-/// A word and where it stands.
+/// A word and its position in the text.
 #[derive(Debug)]
 pub(super) struct TextWord {
-    /// In lower case, with a plain apostrophe.
+    /// The word in lower case, with `'` as its apostrophe.
     pub(super) text: String,
     pub(super) range: Range<usize>,
-    /// What stands between it and the word before.
+    /// The separation from the previous word.
     pub(super) gap: WordGap,
 }
 
-/// What stands between two words.
+/// The separation between two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordGap {
-    /// Blanks or a hyphen: the words may form a phrase.
+    /// Only blanks, hyphens, underscores or asterisks: the words may form a phrase.
     Adjacent,
-    /// Anything else: a phrase or a clause ends.
+    /// Any other character: a phrase or clause ends.
     Separated,
 }
 
-/// The words of a text, in order. An apostrophe belongs to a word if letters follow; an underscore parts words.
+/// Returns the words of `text` in order. An apostrophe belongs to a word if a letter follows; an underscore separates
+/// words.
 pub(super) fn split_words(text: &str) -> Vec<TextWord> {
     let mut words: Vec<TextWord> = Vec::new();
     let mut characters = text.char_indices().peekable();
@@ -48,7 +49,7 @@ fn is_word_char(text: &str, at: usize, c: char) -> bool {
     c.is_alphanumeric() || (matches!(c, '\'' | '’') && next().is_some_and(char::is_alphanumeric))
 }
 
-/// Whether the phrase stands at the beginning of `words`.
+/// Returns whether `words` start with `phrase`.
 pub(super) fn starts_with_phrase(words: &[TextWord], phrase: &str) -> bool {
     let mut count = 0;
     let fits = phrase.split(' ').all(|wanted| {

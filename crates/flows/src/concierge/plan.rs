@@ -1,10 +1,9 @@
-//! The plan that is carried out: its steps, which of them is current, and how it is told. This module reads steps from
-//! what a model wrote and confirms a finished one against the current step, which can be any that is still to be done; it asks
-//! nobody and records nothing.
+//! The plan that a session carries out: its steps, the current step, and how it is rendered. This module parses steps and
+//! finds them by name; it makes no calls and records nothing.
 //!
-//! Steps are read from a STEPS block: entries of `title`, `description` and `done_when`, each begun by a dash or by a
-//! further title; a JSON list of such objects will do too. Where there is no block, the plan's own headings and numbered lists are
-//! taken: numbered items first, or headings if there are at least two and no numbered item.
+//! Steps are parsed from a STEPS block with entries of `title`, `description` and `done_when`. An entry starts with a dash
+//! or with another title. A JSON list of such objects is accepted too. Without a block, the steps are the plan's numbered
+//! items, or its headings if there are at least two and no numbered item.
 
 mod parse;
 
@@ -17,23 +16,21 @@ pub use parse::{StepsParseError, parse_steps_block, parse_steps_from_prose};
 use super::phrases::split_words;
 use crate::template::fill_template;
 
-/// A plan under way.
+/// A plan and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "ConciergePlanRepr")]
 pub struct ConciergePlan {
-    /// What it is for.
     pub goal: String,
-    /// Its steps, in order.
     pub steps: Vec<PlanStep>,
-    /// The place of the current step; the number of steps once all are complete.
+    /// The index of the current step; the number of steps once all are complete.
     pub current: usize,
-    /// The places of those that are complete.
+    /// The indexes of the completed steps.
     pub done: BTreeSet<usize>,
-    /// Counts its changes, so that it is shown only when it changed.
+    /// Incremented with each change. The concierge sees the plan again when it has changed.
     pub version: u32,
 }
 
-/// A plan as it may be written down: once, steps were done in their order, and the current one told how many were.
+/// The serialized form of a plan. An early form has no `done`: all steps before the current one are complete.
 #[derive(Deserialize)]
 struct ConciergePlanRepr {
     goal: String,
@@ -47,8 +44,8 @@ struct ConciergePlanRepr {
 }
 
 impl From<ConciergePlanRepr> for ConciergePlan {
-    fn from(written: ConciergePlanRepr) -> Self {
-        let ConciergePlanRepr { goal, steps, current, done, version } = written;
+    fn from(repr: ConciergePlanRepr) -> Self {
+        let ConciergePlanRepr { goal, steps, current, done, version } = repr;
         let done = done.unwrap_or_else(|| (0..current.min(steps.len())).collect());
         Self { goal, steps, current, done, version }
     }
@@ -57,29 +54,25 @@ impl From<ConciergePlanRepr> for ConciergePlan {
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PlanStep {
-    /// What it is called.
     pub title: String,
-    /// What to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How one knows that it is done.
+    /// The condition that tells the user the step is done.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub done_when: String,
 }
 
-/// How a step stands.
+/// The status of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStepStatus {
-    /// It comes later.
     Pending,
-    /// It is the current one.
+    /// The current step.
     Active,
-    /// It is done.
     Complete,
 }
 
 impl PlanStepStatus {
-    /// How it looks in a list.
+    /// Returns the mark for a list.
     #[must_use]
     pub fn checkbox(self) -> &'static str {
         match self {
@@ -90,25 +83,25 @@ impl PlanStepStatus {
     }
 }
 
-/// Why a step was not marked complete.
+/// Why a step name could not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepLookupError {
     /// The plan has no such step.
     UnknownStep,
-    /// It is a step, and not the current one.
+    /// It is not the current step.
     NotCurrent,
-    /// It is complete already.
+    /// It is already complete.
     AlreadyComplete,
 }
 
 impl ConciergePlan {
-    /// A plan of which nothing is done yet.
+    /// Creates a plan with no completed steps.
     #[must_use]
     pub fn new(goal: String, steps: Vec<PlanStep>) -> Self {
         Self { goal, steps, current: 0, done: BTreeSet::new(), version: 1 }
     }
 
-    /// How the step at `place` stands.
+    /// Returns the status of the step at `index`.
     #[must_use]
     pub fn step_status(&self, index: usize) -> PlanStepStatus {
         match index {
@@ -118,41 +111,41 @@ impl ConciergePlan {
         }
     }
 
-    /// The current step, unless all are complete.
+    /// Returns the current step, or `None` if all are complete.
     #[must_use]
     pub fn current_step(&self) -> Option<&PlanStep> {
         self.steps.get(self.current)
     }
 
-    /// The steps that are complete, in the plan's order.
+    /// Returns the completed steps in plan order.
     pub fn done_steps(&self) -> impl Iterator<Item = &PlanStep> {
-        self.done.iter().filter_map(|place| self.steps.get(*place))
+        self.done.iter().filter_map(|index| self.steps.get(*index))
     }
 
-    /// Whether every step is complete.
+    /// Returns whether every step is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.done.len() >= self.steps.len()
     }
 
-    /// The step that `named` means, if it is still to be done: by its title, its number, or both.
+    /// Finds an incomplete step by its title, its number, or both.
     ///
     /// # Errors
-    /// It is complete, or there is no such step.
+    /// If the step is complete or the plan has no such step.
     pub fn find_open_step(&self, step_name: &str) -> Result<usize, StepLookupError> {
-        let places = self.matching_steps(step_name);
-        let open = places.iter().find(|place| !self.done.contains(place));
-        open.copied().ok_or(if places.is_empty() {
+        let matches = self.matching_steps(step_name);
+        let open = matches.iter().find(|index| !self.done.contains(index));
+        open.copied().ok_or(if matches.is_empty() {
             StepLookupError::UnknownStep
         } else {
             StepLookupError::AlreadyComplete
         })
     }
 
-    /// Confirms that `named` is the current step.
+    /// Checks that `step_name` is the current step and returns its index.
     ///
     /// # Errors
-    /// It is another step, or none.
+    /// If it is another step or the plan has no such step.
     pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, StepLookupError> {
         if self.matching_steps(step_name).contains(&self.current) {
             return Ok(self.current);
@@ -160,7 +153,7 @@ impl ConciergePlan {
         self.find_open_step(step_name).and(Err(StepLookupError::NotCurrent))
     }
 
-    /// The step at `place` is the current one now.
+    /// Makes the step at `index` the current one, unless it is complete.
     pub fn start_step(&mut self, index: usize) {
         if index < self.steps.len() && !self.done.contains(&index) {
             self.current = index;
@@ -168,21 +161,22 @@ impl ConciergePlan {
         }
     }
 
-    /// The step at `place` is done. If it was the current one, the next that is not is, or else the first.
+    /// Completes the step at `index`. If it was the current one, the next incomplete step becomes current; after the last
+    /// step the search starts over at the first.
     pub fn complete_step(&mut self, index: usize) {
         if index >= self.steps.len() || !self.done.insert(index) {
             return;
         }
         self.version += 1;
         if index == self.current {
-            let mut open = (index..self.steps.len()).chain(0..index).filter(|place| !self.done.contains(place));
+            let mut open = (index..self.steps.len()).chain(0..index).filter(|index| !self.done.contains(index));
             self.current = open.next().unwrap_or(self.steps.len());
         }
     }
 
     fn matching_steps(&self, step_name: &str) -> Vec<usize> {
-        let named = normalized_words(step_name);
-        (0..self.steps.len()).filter(|place| self.is_step_named(*place, &named)).collect()
+        let name_words = normalized_words(step_name);
+        (0..self.steps.len()).filter(|index| self.is_step_named(*index, &name_words)).collect()
     }
 
     fn is_step_named(&self, index: usize, name_words: &[String]) -> bool {
@@ -198,30 +192,30 @@ impl ConciergePlan {
                 || name_words == step(&numbered))
     }
 
-    /// The plan as people are shown it: a line a step.
+    /// Renders the plan for people, one line for each step.
     #[must_use]
     pub fn render_checklist(&self) -> String {
         let mut lines = vec![format!("plan: {} ({} of {} done)", self.goal, self.done.len(), self.steps.len())];
-        for (place, step) in self.steps.iter().enumerate() {
-            let status = self.step_status(place);
+        for (index, step) in self.steps.iter().enumerate() {
+            let status = self.step_status(index);
             let until = match (status, step.done_when.as_str()) {
                 (PlanStepStatus::Active, until) if !until.is_empty() => format!(" (until {until})"),
                 _ => String::new(),
             };
-            lines.push(format!("  {} {}. {}{until}", status.checkbox(), place + 1, step.title));
+            lines.push(format!("  {} {}. {}{until}", status.checkbox(), index + 1, step.title));
         }
         lines.join("\n")
     }
 
-    /// How far it has come, in a sentence.
+    /// Describes the progress in one or two sentences.
     #[must_use]
     pub fn summarize_progress(&self) -> String {
         let next = self.current_step().map(|step| step.title.as_str());
         let arguments = serde_json::json!({"done": self.done.len(), "steps": self.steps.len(), "next": next});
-        fill_template(include_str!("../../prompts/concierge/account.md"), &arguments)
+        fill_template(include_str!("../../prompts/concierge/progress.md"), &arguments)
     }
 
-    /// The plan in words: the goal, how far it has come, a mark a step, and only the current one in full.
+    /// Renders the plan for a prompt: goal, progress, and all steps. Only the current step has its details.
     #[must_use]
     pub fn render_for_prompt(&self) -> String {
         #[derive(Serialize)]
@@ -238,8 +232,8 @@ impl ConciergePlan {
             description: &'w str,
             done_when: &'w str,
         }
-        let steps = self.steps.iter().enumerate().map(|(place, step)| {
-            let status = self.step_status(place);
+        let steps = self.steps.iter().enumerate().map(|(index, step)| {
+            let status = self.step_status(index);
             let mark = status.checkbox();
             let is_current = status == PlanStepStatus::Active;
             PlanStepLine {
@@ -276,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn s26_every_step_is_shown_and_only_the_current_one_in_full() {
+    fn s26_all_steps_are_rendered_and_only_the_current_one_in_full() {
         expect_test::expect![[r#"
             Goal: a green wall
             Progress: 1 of 3 steps done
@@ -284,7 +278,7 @@ mod tests {
             [x] 1. Measure the wall
             [>] 2. Buy paint (current)
                how to Buy paint
-               Done when: they say so
+               Done when: the user says so
             [ ] 3. Paint"#]]
         .assert_eq(&plan().render_for_prompt());
     }
@@ -292,37 +286,37 @@ mod tests {
     #[test]
     fn a_step_is_confirmed_against_the_current_one_by_title_or_number() {
         let plan = plan();
-        for named in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
-            assert_eq!(plan.confirm_current_step(named), Ok(1), "{named}");
+        for name in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
+            assert_eq!(plan.confirm_current_step(name), Ok(1), "{name}");
         }
         assert_eq!(plan.confirm_current_step("Paint"), Err(StepLookupError::NotCurrent));
-        for named in ["1", "Measure the wall"] {
-            assert_eq!(plan.confirm_current_step(named), Err(StepLookupError::AlreadyComplete), "{named}");
+        for name in ["1", "Measure the wall"] {
+            assert_eq!(plan.confirm_current_step(name), Err(StepLookupError::AlreadyComplete), "{name}");
         }
-        for named in ["", "4", "Sell paint", "Buy"] {
-            assert_eq!(plan.confirm_current_step(named), Err(StepLookupError::UnknownStep), "{named}");
+        for name in ["", "4", "Sell paint", "Buy"] {
+            assert_eq!(plan.confirm_current_step(name), Err(StepLookupError::UnknownStep), "{name}");
         }
     }
 
     #[test]
-    fn any_step_that_is_not_done_can_be_begun_and_what_was_left_out_comes_last() {
+    fn any_incomplete_step_can_be_started_and_skipped_steps_come_last() {
         let mut plan = plan();
         assert_eq!(
             (plan.find_open_step("step 3"), plan.find_open_step("1"), plan.find_open_step("4")),
             (Ok(2), Err(StepLookupError::AlreadyComplete), Err(StepLookupError::UnknownStep),)
         );
         plan.start_step(2);
-        assert_eq!([0, 1, 2].map(|place| plan.step_status(place).checkbox()), ["[x]", "[ ]", "[>]"]);
+        assert_eq!([0, 1, 2].map(|index| plan.step_status(index).checkbox()), ["[x]", "[ ]", "[>]"]);
         plan.complete_step(2);
-        assert_eq!([0, 1, 2].map(|place| plan.step_status(place).checkbox()), ["[x]", "[>]", "[x]"]);
+        assert_eq!([0, 1, 2].map(|index| plan.step_status(index).checkbox()), ["[x]", "[>]", "[x]"]);
         assert_eq!(
             plan.summarize_progress(),
-            "It was left with 2 of 3 steps done; the next would have been “Buy paint”."
+            "The plan was left with 2 of 3 steps done. The next step was “Buy paint”."
         );
     }
 
     #[test]
-    fn the_plan_ends_with_its_last_step() {
+    fn plan_is_complete_after_its_last_step() {
         let mut plan = plan();
         plan.complete_step(1);
         assert!(!plan.is_complete());
@@ -330,15 +324,15 @@ mod tests {
         assert!(plan.is_complete());
         plan.complete_step(2);
         plan.start_step(1);
-        assert_eq!((plan.current, plan.current_step()), (3, None), "and goes no further");
+        assert_eq!((plan.current, plan.current_step()), (3, None), "it stays complete");
         assert_eq!(plan.confirm_current_step("Paint"), Err(StepLookupError::AlreadyComplete));
     }
 
     #[test]
-    fn a_plan_written_when_steps_were_done_in_order_is_read() {
-        let written =
+    fn plan_without_done_steps_is_deserialized() {
+        let json =
             serde_json::json!({"goal": "g", "steps": [{"title": "a"}, {"title": "b"}], "current": 1, "version": 2});
-        let plan: ConciergePlan = serde_json::from_value(written).expect("it is read");
-        assert_eq!([0, 1].map(|place| plan.step_status(place)), [PlanStepStatus::Complete, PlanStepStatus::Active]);
+        let plan: ConciergePlan = serde_json::from_value(json).expect("it is valid");
+        assert_eq!([0, 1].map(|index| plan.step_status(index)), [PlanStepStatus::Complete, PlanStepStatus::Active]);
     }
 }

@@ -1,10 +1,10 @@
-//! Whether the user asks for a plan in so many words. The explorer hears more than this, and judges it; this is what the rules go by
-//! where it does not act. Everyone is asked for a plan, which is paid for, so the request must be plain: it begins its clause, and
-//! nothing puts it off. A wish that is only mentioned ("if I want a plan", "do I need a plan?") begins no clause.
+//! Detects explicit requests for a plan in the user's messages. The explorer judges more freely; these rules apply only
+//! when it does not act. A plan costs many calls, so a request must be explicit: it starts its clause, and nothing
+//! postpones it. A plan that is only mentioned ("if I want a plan", "do I need a plan?") is not a request.
 
 use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
 
-/// What can stand before a request in its clause, in any number.
+/// Phrases that may come before a request in its clause, any number of times.
 const REQUEST_OPENERS: [&str; 31] = [
     "please",
     "now",
@@ -38,7 +38,7 @@ const REQUEST_OPENERS: [&str; 31] = [
     "you can",
     "once more",
 ];
-/// What asks for one of [`THINGS`].
+/// Phrases that make a request together with one of [`PLAN_NOUNS`].
 const REQUEST_VERBS: [&str; 44] = [
     "give me",
     "give us",
@@ -85,7 +85,7 @@ const REQUEST_VERBS: [&str; 44] = [
     "what's",
     "what are",
 ];
-/// What can be asked for.
+/// Phrases for a plan.
 const PLAN_NOUNS: [&str; 16] = [
     "a plan",
     "the plan",
@@ -104,7 +104,7 @@ const PLAN_NOUNS: [&str; 16] = [
     "a list of steps",
     "a roadmap",
 ];
-/// What asks for it by itself.
+/// Phrases that are a request on their own.
 const COMPLETE_REQUESTS: [&str; 12] = [
     "plan it",
     "plan this",
@@ -119,7 +119,7 @@ const COMPLETE_REQUESTS: [&str; 12] = [
     "how do i do this step by step",
     "how do we do this step by step",
 ];
-/// What asks for it if its clause goes on with nothing, or with one of [`TAILS`].
+/// Phrases that are a request if nothing or one of [`REQUEST_TAIL_WORDS`] follows in the clause.
 const DECISION_PHRASES: [&str; 18] = [
     "let's do it",
     "let's do this",
@@ -141,37 +141,37 @@ const DECISION_PHRASES: [&str; 18] = [
     "we are ready to start",
 ];
 const REQUEST_TAIL_WORDS: [&str; 6] = ["now", "then", "please", "today", "together", "by"];
-/// What puts a request off if it follows at once.
+/// Words that postpone a request if they follow directly.
 const POSTPONING_WORDS: [&str; 12] =
     ["later", "when", "once", "after", "if", "unless", "only", "tomorrow", "sometime", "someday", "not", "before"];
-/// How many words beside the request make a message say what the plan is for.
+/// Fewest other words in a message that says what the plan is for.
 const DETAIL_WORDS_MIN: usize = 3;
 
-/// A plan is wanted.
+/// An explicit request for a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlanRequest {
-    /// The words that ask for it.
+    /// The words of the request.
     pub(super) phrase: String,
-    /// Whether the message says more than that: what the plan is for, perhaps.
+    /// Whether the message also says what the plan is for.
     pub(super) has_details: bool,
 }
 
-/// The wish in a message, if there is one; of several the first.
+/// Returns the first request for a plan in `message`.
 #[must_use]
 pub(super) fn find_plan_request(message: &str) -> Option<PlanRequest> {
-    let said = split_words(message);
+    let words = split_words(message);
     let (mut first, mut others) = (None, 0);
-    for clause in said.chunk_by(|_, next| next.gap == WordGap::Adjacent) {
+    for clause in words.chunk_by(|_, next| next.gap == WordGap::Adjacent) {
         let opener = count_opener_words(clause);
         let request = match_plan_request(&clause[opener..]);
         others += clause.len() - opener - request.map_or(0, |found| found.request_words + found.tail_words);
         first = first.or_else(|| request.map(|found| &clause[opener..opener + found.request_words]));
     }
-    let asked: Vec<&str> = first?.iter().map(|word| word.text.as_str()).collect();
-    Some(PlanRequest { phrase: asked.join(" "), has_details: others >= DETAIL_WORDS_MIN })
+    let phrase: Vec<&str> = first?.iter().map(|word| word.text.as_str()).collect();
+    Some(PlanRequest { phrase: phrase.join(" "), has_details: others >= DETAIL_WORDS_MIN })
 }
 
-/// How many words ask for a plan, and how many after them add nothing.
+/// The length of a request in words, and of the filler words after it.
 #[derive(Clone, Copy)]
 struct RequestSpan {
     request_words: usize,
@@ -186,24 +186,25 @@ fn count_opener_words(clause: &[TextWord]) -> usize {
     count
 }
 
-/// The request at the beginning of what is left of a clause.
+/// Matches a request at the start of `words`.
 fn match_plan_request(words: &[TextWord]) -> Option<RequestSpan> {
     let next = |count: usize| words.get(count).map(|word| word.text.as_str());
-    let of_things = REQUEST_VERBS.iter().filter(|ask| starts_with_phrase(words, ask)).find_map(|ask| {
-        let asks = count_phrase_words(ask);
-        longest_phrase_word_count(&words[asks..], &PLAN_NOUNS).map(|thing| asks + thing)
+    let verb_and_noun = REQUEST_VERBS.iter().filter(|verb| starts_with_phrase(words, verb)).find_map(|verb| {
+        let verb_words = count_phrase_words(verb);
+        longest_phrase_word_count(&words[verb_words..], &PLAN_NOUNS).map(|noun_words| verb_words + noun_words)
     });
-    let alone = || {
+    let decision = || {
         longest_phrase_word_count(words, &DECISION_PHRASES)
             .filter(|count| next(*count).is_none_or(|word| REQUEST_TAIL_WORDS.contains(&word)))
     };
-    let asks = of_things.or_else(|| longest_phrase_word_count(words, &COMPLETE_REQUESTS)).or_else(alone)?;
-    let is_put_off = next(asks).is_some_and(|word| POSTPONING_WORDS.contains(&word));
-    let tail = usize::from(next(asks).is_some_and(|word| REQUEST_TAIL_WORDS.contains(&word)));
-    (!is_put_off).then_some(RequestSpan { request_words: asks, tail_words: tail })
+    let request_words =
+        verb_and_noun.or_else(|| longest_phrase_word_count(words, &COMPLETE_REQUESTS)).or_else(decision)?;
+    let is_postponed = next(request_words).is_some_and(|word| POSTPONING_WORDS.contains(&word));
+    let tail_words = usize::from(next(request_words).is_some_and(|word| REQUEST_TAIL_WORDS.contains(&word)));
+    (!is_postponed).then_some(RequestSpan { request_words, tail_words })
 }
 
-/// The length of the longest of these phrases that stands at the beginning.
+/// Returns the word count of the longest phrase that `words` start with.
 fn longest_phrase_word_count(words: &[TextWord], phrases: &[&str]) -> Option<usize> {
     phrases.iter().filter(|phrase| starts_with_phrase(words, phrase)).map(|phrase| count_phrase_words(phrase)).max()
 }
@@ -218,8 +219,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_plain_request_is_heard() {
-        for (message, words) in [
+    fn explicit_request_is_found() {
+        for (message, phrase) in [
             ("Give me a plan.", "give me a plan"),
             ("give us a step-by-step plan", "give us a step by step plan"),
             ("So, what are the steps?", "what are the steps"),
@@ -232,12 +233,12 @@ mod tests {
             ("and now let's start", "let's start"),
             ("What's the plan?", "what's the plan"),
         ] {
-            assert_eq!(find_plan_request(message).map(|wish| wish.phrase).as_deref(), Some(words), "{message}");
+            assert_eq!(find_plan_request(message).map(|request| request.phrase).as_deref(), Some(phrase), "{message}");
         }
     }
 
     #[test]
-    fn what_only_speaks_of_a_plan_is_no_request() {
+    fn mentioned_plan_is_not_a_request() {
         for message in [
             "",
             "Don't give me a plan.",
@@ -261,23 +262,23 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_says_what_the_plan_is_for_says_more() {
-        for (message, more) in [
+    fn message_with_a_purpose_has_details() {
+        for (message, has_details) in [
             ("Give me a plan, please.", false),
             ("ok. so, what are the steps? let's do this now!", false),
             ("Give me a plan for a small bakery.", true),
             ("We buy a flat by May. Give us a plan: what are the steps?", true),
         ] {
-            assert_eq!(find_plan_request(message).map(|wish| wish.has_details), Some(more), "{message}");
+            assert_eq!(find_plan_request(message).map(|request| request.has_details), Some(has_details), "{message}");
         }
     }
 
     proptest! {
         #[test]
-        fn anything_is_read(message in "(let's do it|give me|a plan|what are the steps|please|not|[ ,.?!é]){0,12}") {
+        fn any_message_is_accepted(message in "(let's do it|give me|a plan|what are the steps|please|not|[ ,.?!é]){0,12}") {
             let words = split_words(&message).len();
-            if let Some(wish) = find_plan_request(&message) {
-                prop_assert!((1..=words).contains(&wish.phrase.split(' ').count()));
+            if let Some(request) = find_plan_request(&message) {
+                prop_assert!((1..=words).contains(&request.phrase.split(' ').count()));
             }
         }
     }

@@ -1,5 +1,7 @@
-//! What the concierge said: what of it the user hears, which signals it holds, and what follows from them. A signal that
-//! does not belong to the phase is refused, recorded and told; its block is hidden all the same.
+//! Interprets the concierge's replies: sends the visible text to the user and acts on the signals. A signal that is not
+//! allowed in the current phase is refused, recorded, and reported to the concierge; its block is hidden from the user.
+
+mod batch_block;
 
 use segue_core::body::TextRef;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnResult};
@@ -9,6 +11,8 @@ use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock};
 use serde_json::json;
 
+use batch_block::BatchBlock;
+
 use super::ConciergeFlow;
 use super::facts::{BatchPurpose, ExpertTask, Fact};
 use super::leaks;
@@ -16,9 +20,9 @@ use super::messages::{record_refusal, render_confirmation_question, render_notic
 use super::plan::{ConciergePlan, PlanStep, StepLookupError, parse_steps_block, parse_steps_from_prose};
 use super::settings::Settings;
 use super::spec::{
-    ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS,
-    EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER,
-    OUTCOME_HANDOVER, STARTER_PHASE, STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, concierge_phase_key,
+    ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_HANDOVER,
+    EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, OUTCOME_HANDOVER, STARTER_PHASE,
+    STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK, concierge_phase_key,
 };
 use super::state::ConciergeState;
 use super::turn::propose_phase;
@@ -27,26 +31,26 @@ use crate::template::fill_template;
 
 type ConciergeView<'a> = FlowContext<'a, ConciergeState>;
 
-/// The starter's turn from which on it can hand over: the first in which there is a reply to read.
+/// The first turn in which the starter can hand over, because the user has replied by then.
 const HANDOVER_TURN_MIN: u32 = 2;
 
-/// What a block says of a step.
+/// A change of a step that a block requests.
 enum StepChange {
     Start,
     Complete,
 }
 
-/// An answer of the concierge's and what is at hand to judge it.
+/// A reply of the concierge with its context.
 struct ConciergeReply<'a> {
     flow: &'a ConciergeFlow,
     view: &'a ConciergeView<'a>,
     settings: &'a Settings,
     call: &'a CallOpened,
     text: TextRef,
-    reading: ParsedReply,
+    parsed: ParsedReply,
 }
 
-/// The concierge answered.
+/// Handles a reply of the concierge.
 pub(super) fn handle_concierge_reply(
     flow: &ConciergeFlow,
     view: &ConciergeView<'_>,
@@ -54,26 +58,27 @@ pub(super) fn handle_concierge_reply(
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    let reading = parse_reply_blocks(flow, view, call, answered.text);
-    let answer = ConciergeReply { flow, view, settings, call, text: answered.text, reading };
-    let mut steps = answer.record_complaints();
+    let parsed = parse_reply_blocks(flow, view, call, answered.text);
+    let reply = ConciergeReply { flow, view, settings, call, text: answered.text, parsed };
+    let mut steps = reply.record_complaints();
     match call.ask.as_str() {
-        ASK_REPAIR_INTENT => steps.extend(answer.hand_over_to_explorer()),
-        ASK_REPAIR_BATCH => steps.extend(answer.handle_repaired_batch_block()),
-        ASK_REPAIR_STEPS => steps.extend(answer.handle_repaired_steps()),
+        ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer()),
+        ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
+        ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
         _ => {
-            steps.extend(answer.send_reply());
-            steps.extend(match answer.phase_name() {
-                STARTER_PHASE => answer.handle_starter_reply(),
-                EXPLORER_PHASE => answer.handle_explorer_reply(),
-                _ => answer.handle_executor_reply(),
+            steps.extend(reply.send_reply());
+            steps.extend(match reply.phase_name() {
+                STARTER_PHASE => reply.handle_starter_reply(),
+                EXPLORER_PHASE => reply.handle_explorer_reply(),
+                _ => reply.handle_executor_reply(),
             });
         }
     }
     steps
 }
 
-/// The concierge did not answer. What was asked of it privately is then done without; anything else fails the turn.
+/// Handles a concierge call that failed for good. After a failed repair the flow builds what is missing; any other failure
+/// fails the turn.
 pub(super) fn handle_concierge_failure(
     flow: &ConciergeFlow,
     view: &ConciergeView<'_>,
@@ -83,42 +88,41 @@ pub(super) fn handle_concierge_failure(
 ) -> Vec<FlowStep> {
     let text =
         original_reply_text(call).unwrap_or(TextRef { body: segue_core::body::BodyId::hash_text(""), tokens: 0 });
-    let answer = ConciergeReply { flow, view, settings, call, text, reading: ParsedReply::default() };
+    let reply = ConciergeReply { flow, view, settings, call, text, parsed: ParsedReply::default() };
     match call.ask.as_str() {
-        ASK_REPAIR_INTENT => answer.hand_over_to_explorer(),
-        ASK_REPAIR_BATCH => answer.handle_repaired_batch_block(),
-        ASK_REPAIR_STEPS => answer.handle_repaired_steps(),
+        ASK_REPAIR_INTENT => reply.hand_over_to_explorer(),
+        ASK_REPAIR_BATCH => reply.handle_repaired_batch_block(),
+        ASK_REPAIR_STEPS => reply.handle_repaired_steps(),
         _ => vec![FlowStep::EndTurn(TurnResult::Failed { reason: format!("{why}; say \"retry\" to try again") })],
     }
 }
 
-/// What an answer holds. What it quotes from the user's words is the user's.
+/// Parses a reply. Blocks that it quotes from the user's messages count as text.
 fn parse_reply_blocks(flow: &ConciergeFlow, view: &ConciergeView<'_>, call: &CallOpened, text: TextRef) -> ParsedReply {
-    let words: Vec<_> = call.receipt.user_words().map(|words| view.read_text(words)).collect();
-    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &words)
+    let user_texts: Vec<_> = call.receipt.user_words().map(|text| view.read_text(text)).collect();
+    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &user_texts)
 }
 
-/// The answer that a private ask is about.
+/// Returns the reply that a repair call is about.
 fn original_reply_text(call: &CallOpened) -> Option<TextRef> {
     serde_json::from_value(call.metadata.get("text")?.clone()).ok()
 }
 
 impl ConciergeReply<'_> {
-    /// The turn ends, unless the user was told nothing in it: then the concierge is asked once more.
+    /// Ends the turn. If the user has seen no reply yet, the concierge is called once more with a notice.
     fn end_turn_or_ask_again(&self) -> FlowStep {
         self.end_turn_or_record_empty(Some(render_notice("", "silent", &[])))
     }
 
-    /// The same, where the next to be asked is not the one who said nothing.
+    /// Ends the turn after a handover. If the user has seen no reply yet, the next phase replies.
     fn end_turn_after_handover(&self) -> FlowStep {
         self.end_turn_or_record_empty(None)
     }
 
     fn end_turn_or_record_empty(&self, notice: Option<String>) -> FlowStep {
-        let is_private = matches!(self.call.ask.as_str(), ASK_REPAIR_INTENT | ASK_REPAIR_BATCH | ASK_REPAIR_STEPS);
-        let is_heard =
-            (!is_private && !self.reading.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
-        if is_heard {
+        let is_repair = matches!(self.call.ask.as_str(), ASK_REPAIR_INTENT | ASK_REPAIR_BATCH | ASK_REPAIR_STEPS);
+        let has_reply = (!is_repair && !self.parsed.visible_text.trim().is_empty()) || self.view.state.replied_in_phase;
+        if has_reply {
             FlowStep::EndTurn(TurnResult::Done)
         } else {
             Fact::EmptyReply { call: Some(self.call.call), notice }.into_step()
@@ -129,24 +133,20 @@ impl ConciergeReply<'_> {
         self.call.phase.as_ref().map_or(STARTER_PHASE, |phase| phase.as_str())
     }
 
-    fn is_block_named(&self, block: &SignalBlock, name: &str) -> bool {
-        block.name == name
-    }
-
     fn blocks_named<'s>(&'s self, name: &'s str) -> impl DoubleEndedIterator<Item = &'s SignalBlock> {
-        self.reading.blocks.iter().filter(move |block| self.is_block_named(block, name))
+        self.parsed.blocks.iter().filter(move |block| block.name == name)
     }
 
     fn refuse_block(&self, block: &str, reason: &str, arguments: &[(&str, &str)]) -> FlowStep {
         record_refusal(Some(self.call.call), block, reason, arguments)
     }
 
-    /// What was not as it should be.
+    /// Records malformed and repeated blocks.
     fn record_complaints(&self) -> Vec<FlowStep> {
-        let mut complaints: Vec<String> = self.reading.complaints.iter().map(ToString::to_string).collect();
+        let mut complaints: Vec<String> = self.parsed.complaints.iter().map(ToString::to_string).collect();
         for name in [HANDOVER_BLOCK, BATCH_BLOCK, STEPS_BLOCK] {
             if self.blocks_named(name).count() > 1 {
-                complaints.push(format!("block {name} came more than once; the last good one stands"));
+                complaints.push(format!("block {name} appears more than once; the last valid one is used"));
             }
         }
         if complaints.is_empty() {
@@ -155,14 +155,14 @@ impl ConciergeReply<'_> {
         vec![Fact::ReplyComplaints { call: self.call.call, complaints }.into_step()]
     }
 
-    /// What the user hears.
+    /// Sends the visible text to the user and records internal terms in it.
     fn send_reply(&self) -> Vec<FlowStep> {
-        let visible = self.reading.visible_text.trim_end();
+        let visible = self.parsed.visible_text.trim_end();
         if visible.trim().is_empty() {
             return Vec::new();
         }
-        let is_whole = *visible == *self.view.read_text(self.text);
-        let text = if is_whole { ReplyText::Stored(self.text) } else { ReplyText::New(visible.to_owned()) };
+        let is_all_visible = *visible == *self.view.read_text(self.text);
+        let text = if is_all_visible { ReplyText::Stored(self.text) } else { ReplyText::New(visible.to_owned()) };
         let mut steps = vec![FlowStep::Reply { text, role: Some(CONCIERGE_ROLE.into()), call: Some(self.call.call) }];
         let terms: Vec<String> =
             leaks::find_leaked_terms(visible).into_iter().map(|leak| leak.term.to_owned()).collect();
@@ -172,26 +172,26 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    /// Refuses the blocks that do not belong here.
+    /// Refuses the blocks with these names, which the current phase does not allow.
     fn refuse_misplaced_blocks(&self, names: &[&str]) -> Vec<FlowStep> {
-        let misplaced = self.reading.blocks.iter().filter(|block| names.contains(&block.name.as_str()));
+        let misplaced = self.parsed.blocks.iter().filter(|block| names.contains(&block.name.as_str()));
         misplaced.map(|block| self.refuse_block(&block.name, "wrong_phase", &[])).collect()
     }
 
     fn handle_starter_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[BATCH_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
         let turns =
-            self.view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |stand| stand.state.turns_started);
+            self.view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |graph| graph.state.turns_started);
         let is_due = turns >= self.settings.handover_by_turn;
         if turns < HANDOVER_TURN_MIN && !is_due {
-            // There is no reply to read yet.
+            // The user has not replied yet.
             steps
                 .extend(self.blocks_named(HANDOVER_BLOCK).map(|_| self.refuse_block(HANDOVER_BLOCK, "too_early", &[])));
             steps.push(self.end_turn_or_ask_again());
             return steps;
         }
-        let is_good = self.parse_intent_document().is_some_and(|document| document.contains_key("goal"));
-        if is_good || is_due {
+        let has_goal = self.parse_intent_document().is_some_and(|document| document.contains_key("goal"));
+        if has_goal || is_due {
             steps.extend(self.hand_over_to_explorer());
         } else {
             steps.push(self.end_turn_or_ask_again());
@@ -199,66 +199,66 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    /// The last handover that says what they are after, or the last one at all.
+    /// Returns the last handover with a goal, or the last one if none has a goal.
     fn parse_intent_document(&self) -> Option<HandoverDocument> {
         let documents: Vec<HandoverDocument> = self
             .blocks_named(HANDOVER_BLOCK)
             .map(|block| handovers::parse_document(&block.fields, &INTENT_FIELDS))
             .collect();
-        let good = documents.iter().rev().find(|document| document.contains_key("goal"));
-        good.or_else(|| documents.last()).cloned()
+        let with_goal = documents.iter().rev().find(|document| document.contains_key("goal"));
+        with_goal.or_else(|| documents.last()).cloned()
     }
 
     fn hand_over_to_explorer(&self) -> Vec<FlowStep> {
-        let (document, how) = match decide_handover(
+        let (document, provenance) = match decide_handover(
             &self.flow.spec.handovers[INTENT_HANDOVER],
             self.parse_intent_document(),
             self.handover_request_count(INTENT_HANDOVER),
         ) {
-            HandoverDecision::Accept(checked, how) => {
-                (handovers::fill_exchange_fields(self.view, checked.document), how)
+            HandoverDecision::Accept(checked, provenance) => {
+                (handovers::fill_exchange_fields(self.view, checked.document), provenance)
             }
             HandoverDecision::Synthesize(checked) => {
                 (handovers::build_intent_handover(self.view, checked.document), HandoverProvenance::Built)
             }
-            HandoverDecision::RequestRepair { missing_fields: missing } => {
-                let wish = self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing}));
-                return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), wish];
+            HandoverDecision::RequestRepair { missing_fields } => {
+                let repair = self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields}));
+                return vec![FlowStep::RequestHandover(INTENT_HANDOVER.into()), repair];
             }
         };
         let calls = self.source_calls();
         vec![
-            FlowStep::MakeHandover { kind: INTENT_HANDOVER.into(), document, calls, provenance: how },
+            FlowStep::MakeHandover { kind: INTENT_HANDOVER.into(), document, calls, provenance },
             propose_phase(EXPLORER_PHASE),
             self.end_turn_after_handover(),
         ]
     }
 
-    /// The calls a document comes from: this one, and the one it was asked again for.
+    /// Returns the calls that a document comes from: this call, and the one that it repairs.
     fn source_calls(&self) -> Vec<CallId> {
         let first = self.call.metadata.get("of").and_then(|call| serde_json::from_value(call.clone()).ok());
         first.into_iter().chain([self.call.call]).collect()
     }
 
-    fn request_repair(&self, ask: &str, mut note: serde_json::Value) -> FlowStep {
-        note["of"] = json!(self.call.call);
-        note["text"] = json!(self.text);
+    fn request_repair(&self, ask: &str, mut metadata: serde_json::Value) -> FlowStep {
+        metadata["of"] = json!(self.call.call);
+        metadata["text"] = json!(self.text);
         FlowStep::Call(CallRequest {
             model: self.settings.concierge.clone(),
-            ..CallRequest::new(CONCIERGE_ROLE, ask).with_metadata(note)
+            ..CallRequest::new(CONCIERGE_ROLE, ask).with_metadata(metadata)
         })
     }
 
     fn handle_explorer_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
         let request = self.last_batch_block();
-        if let Some((wish, times)) =
+        if let Some((fact, count)) =
             self.detect_plan_request().filter(|_| !request.as_ref().is_some_and(BatchBlock::is_plan_request))
         {
-            if times > self.view.state.unmet_plan_requests.count {
-                steps.push(wish.into_step());
+            if count > self.view.state.unmet_plan_requests.count {
+                steps.push(fact.into_step());
             }
-            if times >= self.settings.plan_by_request {
+            if count >= self.settings.plan_by_request {
                 steps.extend(self.demand_plan_request());
                 return steps;
             }
@@ -270,21 +270,22 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    /// The user's plain request for a plan that this answers, and how many there were by then. A message that is answered twice
-    /// asks once.
+    /// Returns the user's explicit request for a plan that this reply answers, and the number of requests so far. A message
+    /// that is answered twice counts once.
     fn detect_plan_request(&self) -> Option<(Fact, u32)> {
         let state = self.view.state;
-        let said = state.last_answered_messages.iter().rev().filter(|_| self.phase_name() == EXPLORER_PHASE);
-        let mut wishes = said.filter_map(|(message, text)| {
+        let messages = state.last_answered_messages.iter().rev().filter(|_| self.phase_name() == EXPLORER_PHASE);
+        let mut requests = messages.filter_map(|(message, text)| {
             Some((*message, plan_request::find_plan_request(&self.view.read_text(*text))?))
         });
-        let (message, wish) = wishes.next()?;
+        let (message, request) = requests.next()?;
         let is_new = state.unmet_plan_requests.last_message != Some(message);
-        let times = state.unmet_plan_requests.count + u32::from(is_new);
-        Some((Fact::PlanRequested { message, phrase: wish.phrase, count: times }, times))
+        let count = state.unmet_plan_requests.count + u32::from(is_new);
+        Some((Fact::PlanRequested { message, phrase: request.phrase, count }, count))
     }
 
-    /// The user has asked for a plan often enough: the explorer is asked for its request, once, and done without if that fails.
+    /// Makes a plan after the user has asked often enough: first the explorer is asked for its BATCH block, then the flow
+    /// writes the request itself.
     fn demand_plan_request(&self) -> Vec<FlowStep> {
         match decide_handover(
             &self.flow.spec.handovers[EXECUTION_HANDOVER],
@@ -292,8 +293,11 @@ impl ConciergeReply<'_> {
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
             HandoverDecision::RequestRepair { .. } => {
-                let note = json!({"missing": [], "wanted": !self.is_batch_block_truncated()});
-                vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), self.request_repair(ASK_REPAIR_BATCH, note)]
+                let metadata = json!({"missing": [], "wanted": !self.is_batch_block_truncated()});
+                vec![
+                    FlowStep::RequestHandover(EXECUTION_HANDOVER.into()),
+                    self.request_repair(ASK_REPAIR_BATCH, metadata),
+                ]
             }
             HandoverDecision::Accept(..) | HandoverDecision::Synthesize(_) => {
                 self.request_plan_from_state(HandoverDocument::new(), None)
@@ -306,11 +310,11 @@ impl ConciergeReply<'_> {
     }
 
     fn is_batch_block_truncated(&self) -> bool {
-        let is_cut = |complaint: &BlockComplaint| matches!(complaint, BlockComplaint::UnclosedBlock { block } if block == BATCH_BLOCK);
-        self.reading.complaints.iter().any(is_cut)
+        let is_truncated = |complaint: &BlockComplaint| matches!(complaint, BlockComplaint::UnclosedBlock { block } if block == BATCH_BLOCK);
+        self.parsed.complaints.iter().any(is_truncated)
     }
 
-    /// No request was made, or one that was cut off: then it is asked for again.
+    /// Ends the turn without a BATCH block, or requests a truncated one again.
     fn handle_missing_batch_block(&self) -> Vec<FlowStep> {
         if self.is_batch_block_truncated() {
             return vec![self.request_repair(ASK_REPAIR_BATCH, json!({"missing": []}))];
@@ -318,12 +322,12 @@ impl ConciergeReply<'_> {
         vec![self.end_turn_or_ask_again()]
     }
 
-    /// The last request of a known type, or the last one at all.
+    /// Returns the last BATCH block with a known type, or the last one if no type is known.
     fn last_batch_block(&self) -> Option<BatchBlock> {
         let requests: Vec<BatchBlock> = self.blocks_named(BATCH_BLOCK).map(BatchBlock::from_block).collect();
         let known = requests.iter().rposition(|request| request.purpose.is_some());
-        let place = known.or_else(|| requests.len().checked_sub(1))?;
-        requests.into_iter().nth(place)
+        let index = known.or_else(|| requests.len().checked_sub(1))?;
+        requests.into_iter().nth(index)
     }
 
     fn handle_batch_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
@@ -339,26 +343,25 @@ impl ConciergeReply<'_> {
     }
 
     fn handle_plan_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
-        let found = Some(block.handover.clone());
         match decide_handover(
             &self.flow.spec.handovers[EXECUTION_HANDOVER],
-            found,
+            Some(block.handover.clone()),
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            HandoverDecision::Accept(checked, how) => {
-                self.start_plan_batch(checked.document, how, block.prompt.clone())
+            HandoverDecision::Accept(checked, provenance) => {
+                self.start_plan_batch(checked.document, provenance, block.prompt.clone())
             }
             HandoverDecision::Synthesize(checked) => {
                 self.request_plan_from_state(checked.document, block.prompt.clone())
             }
-            HandoverDecision::RequestRepair { missing_fields: missing } => {
-                let wish = self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing}));
-                vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), wish]
+            HandoverDecision::RequestRepair { missing_fields } => {
+                let repair = self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields}));
+                vec![FlowStep::RequestHandover(EXECUTION_HANDOVER.into()), repair]
             }
         }
     }
 
-    /// The request for a plan from what the rules know; what was understood of the model's own stays.
+    /// Requests a plan with a handover that is built from the state. Fields that the model wrote are kept.
     fn request_plan_from_state(&self, parsed: HandoverDocument, prompt: Option<String>) -> Vec<FlowStep> {
         let document = handovers::build_execution_handover(self.view, parsed, &self.view.state.visit.answered_messages);
         self.start_plan_batch(document, HandoverProvenance::Built, prompt)
@@ -405,57 +408,60 @@ impl ConciergeReply<'_> {
 
     fn start_or_confirm_batch(&self, purpose: BatchPurpose, task: ExpertTask) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
-        let asked = messages.map(|waiting| (waiting.message, waiting.text)).collect();
-        let begun = batch::new_batch_request(self.view, self.settings, purpose, Some(task), asked);
+        let user_messages = messages.map(|message| (message.message, message.text)).collect();
+        let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
         if self.settings.confirm_batches {
-            let question =
-                FlowStep::Reply { text: ReplyText::New(render_confirmation_question(&begun)), role: None, call: None };
+            let question = FlowStep::Reply {
+                text: ReplyText::New(render_confirmation_question(&request)),
+                role: None,
+                call: None,
+            };
             return vec![
-                Fact::ConfirmationRequested { request: begun }.into_step(),
+                Fact::ConfirmationRequested { request }.into_step(),
                 question,
                 FlowStep::EndTurn(TurnResult::Done),
             ];
         }
-        batch::start_batch(self.view, self.settings, begun)
+        batch::start_batch(self.view, self.settings, request)
     }
 
-    /// The answer that this private one is about, read again.
+    /// Parses the reply that this repair is about.
     fn parse_original_reply(&self) -> Option<ParsedReply> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
-        let words: Vec<_> = messages.map(|waiting| self.view.read_text(waiting.text)).collect();
+        let user_texts: Vec<_> = messages.map(|message| self.view.read_text(message.text)).collect();
         let text = original_reply_text(self.call)?;
-        Some(signal::parse_reply_ignoring_quotes(&self.view.read_text(text), &self.flow.blocks, &words))
+        Some(signal::parse_reply_ignoring_quotes(&self.view.read_text(text), &self.flow.blocks, &user_texts))
     }
 
-    /// The request was asked for again.
+    /// Handles the reply to a request for a missing or unreadable BATCH block.
     fn handle_repaired_batch_block(&self) -> Vec<FlowStep> {
-        let first = self.parse_original_reply().and_then(|reading| {
-            reading.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(BatchBlock::from_block)
+        let first = self.parse_original_reply().and_then(|parsed| {
+            parsed.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(BatchBlock::from_block)
         });
-        let is_wished = self.detect_plan_request().is_some();
+        let user_wants_plan = self.detect_plan_request().is_some();
         match (self.last_batch_block(), first) {
-            (Some(request), _) if request.is_plan_request() || (request.purpose.is_some() && !is_wished) => {
+            (Some(request), _) if request.is_plan_request() || (request.purpose.is_some() && !user_wants_plan) => {
                 self.handle_batch_block(&request)
             }
-            // What was understood the first time has to do.
+            // Use what could be read the first time.
             (_, Some(first)) if first.is_plan_request() => self.handle_plan_block(&first),
-            // Both want a plan, and only the words for it do not come.
-            _ if is_wished => self.request_plan_from_state(HandoverDocument::new(), None),
+            // The user wants a plan and the model has written no readable request.
+            _ if user_wants_plan => self.request_plan_from_state(HandoverDocument::new(), None),
             _ => vec![self.refuse_block(BATCH_BLOCK, "unclosed", &[]), self.end_turn_or_ask_again()],
         }
     }
 
     fn handle_executor_reply(&self) -> Vec<FlowStep> {
         let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK]);
-        let Some(workflow) = &self.view.state.active_plan else {
+        let Some(plan) = &self.view.state.active_plan else {
             steps.extend(self.handle_presented_plan());
             return steps;
         };
         steps.extend(self.blocks_named(STEPS_BLOCK).map(|_| self.refuse_block(STEPS_BLOCK, "steps_again", &[])));
-        let mut workflow = workflow.clone();
-        steps.extend(self.apply_step_blocks(&mut workflow));
-        if workflow.is_complete() {
-            steps.extend(self.complete_plan(&workflow));
+        let mut plan = plan.clone();
+        steps.extend(self.apply_step_blocks(&mut plan));
+        if plan.is_complete() {
+            steps.extend(self.complete_plan(&plan));
             return steps;
         }
         match self.last_batch_block() {
@@ -465,18 +471,18 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    /// What the blocks say of the plan's steps, in the order they came.
+    /// Applies the STEP_START and STEP_DONE blocks in the order of the reply.
     fn apply_step_blocks(&self, plan: &mut ConciergePlan) -> Vec<FlowStep> {
         let mut steps = Vec::new();
-        for block in &self.reading.blocks {
-            let named = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
+        for block in &self.parsed.blocks {
+            let step_name = block.fields.text("step").unwrap_or_else(|| block.raw.trim());
             let current = plan.current_step().map(|step| step.title.clone()).unwrap_or_default();
-            let moved = match block.name.as_str() {
-                STEP_START_BLOCK => plan.find_open_step(named).map(|step| (step, StepChange::Start)),
-                STEP_DONE_BLOCK => plan.confirm_current_step(named).map(|step| (step, StepChange::Complete)),
+            let change = match block.name.as_str() {
+                STEP_START_BLOCK => plan.find_open_step(step_name).map(|step| (step, StepChange::Start)),
+                STEP_DONE_BLOCK => plan.confirm_current_step(step_name).map(|step| (step, StepChange::Complete)),
                 _ => continue,
             };
-            match moved {
+            match change {
                 Ok((step, StepChange::Start)) if step == plan.current => {}
                 Ok((step, StepChange::Start)) => {
                     let title = plan.steps[step].title.clone();
@@ -494,20 +500,20 @@ impl ConciergeReply<'_> {
                         StepLookupError::NotCurrent => "later",
                         StepLookupError::AlreadyComplete => "complete",
                     };
-                    let more = [("given", named), ("current", current.as_str()), ("known", known)];
-                    steps.push(self.refuse_block(&block.name, kind, &more));
+                    let arguments = [("given", step_name), ("current", current.as_str()), ("known", known)];
+                    steps.push(self.refuse_block(&block.name, kind, &arguments));
                 }
             }
         }
         steps
     }
 
-    /// The last step is done: what came of it crosses to the next explorer, and nothing else.
+    /// Ends a completed plan: makes the outcome handover and returns to the explorer.
     fn complete_plan(&self, plan: &ConciergePlan) -> Vec<FlowStep> {
         let mut steps: Vec<FlowStep> =
             self.blocks_named(BATCH_BLOCK).map(|_| self.refuse_block(BATCH_BLOCK, "plan_closed", &[])).collect();
         let document =
-            handovers::build_outcome_handover(visit_handover(self.view), plan, self.reading.visible_text.trim());
+            handovers::build_outcome_handover(visit_handover(self.view), plan, self.parsed.visible_text.trim());
         let calls = vec![self.call.call];
         steps.push(Fact::PlanCompleted { goal: plan.goal.clone(), steps: plan.steps.len() }.into_step());
         steps.push(FlowStep::MakeHandover {
@@ -521,14 +527,14 @@ impl ConciergeReply<'_> {
         steps
     }
 
-    /// A plan was presented.
+    /// Starts a presented plan, or requests its STEPS block.
     fn handle_presented_plan(&self) -> Vec<FlowStep> {
         let mut steps: Vec<FlowStep> = Vec::new();
         for name in [BATCH_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK] {
             steps.extend(self.blocks_named(name).map(|_| self.refuse_block(name, "plan_first", &[])));
         }
         match self.parse_presented_steps() {
-            Ok(plan) => steps.extend(self.start_plan(plan, HandoverProvenance::Emitted)),
+            Ok(plan_steps) => steps.extend(self.start_plan(plan_steps, HandoverProvenance::Emitted)),
             Err(why) => steps.push(self.request_repair(ASK_REPAIR_STEPS, json!({"why": why}))),
         }
         steps
@@ -539,19 +545,20 @@ impl ConciergeReply<'_> {
         for block in self.blocks_named(STEPS_BLOCK).rev() {
             match parse_steps_block(&block.raw) {
                 Ok(steps) => return Ok(steps),
-                Err(unreadable) => why = Some(unreadable.to_string()),
+                Err(error) => why = Some(error.to_string()),
             }
         }
         Err(why)
     }
 
-    /// The steps were asked for again; if they still cannot be read, the plan itself must name them.
+    /// Handles the reply to a request for a missing or unreadable STEPS block. If it is unreadable again, the steps are
+    /// parsed from the plan's text.
     fn handle_repaired_steps(&self) -> Vec<FlowStep> {
-        if let Ok(plan) = self.parse_presented_steps() {
-            return self.start_plan(plan, HandoverProvenance::Repaired);
+        if let Ok(steps) = self.parse_presented_steps() {
+            return self.start_plan(steps, HandoverProvenance::Repaired);
         }
-        let plan = self.parse_original_reply().map(|reading| reading.visible_text);
-        let mut steps = parse_steps_from_prose(&plan.unwrap_or_default());
+        let plan_text = self.parse_original_reply().map(|parsed| parsed.visible_text);
+        let mut steps = parse_steps_from_prose(&plan_text.unwrap_or_default());
         if steps.is_empty() {
             steps.push(PlanStep { title: self.handover_goal(), ..PlanStep::default() });
         }
@@ -568,38 +575,5 @@ impl ConciergeReply<'_> {
             Fact::PlanStarted { goal: self.handover_goal(), steps, provenance, call }.into_step(),
             self.end_turn_or_ask_again(),
         ]
-    }
-}
-
-/// A BATCH block as it was meant.
-#[derive(Debug, Clone)]
-struct BatchBlock {
-    kind: String,
-    purpose: Option<BatchPurpose>,
-    handover: HandoverDocument,
-    step: Option<String>,
-    blocker: Option<String>,
-    context: Option<String>,
-    prompt: Option<String>,
-}
-
-impl BatchBlock {
-    fn from_block(block: &SignalBlock) -> Self {
-        let text =
-            |name: &str| block.fields.text(name).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-        let kind = text("type").unwrap_or_default();
-        let purpose = match kind.to_ascii_uppercase().replace([' ', '-'], "_").as_str() {
-            "WORKFLOW" => Some(BatchPurpose::Plan),
-            "STEP_HELP" => Some(BatchPurpose::StepHelp),
-            _ => None,
-        };
-        let handover = block.fields.section("handover");
-        let handover = handover.map(|fields| handovers::parse_document(fields, &EXECUTION_FIELDS)).unwrap_or_default();
-        let (step, blocker, context, prompt) = (text("step"), text("blocker"), text("context"), text("prompt"));
-        Self { kind, purpose, handover, step, blocker, context, prompt }
-    }
-
-    fn is_plan_request(&self) -> bool {
-        self.purpose == Some(BatchPurpose::Plan)
     }
 }

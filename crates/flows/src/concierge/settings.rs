@@ -1,5 +1,5 @@
-//! How one session of the flow is set: what can be set, and what its settings come to. What does not fit is a complaint,
-//! and the default stands.
+//! The settings of a session: their declaration and their parsed values. An invalid value becomes a complaint, and the
+//! default is used.
 
 use segue_core::flow::settings::{SettingSpec, SettingType, resolve_settings};
 use segue_core::ids::ModelName;
@@ -9,39 +9,38 @@ use serde_json::{Value, json};
 use super::stance::ReplyStance;
 use crate::limits::{ANSWER_TIMEOUT_MS_MAX, EXPERT_ANSWERS_MAX, HANDOVER_BY_TURN_MAX, PLAN_BY_REQUEST_MAX};
 
-/// Answers wanted of the one expert there is, where nothing is set.
+/// Samples of the role's model if no expert is named.
 const SAMPLES_DEFAULT: u16 = 3;
-/// The turn by which the starter hands over where nothing is set.
 const HANDOVER_BY_TURN_DEFAULT: u32 = 3;
-/// The request by which a plan is made where nothing is set: the first is the explorer's to judge.
+/// By default the explorer may decline the first request for a plan.
 const PLAN_BY_REQUEST_DEFAULT: u32 = 2;
 
-/// How a session is set.
+/// The parsed settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Settings {
-    /// Who answers; nobody named: the model configured for the role.
+    /// The experts; if empty, the model of the role `expert`.
     pub experts: Vec<ExpertSettings>,
-    /// How many answers each gives who has no number of its own.
+    /// Answers of each expert without a number of its own.
     pub samples: Option<u16>,
-    /// Who maps; nothing: the model configured for the role.
+    /// The mapper's model; by default that of the role `mapper`.
     pub mapper: Option<ModelName>,
-    /// Who speaks; nothing: the model configured for the role.
+    /// The concierge's model; by default that of the role `concierge`.
     pub concierge: Option<ModelName>,
-    /// When everyone is asked.
+    /// When the experts are asked.
     pub batch: BatchTrigger,
-    /// Whether the user is asked before a model's wish to ask everyone is followed.
+    /// Whether the user must confirm a batch that a model requests.
     pub confirm_batches: bool,
     /// When a plan is presented.
     pub synthesis: PlanTiming,
-    /// The starter's turn from which on a missing handover is asked for, and built if it does not come.
+    /// The turn from which a missing handover of the starter is requested, and built if necessary.
     pub handover_by_turn: u32,
-    /// The user's plain request for a plan, in one visit of the explorer, from which on a plan is asked for even if the explorer does not.
+    /// The number of explicit requests for a plan in one explorer visit after which the flow makes one itself.
     pub plan_by_request: u32,
-    /// Answers that suffice to go on; nothing: all are waited for.
+    /// The number of answers that is enough to continue; by default all.
     pub quorum: Option<usize>,
-    /// How long an answer is waited for; nothing: as long as the engine waits for any call.
+    /// How long to wait for an answer; by default as long as the engine waits for any call.
     pub answer_timeout_ms: Option<u64>,
-    /// The stance, whatever the message says.
+    /// A fixed stance.
     pub stance: Option<ReplyStance>,
 }
 
@@ -64,19 +63,19 @@ impl Default for Settings {
     }
 }
 
-/// One who answers.
+/// The settings of one expert.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "ExpertSettingsRepr")]
 pub struct ExpertSettings {
-    /// Its model; nothing: the one configured for the role.
+    /// The model; by default that of the role `expert`.
     pub model: Option<ModelName>,
-    /// How many answers it gives, each with a memory of its own.
+    /// The number of answers, each with its own thread.
     pub samples: Option<u16>,
-    /// How long its answers are waited for.
+    /// How long to wait for its answers.
     pub timeout_ms: Option<u64>,
 }
 
-/// An expert as it can be written.
+/// The forms in which an expert can be configured.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ExpertSettingsRepr {
@@ -85,19 +84,19 @@ enum ExpertSettingsRepr {
 }
 
 impl From<ExpertSettingsRepr> for ExpertSettings {
-    fn from(named: ExpertSettingsRepr) -> Self {
-        match named {
+    fn from(repr: ExpertSettingsRepr) -> Self {
+        match repr {
             ExpertSettingsRepr::Model(model) => Self { model: Some(model), samples: None, timeout_ms: None },
             ExpertSettingsRepr::Table { model, samples, timeout_ms } => Self { model, samples, timeout_ms },
         }
     }
 }
 
-/// When everyone is asked.
+/// When the experts are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchTrigger {
-    /// On the first turn, and when a signal asks for it.
+    /// On the first turn, and when a signal requests it.
     OnSignal,
     /// On every turn.
     EveryTurn,
@@ -107,127 +106,130 @@ pub enum BatchTrigger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanTiming {
-    /// In the turn that asked for it.
+    /// In the turn that requested it.
     SameTurn,
-    /// With the next message.
+    /// In the turn of the user's next message.
     NextTurn,
 }
 
-/// A seat in the round: whom to ask, and for how long to wait.
+/// One expert call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpertSlot {
-    /// Its model; nothing: the one configured for the role.
+    /// The model; by default that of the role `expert`.
     pub model: Option<ModelName>,
-    /// Which sample of that model.
+    /// The index among the slots with the same model.
     pub sample: u16,
-    /// How long its answer is waited for.
+    /// How long to wait for the answer.
     pub timeout_ms: Option<u64>,
 }
 
-/// Everything that can be set.
+/// Returns the declarations of all settings.
 #[must_use]
 pub fn concierge_setting_specs() -> Vec<SettingSpec> {
     let samples = || SettingType::integer(1, EXPERT_ANSWERS_MAX as u64);
     let timeout = || SettingType::integer(1, ANSWER_TIMEOUT_MS_MAX);
     let expert = SettingType::Table(vec![
-        SettingSpec::new(
-            "model",
-            SettingType::Model,
-            "its model; the one configured for the role `expert` if not given",
-        ),
-        SettingSpec::new("samples", samples(), "how many answers it gives, each with a memory of its own"),
-        SettingSpec::new("timeout_ms", timeout(), "how long its answers are waited for"),
+        SettingSpec::new("model", SettingType::Model, "the model; by default that of the role `expert`"),
+        SettingSpec::new("samples", samples(), "number of answers, each with its own thread"),
+        SettingSpec::new("timeout_ms", timeout(), "how long to wait for its answers"),
     ]);
     let experts = SettingType::list(SettingType::OneOf(vec![SettingType::Model, expert]), EXPERT_ANSWERS_MAX);
-    let words = |default: &str, other: &str| SettingType::Choice(vec![default.to_owned(), other.to_owned()]);
+    let choice = |default: &str, other: &str| SettingType::Choice(vec![default.to_owned(), other.to_owned()]);
     vec![
-        SettingSpec::new("experts", experts, "who answers: models; if none is named, the one of the role `expert`")
+        SettingSpec::new("experts", experts, "models that answer; by default that of the role `expert`")
             .with_default(json!([])),
         SettingSpec::new("samples", samples(), "answers of each expert; 3 if no expert is named, else 1"),
         SettingSpec::new(
             "mapper",
             SettingType::Model,
-            "who maps the answers; the model of the role `mapper` if not given",
+            "model that maps the answers; by default that of the role `mapper`",
         ),
-        SettingSpec::new("concierge", SettingType::Model, "who speaks; the model of the role `concierge` if not given"),
-        SettingSpec::new("batch", words("on_signal", "every_turn"), "when everyone is asked").with_default("on_signal"),
+        SettingSpec::new(
+            "concierge",
+            SettingType::Model,
+            "model that talks to the user; by default that of the role `concierge`",
+        ),
+        SettingSpec::new("batch", choice("on_signal", "every_turn"), "when the experts are asked")
+            .with_default("on_signal"),
         SettingSpec::new(
             "confirm_batches",
             SettingType::Bool,
-            "ask the user before a model's wish to ask everyone is followed",
+            "ask the user before the experts are asked on a model's request",
         )
         .with_default(false),
-        SettingSpec::new("synthesis", words("same_turn", "next_turn"), "when a plan is presented")
+        SettingSpec::new("synthesis", choice("same_turn", "next_turn"), "when a plan is presented")
             .with_default("same_turn"),
         SettingSpec::new(
             "handover_by_turn",
             SettingType::integer(1, HANDOVER_BY_TURN_MAX),
-            "the starter's turn from which on a missing handover is asked for",
+            "the turn from which a missing handover of the starter is requested",
         )
         .with_default(HANDOVER_BY_TURN_DEFAULT),
         SettingSpec::new(
             "plan_by_request",
             SettingType::integer(1, PLAN_BY_REQUEST_MAX),
-            "the user's plain request for a plan from which on one is made, even if the explorer asks for none",
+            "after this many explicit requests a plan is made, even if the explorer requests none",
         )
         .with_default(PLAN_BY_REQUEST_DEFAULT),
-        SettingSpec::new("quorum", samples(), "answers that are enough to go on; all are waited for if not given"),
-        SettingSpec::new("answer_timeout_ms", timeout(), "how long an answer is waited for"),
+        SettingSpec::new("quorum", samples(), "answers that are enough to continue; by default all"),
+        SettingSpec::new("answer_timeout_ms", timeout(), "how long to wait for an answer"),
         SettingSpec::new(
             "stance",
             SettingType::Choice(ReplyStance::ALL.map(|it| it.name().to_owned()).into()),
-            "how to speak, whatever the message says",
+            "a fixed stance, whatever the message says",
         ),
     ]
 }
 
 impl Settings {
-    /// Reads settings by what can be set; the second part names what was not understood.
+    /// Parses settings. Returns the settings and a complaint for each invalid value.
     #[must_use]
     pub fn parse(specs: &[SettingSpec], given: &Value) -> (Self, Vec<String>) {
-        let (holds, misfits) = resolve_settings(specs, given);
+        let (values, invalid) = resolve_settings(specs, given);
         let mut complaints: Vec<String> =
-            misfits.iter().map(|misfit| format!("{misfit}; the default stands")).collect();
-        let settings: Self = serde_json::from_value(holds).unwrap_or_default();
+            invalid.iter().map(|invalid| format!("{invalid}; the default is used")).collect();
+        let settings: Self = serde_json::from_value(values).unwrap_or_default();
         settings.push_conflicts(&mut complaints);
         (settings, complaints)
     }
 
-    /// Every seat in the round, in a fixed order: that of the experts, then of their samples.
+    /// Returns the expert slots of a batch, ordered by expert and then by sample.
     #[must_use]
     pub fn expert_slots(&self) -> Vec<ExpertSlot> {
-        let only = [ExpertSettings { samples: self.samples.or(Some(SAMPLES_DEFAULT)), ..ExpertSettings::default() }];
-        let experts = if self.experts.is_empty() { only.as_slice() } else { &self.experts };
-        let mut seats: Vec<ExpertSlot> = Vec::new();
+        let default_expert =
+            [ExpertSettings { samples: self.samples.or(Some(SAMPLES_DEFAULT)), ..ExpertSettings::default() }];
+        let experts = if self.experts.is_empty() { default_expert.as_slice() } else { &self.experts };
+        let mut slots: Vec<ExpertSlot> = Vec::new();
         for expert in experts {
             for _ in 0..expert.samples.or(self.samples).unwrap_or(1) {
-                let before = seats.iter().filter(|seat| seat.model == expert.model).count();
-                seats.push(ExpertSlot {
+                let before = slots.iter().filter(|slot| slot.model == expert.model).count();
+                slots.push(ExpertSlot {
                     model: expert.model.clone(),
                     sample: u16::try_from(before).unwrap_or(u16::MAX),
                     timeout_ms: expert.timeout_ms.or(self.answer_timeout_ms),
                 });
             }
         }
-        seats.truncate(EXPERT_ANSWERS_MAX);
-        seats
+        slots.truncate(EXPERT_ANSWERS_MAX);
+        slots
     }
 
-    /// What fits by itself and not together.
+    /// Adds complaints about settings that are valid but do not fit together.
     fn push_conflicts(&self, complaints: &mut Vec<String>) {
-        let each = |expert: &ExpertSettings| usize::from(expert.samples.or(self.samples).unwrap_or(1));
-        let wanted: usize = self.experts.iter().map(each).sum();
-        if wanted > EXPERT_ANSWERS_MAX {
+        let answers = |expert: &ExpertSettings| usize::from(expert.samples.or(self.samples).unwrap_or(1));
+        let total: usize = self.experts.iter().map(answers).sum();
+        if total > EXPERT_ANSWERS_MAX {
             complaints
-                .push(format!("`experts` come to {wanted} answers; the first {EXPERT_ANSWERS_MAX} are asked for"));
+                .push(format!("`experts` asks for {total} answers; only the first {EXPERT_ANSWERS_MAX} are used"));
         }
-        let seats = self.expert_slots().len();
-        if let Some(quorum) = self.quorum.filter(|quorum| *quorum > seats) {
-            complaints.push(format!("`quorum` is {quorum}, and {seats} are asked; all of them are waited for"));
+        let slots = self.expert_slots().len();
+        if let Some(quorum) = self.quorum.filter(|quorum| *quorum > slots) {
+            complaints
+                .push(format!("`quorum` is {quorum}, but only {slots} answers are requested; all of them are awaited"));
         }
-        if self.quorum == Some(1) && seats > 1 {
-            let why = "the first answer is gone on with alone and no map is made; 2 is the least that makes one";
-            complaints.push(format!("`quorum` is 1, and {seats} are asked: {why}"));
+        if self.quorum == Some(1) && slots > 1 {
+            let why = "only the first answer is used, without a map; a map needs at least 2";
+            complaints.push(format!("`quorum` is 1, but {slots} answers are requested: {why}"));
         }
     }
 }
@@ -236,59 +238,65 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn read(given: Value) -> (Settings, Vec<String>) {
+    fn parse(given: Value) -> (Settings, Vec<String>) {
         Settings::parse(&concierge_setting_specs(), &given)
     }
 
     #[test]
-    fn nothing_set_means_three_samples_of_the_configured_model() {
-        let (settings, complaints) = read(Value::Null);
+    fn default_is_three_samples_of_the_configured_model() {
+        let (settings, complaints) = parse(Value::Null);
         assert_eq!((settings.clone(), complaints), (Settings::default(), Vec::new()));
-        let samples: Vec<u16> = settings.expert_slots().iter().map(|seat| seat.sample).collect();
+        let samples: Vec<u16> = settings.expert_slots().iter().map(|slot| slot.sample).collect();
         assert_eq!(samples, [0, 1, 2]);
-        assert_eq!(read(json!({"samples": 5})).0.expert_slots().len(), 5);
+        assert_eq!(parse(json!({"samples": 5})).0.expert_slots().len(), 5);
     }
 
     #[test]
-    fn what_is_not_understood_is_complained_of_and_the_default_stands() {
-        let (settings, complaints) = read(json!({
+    fn invalid_value_is_reported_and_the_default_is_used() {
+        let (settings, complaints) = parse(json!({
             "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "handover_by_turn": 0,
         }));
         assert_eq!(settings, Settings { synthesis: PlanTiming::NextTurn, ..Settings::default() });
         assert_eq!(complaints.len(), 3, "{complaints:?}");
         assert_eq!(
             complaints[0],
-            "`handover_by_turn`: expected a whole number from 1 to 100, found the number 0; the default stands"
+            "`handover_by_turn`: expected a whole number from 1 to 100, found the number 0; the default is used"
         );
-        assert_eq!(read(json!([])).1.len(), 1);
+        assert_eq!(parse(json!([])).1.len(), 1);
     }
 
     #[test]
-    fn each_sample_of_a_model_has_a_seat_of_its_own() {
-        let (settings, complaints) = read(json!({
+    fn each_sample_of_a_model_has_its_own_slot() {
+        let (settings, complaints) = parse(json!({
             "experts": [{"model": "ant", "samples": 2}, {"model": "bee", "timeout_ms": 5}, "ant"], "answer_timeout_ms": 9,
         }));
         assert!(complaints.is_empty(), "{complaints:?}");
-        let seats: Vec<_> = settings
+        let slots: Vec<_> = settings
             .expert_slots()
             .into_iter()
-            .map(|seat| (seat.model.expect("named").to_string(), seat.sample, seat.timeout_ms))
+            .map(|slot| (slot.model.expect("named").to_string(), slot.sample, slot.timeout_ms))
             .collect();
-        let seat = |model: &str, sample, timeout_ms| (model.to_owned(), sample, Some(timeout_ms));
-        assert_eq!(seats, [seat("ant", 0, 9), seat("ant", 1, 9), seat("bee", 0, 5), seat("ant", 2, 9)]);
-        let (settings, _) = read(json!({"experts": ["ant", {"model": "bee", "samples": 1}], "samples": 2}));
-        let seats: Vec<_> =
-            settings.expert_slots().into_iter().map(|seat| seat.model.expect("named").to_string()).collect();
-        assert_eq!(seats, ["ant", "ant", "bee"]);
+        let slot = |model: &str, sample, timeout_ms| (model.to_owned(), sample, Some(timeout_ms));
+        assert_eq!(slots, [slot("ant", 0, 9), slot("ant", 1, 9), slot("bee", 0, 5), slot("ant", 2, 9)]);
+        let (settings, _) = parse(json!({"experts": ["ant", {"model": "bee", "samples": 1}], "samples": 2}));
+        let models: Vec<_> =
+            settings.expert_slots().into_iter().map(|slot| slot.model.expect("named").to_string()).collect();
+        assert_eq!(models, ["ant", "ant", "bee"]);
     }
 
     #[test]
-    fn no_more_are_asked_than_the_limit_allows() {
-        let (settings, complaints) = read(json!({"experts": ["ant", "bee"], "samples": 20, "quorum": 32}));
+    fn answers_are_limited() {
+        let (settings, complaints) = parse(json!({"experts": ["ant", "bee"], "samples": 20, "quorum": 32}));
         assert_eq!(settings.expert_slots().len(), EXPERT_ANSWERS_MAX);
-        assert_eq!(complaints, ["`experts` come to 40 answers; the first 32 are asked for"]);
-        assert_eq!(read(json!({"quorum": 4})).1, ["`quorum` is 4, and 3 are asked; all of them are waited for"]);
-        assert!(read(json!({"quorum": 1})).1[0].starts_with("`quorum` is 1, and 3 are asked: the first answer"));
-        assert_eq!(read(json!({"quorum": 1, "samples": 1})).1, [""; 0]);
+        assert_eq!(complaints, ["`experts` asks for 40 answers; only the first 32 are used"]);
+        assert_eq!(
+            parse(json!({"quorum": 4})).1,
+            ["`quorum` is 4, but only 3 answers are requested; all of them are awaited"]
+        );
+        assert!(
+            parse(json!({"quorum": 1})).1[0]
+                .starts_with("`quorum` is 1, but 3 answers are requested: only the first answer")
+        );
+        assert_eq!(parse(json!({"quorum": 1, "samples": 1})).1, [""; 0]);
     }
 }

@@ -1,5 +1,5 @@
-//! The flow's data: who speaks, through which phases, what each is shown, which documents cross from one phase to the
-//! next and which blocks carry signals.
+//! The declaration of the flow: its roles with their recipes, its phase graph, its handovers, and the blocks that carry
+//! signals.
 
 use segue_core::context::{ContextLayer, FragmentSpec, OverflowPolicy};
 use segue_core::event::{PhaseGraphKey, PhaseGraphOwner};
@@ -16,29 +16,29 @@ use crate::limits::{
     BATCH_RESULT_TOKENS_MAX, HANDOVER_TOKENS_MAX, MAPPER_SOURCES_TOKENS_MAX, SECTION_FRAME_TOKENS_MAX,
 };
 
-/// One of those who answer.
+/// Answers the question, independently of the other experts.
 pub const EXPERT_ROLE: &str = "expert";
-/// Who makes the map.
+/// Compares the experts' answers and writes the claim map.
 pub const MAPPER_ROLE: &str = "mapper";
-/// Who speaks to the user.
+/// Speaks to the user.
 pub const CONCIERGE_ROLE: &str = "concierge";
-/// Who shortens threads.
+/// Summarises threads that no longer fit.
 pub const SUMMARISER_ROLE: &str = "summariser";
 
-/// The phases of the concierge.
+/// The phase graph of the concierge.
 pub const PHASE_GRAPH: &str = "conversation";
-/// Answers the first question and reads the reply.
+/// The phase that answers the first question and the first reply.
 pub const STARTER_PHASE: &str = "starter";
-/// Explores until there is commitment.
+/// The phase that explores the problem until the user commits.
 pub const EXPLORER_PHASE: &str = "explorer";
-/// Carries a plan out.
+/// The phase that presents a plan and guides the user through it.
 pub const EXECUTOR_PHASE: &str = "executor";
 
-/// From starter to explorer.
+/// The handover from starter to explorer.
 pub const INTENT_HANDOVER: &str = "intent";
-/// From explorer, or from one plan, to the executor of the next.
+/// The handover to an executor, from the explorer or from the executor of an earlier plan.
 pub const EXECUTION_HANDOVER: &str = "execution";
-/// From executor to explorer.
+/// The handover from executor to explorer.
 pub const OUTCOME_HANDOVER: &str = "outcome";
 
 pub(super) const ASK_QUESTION: &str = "question";
@@ -55,7 +55,7 @@ pub(super) const MESSAGE_FRAGMENT: &str = "message";
 pub(super) const PLAN_UPDATE_FRAGMENT: &str = "workflow";
 pub(super) const FINDINGS_FRAGMENT: &str = "findings";
 pub(super) const NOTICES_FRAGMENT: &str = "notices";
-/// The plan as a thread opens with it, while it is under way.
+/// The active plan, in the opening prompt of a thread.
 pub(super) const PLAN_FRAGMENT: &str = "plan";
 
 pub(super) const HANDOVER_BLOCK: &str = "HANDOVER";
@@ -64,14 +64,14 @@ pub(super) const STEPS_BLOCK: &str = "STEPS";
 pub(super) const STEP_START_BLOCK: &str = "STEP_START";
 pub(super) const STEP_DONE_BLOCK: &str = "STEP_DONE";
 
-/// Longest summary of a folded thread.
+/// Longest summary of a compacted thread.
 const SUMMARY_TOKENS_MAX: u32 = 800;
-/// Longest map: a claim takes some eighty tokens, an edge thirty.
+/// Longest map. A claim takes about 80 tokens, an edge about 30.
 const MAP_REPLY_TOKENS_MAX: u32 = 16_384;
-/// Longest answer of the concierge: a plan, with its steps for the record.
+/// Longest reply of the concierge: a plan with its STEPS block.
 const CONCIERGE_REPLY_TOKENS_MAX: u32 = 8_192;
 
-/// What the starter leaves to the explorer, in the order it is shown.
+/// The fields of [`INTENT_HANDOVER`], in the order of the prompt.
 pub const INTENT_FIELDS: [(&str, HandoverFieldType); 14] = [
     ("shape", HandoverFieldType::Text),
     ("key_findings", HandoverFieldType::List),
@@ -89,7 +89,7 @@ pub const INTENT_FIELDS: [(&str, HandoverFieldType); 14] = [
     ("effective_stance", HandoverFieldType::Text),
 ];
 
-/// What the explorer leaves to the executor, in the order it is shown.
+/// The fields of [`EXECUTION_HANDOVER`], in the order of the prompt.
 pub const EXECUTION_FIELDS: [(&str, HandoverFieldType); 8] = [
     ("goal", HandoverFieldType::Text),
     ("problem_summary", HandoverFieldType::Text),
@@ -101,7 +101,7 @@ pub const EXECUTION_FIELDS: [(&str, HandoverFieldType); 8] = [
     ("exploration_highlights", HandoverFieldType::List),
 ];
 
-/// What the executor leaves to the next explorer, in the order it is shown.
+/// The fields of [`OUTCOME_HANDOVER`], in the order of the prompt.
 pub const OUTCOME_FIELDS: [(&str, HandoverFieldType); 5] = [
     ("goal", HandoverFieldType::Text),
     ("outcome", HandoverFieldType::Text),
@@ -110,19 +110,19 @@ pub const OUTCOME_FIELDS: [(&str, HandoverFieldType); 5] = [
     ("open_questions", HandoverFieldType::List),
 ];
 
-/// The key of the concierge's phases.
+/// Returns the key of the concierge's phase graph in a session.
 #[must_use]
 pub fn concierge_phase_key() -> PhaseGraphKey {
     PhaseGraphKey { graph: PHASE_GRAPH.into(), owner: PhaseGraphOwner::Role(CONCIERGE_ROLE.into()) }
 }
 
-/// The blocks that the concierge speaks in, hidden from the user.
+/// Returns the signal blocks of the concierge. The user never sees them.
 #[must_use]
 pub fn signal_block_names() -> BlockSet {
-    let shape = |fields: &[(&str, HandoverFieldType)]| {
-        fields.iter().fold(BlockSchema::new(), |shape, (name, form)| match form {
-            HandoverFieldType::Text => shape.with_text(name),
-            HandoverFieldType::List => shape.with_list(name),
+    let block_schema = |fields: &[(&str, HandoverFieldType)]| {
+        fields.iter().fold(BlockSchema::new(), |schema, (name, field_type)| match field_type {
+            HandoverFieldType::Text => schema.with_text(name),
+            HandoverFieldType::List => schema.with_list(name),
         })
     };
     let batch = BlockSchema::new()
@@ -130,10 +130,10 @@ pub fn signal_block_names() -> BlockSet {
         .with_text("step")
         .with_text("blocker")
         .with_text("context")
-        .with_section("handover", shape(&EXECUTION_FIELDS))
+        .with_section("handover", block_schema(&EXECUTION_FIELDS))
         .with_raw("prompt");
     BlockSet::new()
-        .with_block(HANDOVER_BLOCK, shape(&INTENT_FIELDS))
+        .with_block(HANDOVER_BLOCK, block_schema(&INTENT_FIELDS))
         .with_block(BATCH_BLOCK, batch)
         .with_block(
             STEPS_BLOCK,
@@ -143,7 +143,7 @@ pub fn signal_block_names() -> BlockSet {
         .with_block(STEP_DONE_BLOCK, BlockSchema::new().with_text("step"))
 }
 
-/// The whole of it.
+/// Returns the complete declaration of the flow.
 #[must_use]
 pub fn concierge_flow_spec() -> FlowSpec {
     let spec = FlowSpec::new("concierge", "many models answer, one voice speaks");
@@ -161,13 +161,13 @@ pub fn concierge_flow_spec() -> FlowSpec {
 }
 
 fn handover_schema(kind: &str, fields: &[(&str, HandoverFieldType)]) -> HandoverSpec {
-    // Without a goal nobody knows what to go on with; anything else may be missing.
-    let need =
+    // The next phase cannot work without a goal; all other fields may be missing.
+    let presence =
         |name: &str| if name == "goal" { HandoverFieldPresence::Required } else { HandoverFieldPresence::Optional };
-    let field = |(name, form): &(&str, HandoverFieldType)| HandoverFieldSpec {
+    let field = |(name, field_type): &(&str, HandoverFieldType)| HandoverFieldSpec {
         name: (*name).to_owned(),
-        field_type: *form,
-        presence: need(name),
+        field_type: *field_type,
+        presence: presence(name),
     };
     HandoverSpec { kind: kind.into(), fields: fields.iter().map(field).collect(), repairs_max: 1 }
 }
@@ -185,8 +185,8 @@ fn concierge_phase_graph() -> PhaseGraph {
         start: STARTER_PHASE.into(),
         phases: vec![
             phase(STARTER_PHASE, "answers the first question and reads the reply"),
-            phase(EXPLORER_PHASE, "explores until there is commitment"),
-            phase(EXECUTOR_PHASE, "makes a plan and carries it out"),
+            phase(EXPLORER_PHASE, "explores the problem until the user commits"),
+            phase(EXECUTOR_PHASE, "presents a plan and guides the user through it"),
         ],
         edges: vec![
             edge(STARTER_PHASE, EXPLORER_PHASE, INTENT_HANDOVER),
@@ -199,8 +199,8 @@ fn concierge_phase_graph() -> PhaseGraph {
 }
 
 fn thread_compaction() -> CompactionPolicy {
-    let by = Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
-    CompactionPolicy { summarizer: by, summary_tokens_max: SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
+    let summarizer = Some(Summarizer { role: SUMMARISER_ROLE.into(), ask: "summarise".into() });
+    CompactionPolicy { summarizer, summary_tokens_max: SUMMARY_TOKENS_MAX, ..CompactionPolicy::default() }
 }
 
 fn expert_role_spec() -> RoleSpec {
@@ -226,13 +226,13 @@ fn mapper_role_spec() -> RoleSpec {
 }
 
 fn concierge_role_spec() -> RoleSpec {
-    let known = |name: &str| {
+    let knowledge = |name: &str| {
         FragmentSpec::changing(name, ContextLayer::Knowledge)
             .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, OverflowPolicy::KeepStart)
     };
     let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
         .with_budget(HANDOVER_TOKENS_MAX, OverflowPolicy::KeepStart);
-    let workflow = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
+    let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
     let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
     let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
     let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadBoundary::Model))
@@ -242,14 +242,14 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(FragmentSpec::changing("part", ContextLayer::Instruction))
         .with_opening_fragment(FragmentSpec::changing("capabilities", ContextLayer::Instruction))
         .with_opening_fragment(handover)
-        .with_opening_fragment(known("brief"))
+        .with_opening_fragment(knowledge("brief"))
         .with_opening_fragment(FragmentSpec::changing("guidance", ContextLayer::Instruction))
-        .with_opening_fragment(workflow(PLAN_FRAGMENT))
+        .with_opening_fragment(plan(PLAN_FRAGMENT))
         .with_ask(
             ASK_REPLY,
-            [workflow(PLAN_UPDATE_FRAGMENT), known(FINDINGS_FRAGMENT), notices(), message_fragment_spec()],
+            [plan(PLAN_UPDATE_FRAGMENT), knowledge(FINDINGS_FRAGMENT), notices(), message_fragment_spec()],
         )
-        .with_ask(ASK_PRESENT, [known(FINDINGS_FRAGMENT), notices(), message_fragment_spec()])
+        .with_ask(ASK_PRESENT, [knowledge(FINDINGS_FRAGMENT), notices(), message_fragment_spec()])
         .with_private_ask(ASK_REPAIR_INTENT, repair())
         .with_private_ask(ASK_REPAIR_BATCH, repair())
         .with_private_ask(ASK_REPAIR_STEPS, repair())

@@ -1,8 +1,8 @@
-//! How the concierge speaks: which stance is taken, by a rule anyone can follow, and what it is told about it. What the
-//! user set goes first; then what the message asks for in so many words; then what suits the shape.
+//! Chooses the stance of the concierge and renders the guidance for it. The setting has priority, then a cue in the
+//! message, then the shape of the map.
 //!
-//! A cue counts as a whole phrase, in any case. It does not count after a word of refusal in the same clause ("don't
-//! decide for me"). Of several cues the first in the message counts, and of those that begin at one word the longest.
+//! A cue is a whole phrase, in any case. It does not count after a negation in the same clause ("don't decide for me").
+//! The first cue in the message counts; of several that start at the same word, the longest.
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ use super::analysis::MapShape;
 use super::phrases::{TextWord, WordGap, split_words, starts_with_phrase};
 use crate::template::fill_template;
 
-/// The stances.
+/// How the concierge replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyStance {
-    /// Answers what was asked.
+    /// Answers the question.
     #[default]
     Default,
-    /// Commits to one way.
+    /// Recommends one option.
     Decide,
-    /// Opens the ground.
+    /// Shows several directions.
     Explore,
-    /// Tests what the user holds.
+    /// Tests the user's view.
     Challenge,
 }
 
 impl ReplyStance {
-    /// All of them.
+    /// All stances.
     pub const ALL: [Self; 4] = [Self::Default, Self::Decide, Self::Explore, Self::Challenge];
 
-    /// Its name, as settings, handovers and templates have it.
+    /// Returns the name that settings, handovers and templates use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,29 +49,27 @@ impl fmt::Display for ReplyStance {
     }
 }
 
-/// A stance and what led to it.
+/// A stance and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StanceChoice {
-    /// The stance.
     pub stance: ReplyStance,
-    /// What led to it.
     pub reason: StanceReason,
 }
 
-/// What leads to a stance.
+/// Why a stance was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StanceReason {
-    /// The user set it.
+    /// The session's settings fix it.
     UserSetting,
-    /// The message asks for it in these words.
+    /// The message contains this cue.
     MessageCue(&'static str),
-    /// It suits the shape.
+    /// It suits the shape of the map.
     MapShape(MapShape),
-    /// Nothing speaks for another.
+    /// No other reason applies.
     Fallback,
 }
 
-/// Which words ask for which stance; a hyphen counts as a blank.
+/// The cues of each stance. A hyphen counts as a blank.
 pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
     (
         ReplyStance::Decide,
@@ -153,7 +151,7 @@ pub const STANCE_CUES: [(ReplyStance, &[&str]); 3] = [
     ),
 ];
 
-/// After one of these, a cue asks for nothing.
+/// Words after which a cue does not count.
 const NEGATIONS: [&str; 15] = [
     "don't",
     "dont",
@@ -171,10 +169,10 @@ const NEGATIONS: [&str; 15] = [
     "instead",
     "than",
 ];
-/// How many words a refusal reaches.
+/// How many words a negation reaches.
 const NEGATION_REACH_WORDS: usize = 3;
 
-/// The stance for a message. Without a map there is no shape.
+/// Chooses the stance for a message. `shape` is `None` without a map.
 #[must_use]
 pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<MapShape>) -> StanceChoice {
     if let Some(stance) = setting {
@@ -189,7 +187,7 @@ pub fn choose_stance(setting: Option<ReplyStance>, message: &str, shape: Option<
     }
 }
 
-/// The stance that suits a shape.
+/// Returns the stance that suits a shape.
 #[must_use]
 pub fn stance_for_shape(shape: MapShape) -> ReplyStance {
     match shape {
@@ -209,7 +207,7 @@ fn find_stance_cue(message: &str) -> Option<(ReplyStance, &'static str)> {
     })
 }
 
-/// Whether a word of refusal stands a few words before, in the same clause. "Why not" invites.
+/// Returns whether a negation comes shortly before the word at `at`, in the same clause. "Why not" is an invitation.
 fn is_negated(words: &[TextWord], at: usize) -> bool {
     for before in (at.saturating_sub(NEGATION_REACH_WORDS)..at).rev() {
         if words[before + 1].gap == WordGap::Separated {
@@ -223,29 +221,27 @@ fn is_negated(words: &[TextWord], at: usize) -> bool {
     false
 }
 
-/// What the concierge is told about its stance.
+/// The texts about a stance in the concierge's prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StanceGuidance {
-    /// What the user is after; nothing for the default.
+    /// What the user expects; `None` for the default stance.
     pub framing: Option<String>,
-    /// What to do.
     pub behaviour: String,
-    /// How to sound.
     pub voice: String,
 }
 
-/// What the concierge is told about a stance.
+/// Renders the guidance for a stance.
 #[must_use]
 pub fn render_stance_guidance(stance: ReplyStance) -> StanceGuidance {
     #[derive(Serialize)]
     struct StanceGuidanceArguments {
         stance: &'static str,
     }
-    let filled = |template| fill_template(template, &StanceGuidanceArguments { stance: stance.name() });
-    let framing = filled(include_str!("../../prompts/concierge/stance/framing.md"));
+    let fill = |template| fill_template(template, &StanceGuidanceArguments { stance: stance.name() });
+    let framing = fill(include_str!("../../prompts/concierge/stance/framing.md"));
     StanceGuidance {
         framing: (!framing.is_empty()).then_some(framing),
-        behaviour: filled(include_str!("../../prompts/concierge/stance/behaviour.md")),
-        voice: filled(include_str!("../../prompts/concierge/stance/voice.md")),
+        behaviour: fill(include_str!("../../prompts/concierge/stance/behaviour.md")),
+        voice: fill(include_str!("../../prompts/concierge/stance/voice.md")),
     }
 }

@@ -1,5 +1,5 @@
-//! What the flow remembers: a fold of events, small however long the conversation grows. Texts are held by reference.
-//! Where the concierge stands is not here but in its phase graph, and who remembers what is the threads' business.
+//! The state of the flow, computed from events. Its size does not grow with the conversation; texts are stored by
+//! reference. The current phase is in the session's phase graph and the roles' memory in its threads, not here.
 
 use std::collections::BTreeMap;
 
@@ -24,71 +24,71 @@ use super::spec::{
 use super::stance::ReplyStance;
 use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX};
 
-/// What the flow remembers.
+/// The state of one `concierge` session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConciergeState {
-    /// How many batches there were.
+    /// The number of the latest batch.
     pub batch_count: u32,
-    /// The batch under way, or the one that brought nothing and can be tried again.
+    /// The running batch, or one that failed and can be retried.
     pub batch: Option<ExpertBatch>,
-    /// What is known about the first question.
+    /// The result of the batch about the first question.
     pub opening_result: Option<BatchResult>,
-    /// How the concierge speaks.
+    /// The stance of the concierge.
     pub stance: Option<ReplyStance>,
-    /// What is known about doing what is to be done, and what the user said when it was asked for.
+    /// The batch result from which the executor makes the plan.
     pub plan_research: Option<PlanResearch>,
-    /// What waits to be told to the concierge, once.
+    /// Findings that the concierge gets once, with its next call.
     pub pending_findings: Option<ExpertFindings>,
-    /// Refusals that wait to be told, once.
+    /// Notices that the concierge gets once, with its next call.
     pub pending_notices: Vec<String>,
-    /// The plan under way.
+    /// The plan that is being carried out.
     pub active_plan: Option<ConciergePlan>,
-    /// The version of it that the concierge knows.
+    /// The version of the active plan that the concierge has seen.
     pub shown_plan_version: Option<u32>,
-    /// A wish that waits for the user's yes.
+    /// A batch that waits for the user's confirmation.
     pub pending_confirmation: Option<BatchRequest>,
-    /// Whether it was answered with neither yes nor no already.
+    /// Whether the user has already answered the pending confirmation with neither yes nor no.
     pub is_confirmation_unclear: bool,
-    /// How often the user asked this visit's explorer for a plan without getting one.
+    /// The user's requests for a plan that the explorer of this visit did not act on.
     pub unmet_plan_requests: UnmetPlanRequests,
-    /// Messages that have no turn yet.
+    /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
-    /// What the user said and nobody has answered.
+    /// The user's messages without a reply.
     pub unanswered_messages: Vec<(MessageId, TextRef)>,
-    /// The first question and its answer, for a handover that has to be built.
+    /// The first question and its answer, in case the flow must build the handover.
     pub opening_exchange: OpeningExchange,
-    /// What the last answer that was meant for the user was an answer to.
+    /// The messages that the last visible reply answered.
     pub last_answered_messages: Vec<(MessageId, TextRef)>,
-    /// Whether something was said to the user in this turn.
+    /// Whether the user has got a reply in this turn.
     pub replied_in_turn: bool,
-    /// The same, by the one who has the word now.
+    /// Whether the user has got a reply in this turn from the current phase.
     pub replied_in_phase: bool,
-    /// Answers of this turn that held nothing for the user.
+    /// Replies of this turn that had no visible text.
     pub empty_replies: u32,
-    /// This visit of a phase.
+    /// The current phase visit.
     pub visit: ConciergeVisit,
-    /// Visits before, by number: what a rollback goes back to.
+    /// Earlier visits by number, for rollbacks.
     pub past_visits: BTreeMap<u32, ConciergeVisit>,
-    /// What each open call of the concierge carries.
+    /// What the prompt of each open concierge call contains.
     pub call_contents: BTreeMap<CallId, CallContents>,
-    /// The thread in which the concierge speaks.
+    /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
 }
 
-/// What belongs to one visit of a phase.
+/// The state of one phase visit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConciergeVisit {
-    /// Its number; the first is 1, as the phase graph counts.
+    /// The number of the visit in the phase graph, starting at 1.
     pub number: u32,
-    /// The handover it began with.
+    /// The handover that the visit started with.
     pub received_handover: Option<HandoverId>,
-    /// The newest handover of each kind that was made in it.
+    /// The newest handover of each kind that was made in this visit.
     pub made_handovers: BTreeMap<HandoverKind, HandoverId>,
-    /// The plan as it stood when the visit ended.
+    /// The plan at the end of the visit.
     pub final_plan: Option<ConciergePlan>,
-    /// What the user said in it and was answered, unless it went into the exchange; of more than fits, the latest.
+    /// The latest user messages that were answered in this visit, except those in the opening exchange.
     pub answered_messages: Vec<(MessageId, TextRef)>,
 }
 
@@ -104,87 +104,83 @@ impl Default for ConciergeVisit {
     }
 }
 
-/// Requests for a plan that were not taken up.
+/// Requests for a plan that the explorer did not act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnmetPlanRequests {
-    /// How many.
     pub count: u32,
-    /// The message that made the last one.
+    /// The message with the latest request.
     pub last_message: Option<MessageId>,
 }
 
-/// A batch under way.
+/// A batch of expert calls that is not completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExpertBatch {
-    /// What it is.
     pub request: BatchRequest,
-    /// Which model sits where.
+    /// The model of each expert slot.
     #[serde(default)]
     pub slot_models: BTreeMap<usize, ModelName>,
-    /// Calls that are open, by seat.
+    /// The slot of each open call.
     #[serde(default)]
     pub open_calls: BTreeMap<CallId, usize>,
-    /// Answers, by seat.
+    /// The answer of each slot.
     #[serde(default)]
     pub answers: BTreeMap<usize, (CallId, TextRef)>,
-    /// Who did not answer, and why.
+    /// Why slots have no answer.
     #[serde(default)]
     pub failures: BTreeMap<usize, String>,
-    /// Who is not waited for any more.
+    /// The call of each slot whose answer is no longer awaited.
     #[serde(default)]
     pub timed_out_calls: BTreeMap<usize, CallId>,
-    /// How far it has come.
+    /// The progress of the batch.
     #[serde(default)]
     pub stage: BatchStage,
 }
 
-/// How far a batch has come.
+/// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStage {
-    /// Its calls are being opened, or it has failed and can be tried again.
+    /// Its calls are being opened, or it failed and can be retried.
     #[default]
     Dispatching,
-    /// All calls are under way.
+    /// All calls are open.
     Dispatched,
-    /// Its answers are in.
+    /// No more answers are accepted.
     Closed,
 }
 
-/// What is known about doing what is to be done.
+/// The batch result from which a plan is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanResearch {
-    /// What is known.
     pub result: BatchResult,
-    /// What the user said that led to it.
+    /// The user's messages that asked for the plan.
     pub user_messages: Vec<(MessageId, TextRef)>,
 }
 
-/// What waits to be told to the concierge.
+/// A batch result that the concierge has not seen yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExpertFindings {
-    /// What it was found for.
+    /// The purpose of the batch.
     pub purpose: BatchPurpose,
-    /// What was asked on the concierge's behalf.
+    /// The task that the concierge gave to the experts.
     pub task: Option<ExpertTask>,
-    /// What is known.
     pub result: BatchResult,
 }
 
-/// The first question, its answer, and what the user said to that.
+/// The first question, its answer, and the user's replies in the starter phase.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OpeningExchange {
-    /// What the user asked.
+    /// The first question.
     pub query: Vec<TextRef>,
-    /// What was answered.
+    /// The first answer.
     pub reply: Option<TextRef>,
-    /// What the user said since, as long as the starter had the word.
+    /// The user's later messages to the starter.
     pub follow_ups: Vec<(MessageId, TextRef)>,
 }
 
-/// Adds messages to those that are kept.
+/// Appends `messages` to `kept` without duplicates and keeps the latest.
 fn merge_recent_messages(kept: &mut Vec<(MessageId, TextRef)>, messages: &[(MessageId, TextRef)]) {
     for message in messages {
         if !kept.contains(message) {
@@ -195,22 +191,22 @@ fn merge_recent_messages(kept: &mut Vec<(MessageId, TextRef)>, messages: &[(Mess
     kept.drain(..excess);
 }
 
-/// What a call of the concierge carries, and what of it counts as told once it is answered.
+/// What the prompt of a concierge call contains. When the call is answered, this counts as seen.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallContents {
-    /// Whether the user hears its answer.
+    /// Whether the user sees the reply.
     pub visible_to_user: bool,
-    /// Whether the starter gives it.
+    /// Whether the call belongs to the starter phase.
     #[serde(default)]
     pub is_starter_reply: bool,
-    /// Whether it presents a plan, and so answers what the plan was asked for with.
+    /// Whether the call presents a plan and so also answers the messages that asked for it.
     #[serde(default)]
     pub presents_plan: bool,
-    /// The version of the plan it is shown.
+    /// The version of the plan in the prompt.
     pub plan_version: Option<u32>,
-    /// Whether it is told what was found.
+    /// Whether the prompt contains the pending findings.
     pub includes_findings: bool,
-    /// How many notices it is told.
+    /// How many notices the prompt contains.
     pub notice_count: usize,
 }
 
@@ -238,16 +234,16 @@ impl ConciergeState {
                 self.apply_call_failure(*call, "lost when the process died");
             }
             Event::CallCancelled { call, reason, .. } => self.apply_call_failure(*call, reason),
-            Event::ReplySent(said) => self.apply_reply_sent(said),
-            // What the plan was shown in may be folded now.
+            Event::ReplySent(reply) => self.apply_reply_sent(reply),
+            // The message that showed the plan may have been compacted.
             Event::ThreadCompacted(compacted) if self.concierge_thread == Some(compacted.thread) => {
                 self.shown_plan_version = None
             }
-            Event::HandoverCreated(made) => {
-                self.visit.made_handovers.insert(made.kind.clone(), made.id);
-                // Who was let in by hand gets it afterwards.
+            Event::HandoverCreated(handover) => {
+                self.visit.made_handovers.insert(handover.kind.clone(), handover.id);
+                // A phase entered by hand gets its handover after it was entered.
                 if self.visit.number > 1 {
-                    self.visit.received_handover.get_or_insert(made.id);
+                    self.visit.received_handover.get_or_insert(handover.id);
                 }
             }
             Event::PhaseEntered(entered) => self.apply_phase_entered(entered),
@@ -264,7 +260,7 @@ impl ConciergeState {
 
     fn apply_turn_ended(&mut self, outcome: &TurnResult) {
         match outcome {
-            // What could not be answered is still open: the user need not say it again.
+            // Unanswered messages stay open, so the user need not repeat them.
             TurnResult::Failed { .. } | TurnResult::Done => {}
             TurnResult::Cancelled | TurnResult::Interrupted => {
                 self.unanswered_messages.clear();
@@ -278,53 +274,56 @@ impl ConciergeState {
     fn apply_call_opened(&mut self, opened: &CallOpened) {
         if opened.role == *EXPERT_ROLE
             && let Some(batch) = &mut self.batch
-            && let Some(seat) = batch.slot_of_call(opened)
+            && let Some(slot) = batch.slot_of_call(opened)
         {
-            batch.open_calls.insert(opened.call, seat);
-            batch.slot_models.insert(seat, opened.model.clone());
-            batch.failures.remove(&seat);
+            batch.open_calls.insert(opened.call, slot);
+            batch.slot_models.insert(slot, opened.model.clone());
+            batch.failures.remove(&slot);
         }
         if opened.role == *CONCIERGE_ROLE && opened.compacts_thread.is_none() && opened.recomputation.is_none() {
             self.concierge_thread = Some(opened.receipt.thread.thread_id());
-            let shows = |name: &str| opened.receipt.ask.iter().any(|piece| piece.name == *name && piece.text.is_some());
-            let version = self.active_plan.as_ref().map(|workflow| workflow.version);
-            // What a thread opens with stays in it, whatever becomes of the call.
-            if opened.receipt.opening.iter().any(|piece| piece.name == *PLAN_FRAGMENT && piece.text.is_some()) {
+            let includes = |name: &str| {
+                opened.receipt.ask.iter().any(|fragment| fragment.name == *name && fragment.text.is_some())
+            };
+            let version = self.active_plan.as_ref().map(|plan| plan.version);
+            // The opening prompt stays in the thread even if the call fails.
+            if opened.receipt.opening.iter().any(|fragment| fragment.name == *PLAN_FRAGMENT && fragment.text.is_some())
+            {
                 self.shown_plan_version = version;
             }
-            let carried = CallContents {
+            let contents = CallContents {
                 visible_to_user: opened.ask == *ASK_REPLY || opened.ask == *ASK_PRESENT,
                 presents_plan: opened.ask == *ASK_PRESENT,
                 is_starter_reply: opened.phase.as_ref().is_none_or(|phase| *phase == *STARTER_PHASE),
-                plan_version: version.filter(|_| shows(PLAN_UPDATE_FRAGMENT)),
-                includes_findings: shows(FINDINGS_FRAGMENT),
-                notice_count: if shows(NOTICES_FRAGMENT) { self.pending_notices.len() } else { 0 },
+                plan_version: version.filter(|_| includes(PLAN_UPDATE_FRAGMENT)),
+                includes_findings: includes(FINDINGS_FRAGMENT),
+                notice_count: if includes(NOTICES_FRAGMENT) { self.pending_notices.len() } else { 0 },
             };
-            self.call_contents.insert(opened.call, carried);
+            self.call_contents.insert(opened.call, contents);
         }
     }
 
     fn apply_call_answered(&mut self, answered: &CallAnswered) {
         if let Some(batch) = &mut self.batch
-            && let Some(seat) = batch.open_calls.remove(&answered.call)
+            && let Some(slot) = batch.open_calls.remove(&answered.call)
             && batch.stage != BatchStage::Closed
         {
-            batch.answers.insert(seat, (answered.call, answered.text));
+            batch.answers.insert(slot, (answered.call, answered.text));
         }
-        let Some(carried) = self.call_contents.remove(&answered.call) else { return };
-        self.shown_plan_version = carried.plan_version.or(self.shown_plan_version);
-        if carried.includes_findings {
+        let Some(contents) = self.call_contents.remove(&answered.call) else { return };
+        self.shown_plan_version = contents.plan_version.or(self.shown_plan_version);
+        if contents.includes_findings {
             self.pending_findings = None;
         }
-        self.pending_notices.drain(..carried.notice_count.min(self.pending_notices.len()));
-        if carried.visible_to_user {
+        self.pending_notices.drain(..contents.notice_count.min(self.pending_notices.len()));
+        if contents.visible_to_user {
             self.last_answered_messages = std::mem::take(&mut self.unanswered_messages);
-            if carried.presents_plan {
-                let asked = self.plan_research.iter().flat_map(|plan| plan.user_messages.iter());
-                let asked = asked.filter(|message| !self.last_answered_messages.contains(message)).copied();
-                self.last_answered_messages = asked.chain(self.last_answered_messages.iter().copied()).collect();
+            if contents.presents_plan {
+                let research = self.plan_research.iter().flat_map(|plan| plan.user_messages.iter());
+                let earlier = research.filter(|message| !self.last_answered_messages.contains(message)).copied();
+                self.last_answered_messages = earlier.chain(self.last_answered_messages.iter().copied()).collect();
             }
-            if !carried.is_starter_reply {
+            if !contents.is_starter_reply {
                 merge_recent_messages(&mut self.visit.answered_messages, &self.last_answered_messages);
             } else if self.opening_exchange.reply.is_some() {
                 merge_recent_messages(&mut self.opening_exchange.follow_ups, &self.last_answered_messages);
@@ -343,9 +342,9 @@ impl ConciergeState {
     fn apply_call_failure(&mut self, call: CallId, why: &str) {
         self.call_contents.remove(&call);
         if let Some(batch) = &mut self.batch
-            && let Some(seat) = batch.open_calls.remove(&call)
+            && let Some(slot) = batch.open_calls.remove(&call)
         {
-            batch.failures.insert(seat, why.to_owned());
+            batch.failures.insert(slot, why.to_owned());
         }
     }
 
@@ -353,7 +352,7 @@ impl ConciergeState {
         if entered.graph_key.graph != *PHASE_GRAPH || !entered.transition.begins_visit() {
             return;
         }
-        // What was to be told was to be told to the one who has left.
+        // Pending notices and findings were meant for the phase that has ended.
         self.pending_notices.clear();
         self.pending_findings = None;
         self.shown_plan_version = None;
@@ -364,62 +363,58 @@ impl ConciergeState {
             self.plan_research = None;
         }
         let number = self.visit.number + 1;
-        let left = ConciergeVisit { final_plan: self.active_plan.take(), ..std::mem::take(&mut self.visit) };
+        let ended = ConciergeVisit { final_plan: self.active_plan.take(), ..std::mem::take(&mut self.visit) };
         let kinds: &[&str] = if entered.transition.to == *EXECUTOR_PHASE {
             &[EXECUTION_HANDOVER]
         } else {
             &[INTENT_HANDOVER, OUTCOME_HANDOVER]
         };
-        let handed = kinds.iter().filter_map(|kind| left.made_handovers.get(*kind)).max().copied();
-        self.past_visits.insert(left.number, left);
+        let received = kinds.iter().filter_map(|kind| ended.made_handovers.get(*kind)).max().copied();
+        self.past_visits.insert(ended.number, ended);
         while self.past_visits.len() > PAST_PHASE_STATES_MAX {
             self.past_visits.pop_first();
         }
-        self.visit = ConciergeVisit { number, received_handover: handed, ..ConciergeVisit::default() };
+        self.visit = ConciergeVisit { number, received_handover: received, ..ConciergeVisit::default() };
         if let TransitionCause::RolledBack { to_visit } = entered.transition.cause
-            && let Some(back) = self.past_visits.get(&to_visit)
+            && let Some(earlier) = self.past_visits.get(&to_visit)
         {
-            self.visit.received_handover = back.received_handover;
-            self.active_plan.clone_from(&back.final_plan);
+            self.visit.received_handover = earlier.received_handover;
+            self.active_plan.clone_from(&earlier.final_plan);
         }
     }
 
     fn apply_fact(&mut self, fact: Fact) {
         match fact {
-            Fact::BatchStarted(begun) => {
-                self.batch_count = self.batch_count.max(begun.number);
-                self.batch = Some(ExpertBatch::new(begun));
+            Fact::BatchStarted(request) => {
+                self.batch_count = self.batch_count.max(request.number);
+                self.batch = Some(ExpertBatch::new(request));
             }
             Fact::BatchDispatched { batch } => self.set_batch_stage(batch, BatchStage::Dispatched),
             Fact::BatchResumed { batch } | Fact::BatchFailed { batch, .. } => {
                 self.set_batch_stage(batch, BatchStage::Dispatching)
             }
             Fact::BatchClosed { batch, .. } => self.set_batch_stage(batch, BatchStage::Closed),
-            Fact::AnswerTimedOut { slot: seat, call, .. } => {
+            Fact::AnswerTimedOut { slot, call, .. } => {
                 if let Some(batch) = &mut self.batch {
-                    batch.timed_out_calls.insert(seat, call);
+                    batch.timed_out_calls.insert(slot, call);
                 }
             }
             Fact::BatchAbandoned { .. } => self.batch = None,
-            Fact::BatchCompleted { purpose, result: known, .. } => self.store_batch_result(purpose, known),
+            Fact::BatchCompleted { purpose, result, .. } => self.store_batch_result(purpose, result),
             Fact::StanceChosen { stance, .. } => self.stance = Some(stance),
-            Fact::PlanStarted { goal, steps, provenance: how, .. } => {
-                // Whoever wrote the steps knows them; who had them read from its prose does not.
-                self.shown_plan_version = (how != HandoverProvenance::Built).then_some(1);
+            Fact::PlanStarted { goal, steps, provenance, .. } => {
+                // The concierge knows the steps that it wrote itself, but not those that the flow found in its prose.
+                self.shown_plan_version = (provenance != HandoverProvenance::Built).then_some(1);
                 self.active_plan = Some(ConciergePlan::new(goal, steps));
             }
-            Fact::StepCompleted { step, .. } => {
-                self.active_plan.iter_mut().for_each(|workflow| workflow.complete_step(step))
-            }
-            Fact::StepStarted { step, .. } => {
-                self.active_plan.iter_mut().for_each(|workflow| workflow.start_step(step))
-            }
-            Fact::ConfirmationRequested { request: begun } => {
-                self.batch_count = self.batch_count.max(begun.number);
-                (self.pending_confirmation, self.is_confirmation_unclear) = (Some(begun), false);
+            Fact::StepCompleted { step, .. } => self.active_plan.iter_mut().for_each(|plan| plan.complete_step(step)),
+            Fact::StepStarted { step, .. } => self.active_plan.iter_mut().for_each(|plan| plan.start_step(step)),
+            Fact::ConfirmationRequested { request } => {
+                self.batch_count = self.batch_count.max(request.number);
+                (self.pending_confirmation, self.is_confirmation_unclear) = (Some(request), false);
             }
             Fact::BatchConfirmed => {
-                // The yes was the flow's to hear, and is answered with it.
+                // The user's yes was meant for the flow and needs no reply.
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unanswered_messages.clear();
             }
@@ -428,15 +423,15 @@ impl ConciergeState {
                 (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
                 self.unmet_plan_requests.count = 0;
             }
-            Fact::PlanRequested { message, count: times, .. } => {
-                self.unmet_plan_requests = UnmetPlanRequests { count: times, last_message: Some(message) }
+            Fact::PlanRequested { message, count, .. } => {
+                self.unmet_plan_requests = UnmetPlanRequests { count, last_message: Some(message) }
             }
             Fact::BlockRefused { why, .. } => self.push_notice(why),
-            Fact::EmptyReply { notice: told, .. } => {
+            Fact::EmptyReply { notice, .. } => {
                 self.empty_replies += 1;
-                // What was not answered is still open.
+                // The messages are still unanswered.
                 self.unanswered_messages = std::mem::take(&mut self.last_answered_messages);
-                told.into_iter().for_each(|told| self.push_notice(told));
+                notice.into_iter().for_each(|notice| self.push_notice(notice));
             }
             Fact::InvalidSettings { .. }
             | Fact::LateAnswer { .. }
@@ -460,10 +455,10 @@ impl ConciergeState {
 
     fn store_batch_result(&mut self, purpose: BatchPurpose, result: BatchResult) {
         let Some(batch) = self.batch.take() else { return };
-        let BatchRequest { user_messages: asked, task, .. } = batch.request;
+        let BatchRequest { user_messages, task, .. } = batch.request;
         match purpose {
             BatchPurpose::OpeningQuestion => self.opening_result = Some(result),
-            BatchPurpose::Plan => self.plan_research = Some(PlanResearch { result, user_messages: asked }),
+            BatchPurpose::Plan => self.plan_research = Some(PlanResearch { result, user_messages }),
             BatchPurpose::EveryTurn | BatchPurpose::StepHelp => {
                 self.pending_findings = Some(ExpertFindings { purpose, task, result })
             }
@@ -479,56 +474,55 @@ impl ConciergeState {
 
 impl ExpertBatch {
     fn new(request: BatchRequest) -> Self {
-        let (models, calls, answers, failures, overdue) = Default::default();
         Self {
             request,
-            slot_models: models,
-            open_calls: calls,
-            answers,
-            failures,
-            timed_out_calls: overdue,
+            slot_models: BTreeMap::new(),
+            open_calls: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            timed_out_calls: BTreeMap::new(),
             stage: BatchStage::default(),
         }
     }
 
-    /// The seat a call was opened for, if it belongs to this batch.
+    /// Returns the slot that a call was opened for, or `None` if the call belongs to another batch.
     #[must_use]
     pub fn slot_of_call(&self, opened: &CallOpened) -> Option<usize> {
-        let (batch, seat): (u32, usize) = serde_json::from_value(opened.metadata.clone()).ok()?;
-        (batch == self.request.number).then_some(seat)
+        let (batch, slot): (u32, usize) = serde_json::from_value(opened.metadata.clone()).ok()?;
+        (batch == self.request.number).then_some(slot)
     }
 
-    /// The answers, in the order of seats.
+    /// Returns the answers in slot order.
     #[must_use]
     pub fn answer_texts(&self) -> Vec<TextRef> {
         self.answers.values().map(|(_, text)| *text).collect()
     }
 
-    /// Seats whose answer is still waited for.
+    /// Returns the slots whose answers are still awaited.
     pub fn awaited_slots(&self) -> impl Iterator<Item = usize> {
         self.open_calls
             .iter()
-            .filter(|(call, seat)| self.timed_out_calls.get(seat) != Some(call))
-            .map(|(_, seat)| *seat)
+            .filter(|(call, slot)| self.timed_out_calls.get(slot) != Some(call))
+            .map(|(_, slot)| *slot)
     }
 
-    /// Who did not answer, and why, in words.
+    /// Describes each missing answer: the slot and the reason.
     #[must_use]
     pub fn describe_missing_answers(&self) -> Vec<String> {
-        let failed = self.failures.iter().map(|(seat, why)| format!("{}: {why}", self.slot_label(*seat)));
-        let slow = self.open_calls.values().map(|seat| format!("{}: not in time", self.slot_label(*seat)));
-        failed.chain(slow).collect()
+        let failed = self.failures.iter().map(|(slot, why)| format!("{}: {why}", self.slot_label(*slot)));
+        let late = self.open_calls.values().map(|slot| format!("{}: not in time", self.slot_label(*slot)));
+        failed.chain(late).collect()
     }
 
-    /// Who sits there: the model, and which of its samples where it has several.
+    /// Returns the model of a slot, with a sample number if several slots use that model.
     fn slot_label(&self, slot: usize) -> String {
         let Some(model) = self.slot_models.get(&slot) else { return (slot + 1).to_string() };
-        let alike = |before: &&usize| self.slot_models.get(before) == Some(model);
-        match self.slot_models.keys().filter(alike).count() {
+        let same_model = |other: &&usize| self.slot_models.get(other) == Some(model);
+        match self.slot_models.keys().filter(same_model).count() {
             0 | 1 => model.to_string(),
             _ => format!(
                 "{model} #{}",
-                self.slot_models.keys().take_while(|other| **other <= slot).filter(alike).count()
+                self.slot_models.keys().take_while(|other| **other <= slot).filter(same_model).count()
             ),
         }
     }

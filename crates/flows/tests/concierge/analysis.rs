@@ -1,9 +1,9 @@
-//! What the terms of the analysis mean, one by one.
+//! The definitions of the analysis, one test for each.
 
 use segue_flows::concierge::analysis::{MapAnalysis, MapShape, SupportLevel, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap};
 
-use crate::small::{analysed, edge, ids, small};
+use crate::small_maps::{analysed, edge, ids, small};
 
 fn of_support(analysis: &MapAnalysis, support: SupportLevel) -> String {
     let claims = analysis.claims.iter().filter(|claim| claim.support == support);
@@ -15,7 +15,7 @@ fn chain(analysis: &MapAnalysis) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn who_equals_the_mark_belongs_to_the_top() {
+fn values_equal_to_the_threshold_belong_to_the_top() {
     // ⌈.3·6⌉ = 2: the second highest value is 2, and three claims have it. The second lowest is 1; none is at 0.
     let analysis = analysed("3\na 1,2,3\nb 1,2\nc 1,3\nd 2,3\ne 1\nf 3");
     assert_eq!(of_support(&analysis, SupportLevel::High), "a b c d");
@@ -23,7 +23,7 @@ fn who_equals_the_mark_belongs_to_the_top() {
 }
 
 #[test]
-fn where_support_is_even_all_is_high_and_nothing_low() {
+fn equal_support_is_high_for_all_claims() {
     let analysis = analysed("3\na 1\nb 2\nc 3");
     assert_eq!(of_support(&analysis, SupportLevel::High), "a b c");
     let analysis = analysed("3\na -\nb -\nc -");
@@ -32,7 +32,7 @@ fn where_support_is_even_all_is_high_and_nothing_low() {
 }
 
 #[test]
-fn a_claim_few_hold_and_much_hangs_on_is_an_inversion() {
+fn claim_with_low_support_and_high_leverage_is_an_inversion() {
     // Of eight, ⌈2.4⌉ = 3 are at the bottom (g, h and with them f) and ⌈2⌉ = 2 have the top leverage: h, a challenger that
     // two others need, and a.
     let analysis = analysed(
@@ -46,14 +46,14 @@ fn a_claim_few_hold_and_much_hangs_on_is_an_inversion() {
 }
 
 #[test]
-fn leverage_weighs_roles() {
+fn leverage_depends_on_roles() {
     let analysis = analysed("2\na 1 challenger\nb 1 anchor\nc 1\nd 1 supplement");
     let leverage: Vec<f64> = analysis.claims.iter().map(|claim| claim.leverage).collect();
     assert_eq!(leverage, [5.0, 3.0, 2.0, 1.5]);
 }
 
 #[test]
-fn a_hub_leads_half_as_far_again_as_the_next() {
+fn hub_has_one_and_a_half_times_the_next_out_degree() {
     let hub = |text| analysed(text).hub.map(|hub| (hub.claim.0, hub.out_degree, hub.runner_up_out_degree));
     assert_eq!(hub("2\na 1\nb 1\nc 1\nd 1\na -> b\na => c\na -> d\nb -> c\nb -> d"), Some(("a".to_owned(), 3, 2)));
     assert_eq!(hub("2\na 1\nb 1\nc 1\nd 1\na -> b\na -> c\nb -> c\nb -> d"), None, "as far as another");
@@ -62,7 +62,7 @@ fn a_hub_leads_half_as_far_again_as_the_next() {
 }
 
 #[test]
-fn a_keystone_takes_two_prerequisites_and_a_supporter() {
+fn keystone_needs_two_prerequisites_and_a_supporter() {
     let keystones = |text| analysed(text).keystones.into_iter().map(|id| id.0).collect::<Vec<_>>();
     assert_eq!(keystones("2\na 1,2\nb 1\nc 1\na => b\na => c"), ["a"]);
     assert_eq!(keystones("2\na 1,2\nb 1\nc 1\na => b\na -> c"), [""; 0]);
@@ -70,7 +70,7 @@ fn a_keystone_takes_two_prerequisites_and_a_supporter() {
 }
 
 #[test]
-fn the_longest_chain_takes_a_circle_as_one_link() {
+fn longest_chain_counts_a_cycle_as_one_link() {
     let analysis = analysed("2\na 1\nb 1\nc 1\nd 1\na => b\nb => c\nc => b\nc => d");
     assert_eq!(chain(&analysis), [vec!["a"], vec!["b", "c"], vec!["d"]]);
     assert_eq!(analysis.cycles.iter().map(|circle| ids(circle)).collect::<Vec<_>>(), [["b", "c"]]);
@@ -81,7 +81,7 @@ fn the_longest_chain_takes_a_circle_as_one_link() {
 }
 
 #[test]
-fn a_mere_circle_is_no_chain_and_has_no_root() {
+fn cycle_alone_is_no_chain_and_has_no_root() {
     let analysis = analysed("2\na 1\nb 1\nc 1\na => b\nb => c\nc => a");
     assert_eq!(chain(&analysis), [[""; 0]; 0]);
     assert_eq!(analysis.ratios.depth, 0.0);
@@ -89,31 +89,31 @@ fn a_mere_circle_is_no_chain_and_has_no_root() {
 }
 
 #[test]
-fn of_chains_as_long_the_first_by_id_is_told() {
+fn of_equally_long_chains_the_first_by_id_is_chosen() {
     let analysis = analysed("2\na 1\nb 1\nc 1\nd 1\ne 1\nb => e\nb => d\na => e\na => c");
     assert_eq!(chain(&analysis), [["a"], ["c"]]);
 }
 
 #[test]
-fn dependents_are_counted_once_however_many_ways_lead_there() {
+fn dependents_are_counted_once_for_any_number_of_paths() {
     let analysis = analysed("2\na 1\nb 1\nc 1\nd 1\na => b\na => c\nb => d\nc => d\na -> d");
     let dependents: Vec<u32> = analysis.claims.iter().map(|claim| claim.dependents).collect();
     assert_eq!(dependents, [3, 1, 1, 0]);
 }
 
 #[test]
-fn a_weak_joint_costs_confidence_once() {
-    // b and d are held by one each and join the rest.
+fn weak_articulation_point_reduces_confidence_once() {
+    // b and d have one supporter each and connect the rest.
     let joined = analysed("3\na 1,2,3\nb 1\nc 1,2,3\nd 1\ne 1,2,3\na -> b\nb -> c\nc -> d\nd -> e");
     assert_eq!(ids(&joined.fragility.weak_articulation_points), ["b", "d"]);
     assert_eq!(joined.fragility.confidence_penalty(), 0.20);
-    // With another way round them they are no joints.
+    // With another path around them they are no articulation points.
     let round = analysed("3\na 1,2,3\nb 1\nc 1,2,3\nd 1\ne 1,2,3\na -> b\nb -> c\nc -> d\nd -> e\ne -> a");
     assert_eq!(ids(&round.fragility.weak_articulation_points), [""; 0]);
 }
 
 #[test]
-fn conditional_conflicts_cost_at_most_a_fifth() {
+fn conditional_conflicts_reduce_confidence_by_at_most_a_fifth() {
     let conflicts = |count: usize| {
         let mut text = "2\na 1,2 conditional\n".to_owned();
         for other in ["b", "c", "d"] {
@@ -126,7 +126,7 @@ fn conditional_conflicts_cost_at_most_a_fifth() {
 }
 
 #[test]
-fn a_tension_is_conditional_if_either_end_needs_something() {
+fn tension_is_conditional_if_either_claim_has_a_prerequisite() {
     let conditional = |text| analysed(text).tensions.iter().map(|tension| tension.is_conditional).collect::<Vec<_>>();
     assert_eq!(conditional("2\na 1\nb 1\na x b"), [false]);
     assert_eq!(conditional("2\na 1\nb 1 conditional\na x b"), [true]);
@@ -135,7 +135,7 @@ fn a_tension_is_conditional_if_either_end_needs_something() {
 }
 
 #[test]
-fn consensus_is_disconnected_if_little_ties_it_together() {
+fn consensus_with_few_edges_is_disconnected() {
     // Components {a b c}, {d}, {e}, {f}: densities 2/3, 0, 0, 0; the mean is 1/6.
     let loose = analysed("2\na 1,2\nb 1,2\nc 1,2\nd 1,2\ne 1,2\nf 1,2\na -> b\nb -> c");
     assert!(loose.fragility.has_disconnected_consensus);
@@ -148,7 +148,7 @@ fn consensus_is_disconnected_if_little_ties_it_together() {
 #[test]
 fn confidence_stays_within_its_bounds() {
     // Contextual fits best with .15 + .35 + .10 = .60, and leads exploratory by some .06: about .52. Signal takes .3·7/12, the
-    // two conditional conflicts .20, the weak joint .20: less than nothing is left.
+    // two conditional conflicts .20, the weak articulation point .20: the result is below 0.
     let poor = analysed("9\na 1 conditional\nb 1,2\nc 1,2\na x b\na x c");
     assert_eq!((poor.shape, poor.confidence), (MapShape::Contextual, 0.10));
     let empty = analyse_claim_map(&ClaimMap::default(), 0);
@@ -157,7 +157,7 @@ fn confidence_stays_within_its_bounds() {
 }
 
 #[test]
-fn what_cannot_count_does_not() {
+fn invalid_parts_of_a_map_are_ignored() {
     let (plain, answers) = small("3\na 1,2\nb 3\na -> b\na x b");
     let mut odd = plain.clone();
     odd.claims[0].supporters.extend([0, 4, u32::MAX]);
@@ -166,8 +166,7 @@ fn what_cannot_count_does_not() {
     assert_eq!(analyse_claim_map(&odd, answers), analyse_claim_map(&plain, answers));
 }
 
-/// The largest map there is room for: every claim needs earlier ones, far back and near, with circles and conflicts in
-/// between.
+/// The largest allowed map: every claim depends on earlier ones, near and far, with cycles and conflicts between them.
 fn large(claims: usize, edges: usize) -> ClaimMap {
     let (mut map, _) = small("8");
     let id = |number: usize| ClaimId(format!("c{number:05}"));
@@ -199,7 +198,7 @@ fn large(claims: usize, edges: usize) -> ClaimMap {
 }
 
 #[test]
-fn the_largest_map_is_analysed_whole() {
+fn largest_map_is_analysed_completely() {
     let analysis = analyse_claim_map(&large(10_000, 9_999), 8);
     assert_eq!((analysis.longest_chain.len(), analysis.ratios.depth), (10_000, 1.0));
     assert_eq!(analysis.claims[0].dependents, 9_999);

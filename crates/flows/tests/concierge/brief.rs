@@ -1,4 +1,4 @@
-//! What the concierge is told of a map. The layout is held fast, the wording is not.
+//! The brief of a map. The tests fix the layout, not the wording.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -8,13 +8,13 @@ use segue_flows::concierge::claim_map::{self, ClaimId, ClaimMap};
 use segue_flows::concierge::leaks::find_leaked_terms;
 
 use crate::properties;
-use crate::small::small;
+use crate::small_maps::small;
 
 fn brief_of(map: &ClaimMap, answers: u32) -> String {
     render_brief(map, &analyse_claim_map(map, answers))
 }
 
-/// Headings and labels, in order. Prose counts as there or not there.
+/// Returns the headings and labels in order. Prose is reduced to `…`.
 fn layout(brief: &str) -> String {
     let mut out = String::new();
     for line in brief.lines().filter(|line| !line.trim().is_empty()) {
@@ -43,76 +43,76 @@ fn check(small_map: &str, expected: &Expect) {
 }
 
 #[test]
-fn a_brief_tells_land_positions_flow_friction_fragility_gaps_and_question() {
-    let reading = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
+fn brief_has_seven_sections() {
+    let parsed = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
     expect![[r#"
-        # The lie of the land
+        # Overview
         … Measure before changing anything
         …
-        # What is held
+        # Positions
         - [Measure before changing anything]
         - [Add a cache]
         - [Rewrite the queries]
         - [Keep results fresh]
-        # What leads to what
+        # What depends on what
         - Measure before changing anything | Add a cache
         - Measure before changing anything
         - Measure before changing anything | Rewrite the queries
-        # Where views part
+        # Disagreements
         - Add a cache | Rewrite the queries
         - Add a cache | Keep results fresh
-        # What is fragile
+        # Weak points
         - …
-        # What nobody addressed
+        # Not answered yet
         - …
-        # The question this leaves to them
+        # Question for the user
         … Measure before changing anything
     "#]]
-    .assert_eq(&layout(&brief_of(&reading.map, 3)));
+    .assert_eq(&layout(&brief_of(&parsed.map, 3)));
 }
 
 #[test]
-fn gaps_are_told_one_by_one_and_the_sharpest_conflict_is_the_question() {
+fn brief_lists_all_gaps_and_asks_about_the_sharpest_conflict() {
     check(
         "4\na 1,2\nb 3,4\nc 1\nd 2\nc x d\na x b\nc -> a\n? Who pays?\n? By when?",
         &expect![[r#"
-            # The lie of the land
+            # Overview
             …
             …
-            # What is held
+            # Positions
             - [Do a]
             - [Do b]
             - [Do c]
             - [Do d]
-            # What leads to what
+            # What depends on what
             - Do c | Do a
-            # Where views part
+            # Disagreements
             - Do a | Do b
             - Do c | Do d
-            # What is fragile
+            # Weak points
             - Do c
-            # What nobody addressed
+            # Not answered yet
             - Who pays?
             - By when?
-            # The question this leaves to them
+            # Question for the user
             … Do a | Do b
         "#]],
     );
 }
 
 #[test]
-fn parts_and_what_stands_alone_are_told_apart() {
+fn brief_separates_components_and_unconnected_claims() {
     check(
         "2\na 1,2\nb 1,2\nc 1,2\nd 1,2\ne 1,2\nf 1,2\ng 1,2\na => b\nb => c\na ~ c\nd ~ e",
         &expect![[r#"
-            # The lie of the land
+            # Overview
             …
             …
             …
             - Do a | Do b | Do c
             - Do d | Do e
             … Do f | Do g
-            # What is held
+            # Positions
             - [Do a]
             - [Do b]
             - [Do c]
@@ -120,56 +120,56 @@ fn parts_and_what_stands_alone_are_told_apart() {
             - [Do e]
             - [Do f]
             - [Do g]
-            # What leads to what
+            # What depends on what
             - Do a | Do b | Do c
-            # Where views part
+            # Disagreements
             - Do a | Do c
             - Do d | Do e
-            # What is fragile
+            # Weak points
             …
-            # What nobody addressed
+            # Not answered yet
             …
-            # The question this leaves to them
+            # Question for the user
             …
         "#]],
     );
 }
 
 #[test]
-fn circles_weak_joints_and_challengers_are_told() {
+fn brief_lists_cycles_weak_points_and_challengers() {
     let (mut map, answers) = small("3\na 1,2,3\nb 1 challenger\nc 1,2,3\nd 1,2,3\na => b\nb => a\nb => c\nc -> d");
     map.claims[1].challenges = Some("d".into());
     expect![[r#"
-        # The lie of the land
+        # Overview
         …
         …
-        # What is held
+        # Positions
         - [Do a]
         - [Do c]
         - [Do d]
         - [Do b]
-        # What leads to what
+        # What depends on what
         - Do a | Do b | Do c
         - Do b
         - Do b | Do a
         - Do a | Do b
         - Do c | Do d
-        # Where views part
+        # Disagreements
         - Do b | Do d
-        # What is fragile
+        # Weak points
         - Do b
         - Do b
         - Do a | Do b
-        # What nobody addressed
+        # Not answered yet
         …
-        # The question this leaves to them
+        # Question for the user
         …
     "#]]
     .assert_eq(&layout(&brief_of(&map, answers)));
 }
 
 #[test]
-fn the_question_is_about_what_the_shape_turns_on() {
+fn question_is_about_the_deciding_claims_of_the_shape() {
     let question = |small_map: &str| {
         let (map, answers) = small(small_map);
         let analysis = analyse_claim_map(&map, answers);
@@ -196,7 +196,7 @@ fn the_question_is_about_what_the_shape_turns_on() {
 }
 
 #[test]
-fn a_brief_stays_short_however_large_the_map() {
+fn brief_of_a_large_map_is_short() {
     let (mut map, _) = small("8");
     let (one, _) = small("8\na 1");
     for number in 0..3_000 {
@@ -207,7 +207,7 @@ fn a_brief_stays_short_however_large_the_map() {
     for number in 0..2_999 {
         let marks = ["->", "=>", "x", "~"];
         let (from, to) = (format!("c{number}"), format!("c{}", (number * 7 + 1) % 3_000));
-        map.edges.push(crate::small::edge(&from, marks[number % 4], &to));
+        map.edges.push(crate::small_maps::edge(&from, marks[number % 4], &to));
     }
     let brief = brief_of(&map, 8);
     assert!(brief.lines().count() < 150, "{} lines", brief.lines().count());
@@ -215,7 +215,7 @@ fn a_brief_stays_short_however_large_the_map() {
 }
 
 #[test]
-fn every_shape_has_its_own_guidance_land_and_question() {
+fn every_shape_has_its_own_guidance_overview_and_question() {
     let guidance: std::collections::BTreeSet<String> = MapShape::ALL.into_iter().map(render_shape_guidance).collect();
     assert_eq!(guidance.len(), 8);
     assert!(guidance.iter().all(|text| text.len() > 80 && !text.contains("{%")));
@@ -229,18 +229,18 @@ fn every_shape_has_its_own_guidance_land_and_question() {
     for shape in MapShape::ALL {
         analysis.shape = shape;
         let brief = render_brief(&map, &analysis);
-        let question = section(&brief, "The question this leaves to them");
+        let question = section(&brief, "Question for the user");
         assert!(question.contains('?'), "{shape}: {question}");
         told.insert(question);
-        told.insert(section(&brief, "The lie of the land"));
+        told.insert(section(&brief, "Overview"));
     }
     assert_eq!(told.len(), 16);
 }
 
 #[test]
-fn s33_what_the_concierge_is_told_holds_no_word_it_must_not_say() {
-    let reading = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
-    assert_eq!(find_leaked_terms(&brief_of(&reading.map, 3)), []);
+fn s33_brief_contains_no_internal_terms() {
+    let parsed = claim_map::parse_claim_map(claim_map::MAP_FORMAT_PROMPT, 3).expect("a map");
+    assert_eq!(find_leaked_terms(&brief_of(&parsed.map, 3)), []);
     for shape in MapShape::ALL {
         assert_eq!(find_leaked_terms(&render_shape_guidance(shape)), [], "{shape}");
     }
@@ -250,7 +250,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_map_has_a_brief_without_ids_or_figures(map in properties::map(), answers in 0u32..8) {
+    fn any_brief_has_no_ids_and_no_digits(map in properties::map(), answers in 0u32..8) {
         let brief = brief_of(&map, answers);
         prop_assert!(!brief.contains(|c: char| c.is_ascii_digit() || c == '%'), "{}", brief);
         prop_assert_eq!(brief.matches("### ").count(), 7);

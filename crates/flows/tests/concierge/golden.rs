@@ -3,11 +3,11 @@
 
 use segue_flows::concierge::analysis::MapShape;
 
-use crate::small::{Expected, check, ids};
+use crate::small_maps::{Expected, check, ids};
 
 #[test]
 fn s28_agreement_is_settled() {
-    // n = 3, m = 4. The top 30 % is ⌈0.9⌉ = 1 claim: the mark is 4 supporters, so a and b are high, c (the least) is low.
+    // n = 3, m = 4. The top 30 % is ⌈0.9⌉ = 1 claim: the threshold is 4 supporters, so a and b are high, c (the least) is low.
     // c = 4/4. a: of the edges, only a→b is among high claims, and it reinforces: 1. t = 0/2. f = (1−1)/2. d: no
     // prerequisites, 0. L: one component, 2 of 3 pairs, support (1 + 1 + 3/4)/3 = 11/12, so 2/3 · 11/12 = 11/18.
     // Signal: .4·2/3 + .3·5·variance + .3·4/4. Support relative to 4 is 1, 1, 3/4, mean 11/12; the variance is
@@ -26,7 +26,7 @@ fn s28_agreement_is_settled() {
             0.0,
         ],
         shape: MapShape::Settled,
-        // Lead 173/180 − 1/2 = 83/180. .35 + .4·83/180 + .25·173/180 − .3·99/240. b holds the two others together, and
+        // Lead 173/180 − 1/2 = 83/180. .35 + .4·83/180 + .25·173/180 − .3·99/240. b connects the two others, and
         // has high support: not fragile.
         confidence: 0.35 + 33.2 / 180.0 + 43.25 / 180.0 - 29.7 / 240.0,
     };
@@ -36,7 +36,7 @@ fn s28_agreement_is_settled() {
 
 #[test]
 fn s28_a_sequence_is_linear() {
-    // n = 5, m = 4, one supporter each: all equal the mark, so all are high and none is low.
+    // n = 5, m = 4, one supporter each: all equal the threshold, so all are high and none is low.
     // c = 1/4. a = 4/4. t = 0. f = 0. d = 5/5. L: 4 of 10 pairs, support 1/4: .1.
     // Signal: .4·min(1, 4/3) + 0 + .3·4/4 = .7.
     let expected = Expected {
@@ -65,7 +65,7 @@ fn s28_a_sequence_is_linear() {
 }
 
 #[test]
-fn s28_much_resting_on_one_is_keystone() {
+fn s28_many_claims_on_one_are_keystone() {
     // n = 5, m = 4. Supporters 3, 1, 1, 1, 1; ⌈1.5⌉ = 2, the second value is 1, so all are high.
     // c = 3/4. a = 4/4. t = 0. f = 0. d = 2/5. L: 4 of 10 pairs, support (3 + 4)/20: .4·.35 = .14.
     // Signal: .4 + .3·min(1, 5·variance) + .3. Relative to 3: 1, 1/3 ×4, mean 7/15; ((8/15)² + 4·(2/15)²)/5 = 80/1125;
@@ -97,8 +97,8 @@ fn s28_much_resting_on_one_is_keystone() {
 }
 
 #[test]
-fn s28_strong_positions_against_each_other_are_contested() {
-    // n = 3, m = 4. ⌈.9⌉ = 1, the mark is 2: a and b are high, c is low.
+fn s28_strong_contradicting_claims_are_contested() {
+    // n = 3, m = 4. ⌈.9⌉ = 1, the threshold is 2: a and b are high, c is low.
     // c = 2/4. a: among high claims only the conflict, 0/1. t = 1/2. f = 0. d = 0. L: 2 of 3 pairs, support
     // (1/2 + 1/2 + 1/4)/3 = 5/12: 5/18. Signal: 4/15 + .3·5·variance + .3; relative to 2: 1, 1, 1/2, mean 5/6, variance
     // (1/36 + 1/36 + 4/36)/3 = 1/18, so 1/12: together .65.
@@ -123,7 +123,7 @@ fn s28_strong_positions_against_each_other_are_contested() {
 }
 
 #[test]
-fn s28_goods_bought_with_each_other_are_tradeoff() {
+fn s28_mutual_costs_are_tradeoff() {
     // n = 4, m = 4, one supporter each: all high. c = 1/4. a = 0/2. t = 2/2. f = (2−1)/3. d = 0.
     // L: two components of two, density 1, support 1/4: 1/4. Signal: .4·2/3 + 0 + .3 = 17/30.
     let expected = Expected {
@@ -146,7 +146,7 @@ fn s28_goods_bought_with_each_other_are_tradeoff() {
 }
 
 #[test]
-fn s28_coherent_sides_are_dimensional() {
+fn s28_separate_coherent_sides_are_dimensional() {
     // n = 5, m = 2, all supported by both: all high. c = 1. a = 2/4. t = 2/4. f = (2−1)/4. d = 3/5 (a, b, c).
     // L: a, b, c have all 3 pairs, d, e their 1; support 1: 1. Signal: .4·min(1, 4/3) + 0 + .3·2/2 = .7.
     // c has an incoming prerequisite, so a ~ c is conditional; d ~ e is not.
@@ -171,7 +171,7 @@ fn s28_coherent_sides_are_dimensional() {
 }
 
 #[test]
-fn s28_little_in_common_is_exploratory() {
+fn s28_little_agreement_is_exploratory() {
     // n = 3, m = 5, one supporter each, no edges. c = 1/5. a = 1/2 (no edge to speak of). t = 0. f = 2/2. d = 0. L = 0.
     // Signal: 0 + 0 + .3·3/5 = .18. E does not hold.
     let expected = Expected {
@@ -193,8 +193,8 @@ fn s28_little_in_common_is_exploratory() {
 }
 
 #[test]
-fn s28_what_depends_on_circumstances_is_contextual() {
-    // n = 4, m = 4. ⌈1.2⌉ = 2, the mark is 2: a and b are high. c = 2/4. a = 0/1. t = 2/2. f = 1/3. d = 0.
+fn s28_conditional_claims_are_contextual() {
+    // n = 4, m = 4. ⌈1.2⌉ = 2, the threshold is 2: a and b are high. c = 2/4. a = 0/1. t = 2/2. f = 1/3. d = 0.
     // L: (2·1·1/2 + 2·1·1/4)/4 = 3/8. Signal: 4/15 + .3·5·1/16 + .3 (relative to 2: 1, 1, 1/2, 1/2, variance 1/16).
     let expected = Expected {
         ratios: [0.5, 0.0, 1.0, 1.0 / 3.0, 0.0, 0.375, 17.0 / 30.0 + 0.09375],
@@ -218,7 +218,7 @@ fn s28_what_depends_on_circumstances_is_contextual() {
 }
 
 #[test]
-fn a_tie_goes_to_the_earlier_shape() {
+fn tie_goes_to_the_earlier_shape() {
     // n = 2, m = 2. c = a = d = L = 1, t = f = 0, and two edges are enough. Settled: .40 + .30 + .20 + .10 = 1, which floating
     // point makes a little less; linear: .50 + .30 + .20 = 1. Keystone: two edges lead away from a and none from b, so
     // .50 + min(1, .30·2/2) + .20 = 1 as well.

@@ -1,4 +1,4 @@
-//! Whether a reply speaks of the machinery behind it.
+//! The search for internal terms in replies.
 
 use proptest::prelude::*;
 use segue_flows::concierge::leaks::{HARMLESS_PHRASES, INTERNAL_TERMS, find_leaked_terms};
@@ -8,7 +8,7 @@ fn found(reply: &str) -> Vec<&str> {
 }
 
 #[test]
-fn s33_machinery_terms_are_found_where_they_stand() {
+fn s33_internal_terms_are_found_with_their_positions() {
     let reply = "The Models agree; my structural analysis of the claims (from the last batch) says so.";
     assert_eq!(found(reply), ["Models", "structural", "analysis", "claims", "batch"]);
     let leaks = find_leaked_terms(reply);
@@ -28,7 +28,7 @@ fn every_form_of_every_term_is_found() {
 }
 
 #[test]
-fn everything_that_is_never_to_be_spoken_of_is_looked_for() {
+fn every_term_of_the_never_prompt_is_searched_for() {
     let never = include_str!("../../prompts/concierge/never.md");
     let line = never.lines().find_map(|line| line.strip_prefix("- Speak of ")).expect("it says so");
     let (things, _) = line.split_once('.').expect("a sentence");
@@ -45,7 +45,7 @@ fn parts_of_words_do_not_count() {
 }
 
 #[test]
-fn code_and_addresses_do_not_count() {
+fn code_and_urls_do_not_count() {
     assert_eq!(
         found("Call `model.fit()` once, see https://example.org/models/a and\n```\nclass Claim: batch\n```\n"),
         [""; 0]
@@ -56,17 +56,17 @@ fn code_and_addresses_do_not_count() {
 }
 
 #[test]
-fn what_is_surely_something_else_does_not_count() {
+fn harmless_phrases_do_not_count() {
     for (before, term) in HARMLESS_PHRASES {
         assert_eq!(found(&format!("a {before} {term}")), [""; 0]);
     }
     assert_eq!(found("your Business models and insurance claims"), [""; 0]);
-    // These cannot be told apart, and are flagged.
+    // These cannot be distinguished from internal terms, so they are reported.
     assert_eq!(found("Mind your role. Models differ, and so do financial models."), ["Models", "models"]);
 }
 
 #[test]
-fn there_is_a_limit_to_what_is_reported() {
+fn number_of_reported_terms_is_limited() {
     assert_eq!(find_leaked_terms(&"model ".repeat(10_000)).len(), 64);
 }
 

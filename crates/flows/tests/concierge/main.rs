@@ -1,24 +1,25 @@
-//! The concierge flow: the parts that are plain functions, from a mapper's reply to the brief, and the whole of it, played on
-//! a stage.
+//! Tests of the concierge flow: its pure functions, from the mapper's reply to the brief, and whole conversations in a
+//! session harness.
 
 mod analysis;
 mod brief;
-mod by_hand;
+mod checklist;
 mod checkpoints;
 mod consent;
+mod empty_replies;
 mod failures;
 mod golden;
 mod leaks;
 mod map;
+mod operator_commands;
 mod oracle;
 mod page;
+mod plan_requests;
 mod plans;
-mod play;
 mod properties;
 mod quoting;
-mod rows;
+mod records;
 mod samples;
-mod silence;
-mod small;
+mod small_maps;
 mod stance;
-mod wishes;
+mod support;

@@ -1,5 +1,5 @@
-//! The analysis against a second opinion: every formula once more, written down as it was settled, as plainly as possible and with
-//! no regard for time. Both must agree on any map.
+//! Compares the analysis with an independent implementation: every formula as it was specified, as simple as possible and
+//! without regard for speed. Both must agree on any map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimKind, ClaimMap, Clai
 
 use super::properties::map;
 
-/// What the formulas come to.
+/// The results of the formulas.
 #[derive(Debug)]
 struct Opinion {
     ids: Vec<String>,
@@ -25,10 +25,10 @@ struct Opinion {
     evidence_gaps: Vec<String>,
 }
 
-/// A map in plain sets.
+/// A map as sets.
 struct Plain {
     claims: BTreeMap<String, ClaimNode>,
-    /// From, to, kind; those without direction with the lesser id first.
+    /// From, to, kind; undirected edges have the smaller id first.
     edges: BTreeSet<(String, String, ClaimEdgeKind)>,
     m: f64,
 }
@@ -37,7 +37,7 @@ impl Plain {
     fn of(map: &ClaimMap, answers: u32) -> Self {
         let mut claims: BTreeMap<String, ClaimNode> = BTreeMap::new();
         for claim in &map.claims {
-            // Of several with one id, the least stands; what does not count is left out after that.
+            // Of several claims with one id, the least is used; invalid parts are removed after that.
             if claims.get(&claim.id.0).is_none_or(|standing| claim < standing) {
                 claims.insert(claim.id.0.clone(), claim.clone());
             }
@@ -126,7 +126,7 @@ impl Plain {
         if part.len() < 2 { 0.0 } else { pairs.len() as f64 / (size * (size - 1.0) / 2.0) }
     }
 
-    /// Claims of the longest chain, where those that need each other count as one; 0 without a chain.
+    /// The length of the longest chain, where a cycle counts as one claim; 0 without a chain.
     fn longest_chain(&self) -> f64 {
         let circle = |id: &str| -> BTreeSet<String> {
             self.reach(id).into_iter().filter(|other| self.reach(other).contains(id)).collect()
@@ -143,7 +143,7 @@ impl Plain {
     }
 }
 
-/// Which of the values belong to the top so many percent: the ⌈p·n⌉-th value and all that equal it.
+/// Returns which values belong to the top p percent: the ⌈p·n⌉-th value and all equal ones.
 fn top(values: &[f64], percent: usize) -> Vec<bool> {
     let mut sorted = values.to_vec();
     sorted.sort_by(|a, b| b.partial_cmp(a).expect("numbers"));
@@ -331,7 +331,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn s28_every_formula_comes_to_the_same_in_a_second_hand((map, answers) in (map(), 0u32..8)) {
+    fn s28_analysis_equals_an_independent_implementation((map, answers) in (map(), 0u32..8)) {
         agree(&analyse_claim_map(&map, answers), &opinion(&map, answers))?;
     }
 }

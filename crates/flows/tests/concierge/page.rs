@@ -1,4 +1,4 @@
-//! The page about the flow: its diagram is the graph's own, its settings are those there are, and its conversation runs.
+//! Checks `docs/concierge.md`: its diagram, its settings and its conversation.
 
 use segue_core::flow::settings::SettingSpec;
 use segue_core::phase::diagram::render_mermaid;
@@ -6,7 +6,7 @@ use segue_flows::concierge::settings::concierge_setting_specs;
 use segue_flows::concierge::spec::{PHASE_GRAPH, concierge_flow_spec};
 use segue_testkit::parse_transcript;
 
-use super::play::*;
+use super::support::*;
 
 const PAGE: &str = include_str!("../../../../docs/concierge.md");
 
@@ -16,7 +16,7 @@ fn fenced(kind: &str) -> &'static str {
 }
 
 #[test]
-fn the_diagram_on_the_page_is_drawn_from_the_graph() {
+fn diagram_on_the_page_equals_the_graph() {
     assert_eq!(fenced("mermaid"), render_mermaid(&concierge_flow_spec().graphs[PHASE_GRAPH], None));
 }
 
@@ -33,26 +33,26 @@ fn every_setting_is_on_the_page_with_its_default() {
 }
 
 #[test]
-fn the_conversation_on_the_page_runs() {
-    let mut stage = open();
-    let mut told = heard(&stage).len();
+fn conversation_on_the_page_runs() {
+    let mut harness = open();
+    let mut told = visible_replies(&harness).len();
     for (who, text) in parse_transcript(fenced("transcript")) {
         match who {
             "you" => {
-                assert!(stage.session().is_idle(), "before: {text}");
-                stage.send_message(&text);
+                assert!(harness.session().is_idle(), "before: {text}");
+                harness.send_message(&text);
             }
             "heard" => {
-                assert_eq!(heard(&stage).get(told), Some(&text));
+                assert_eq!(visible_replies(&harness).get(told), Some(&text));
                 told += 1;
             }
-            "phase" => assert_eq!(phase(&stage).current.as_str(), text),
+            "phase" => assert_eq!(phase(&harness).current.as_str(), text),
             role => {
-                stage.answer_call(role, &text);
+                harness.answer_call(role, &text);
             }
         }
     }
-    assert_eq!(heard(&stage).len(), told, "and nothing else was said");
-    assert!(stage.session().is_idle());
-    assert!(facts(&stage, "refused").is_empty() && facts(&stage, "complaints").is_empty());
+    assert_eq!(visible_replies(&harness).len(), told, "and there were no other replies");
+    assert!(harness.session().is_idle());
+    assert!(facts(&harness, "block_refused").is_empty() && facts(&harness, "reply_complaints").is_empty());
 }

@@ -1,4 +1,4 @@
-//! What holds for any map.
+//! Properties of the analysis that hold for any map.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use segue_flows::concierge::analysis::{MapAnalysis, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
-/// Ids from a small choice, so that they repeat, and edges to some that do not exist.
+/// Ids from a small set, so that they repeat and some edges lead to unknown claims.
 fn id() -> impl Strategy<Value = ClaimId> {
     (0u8..12).prop_map(|number| ClaimId(format!("c{number}")))
 }
@@ -60,12 +60,12 @@ fn shuffled() -> impl Strategy<Value = (ClaimMap, ClaimMap)> {
     })
 }
 
-/// Every number to its last bit: unlike numbers are written unlike.
+/// Writes every number exactly, so that different numbers have different texts.
 fn bits(analysis: &MapAnalysis) -> String {
     serde_json::to_string(analysis).expect("an analysis can be written down")
 }
 
-/// How many claims can be reached from each over prerequisites, found the plain way.
+/// Counts the claims that are reachable from each claim over prerequisites, in the simplest way.
 fn dependents(analysis: &MapAnalysis, map: &ClaimMap) -> Vec<u32> {
     let known: BTreeSet<&ClaimId> = analysis.claims.iter().map(|claim| &claim.id).collect();
     let reach = |start: &ClaimId| {
@@ -85,7 +85,7 @@ fn dependents(analysis: &MapAnalysis, map: &ClaimMap) -> Vec<u32> {
     analysis.claims.iter().map(|claim| reach(&claim.id)).collect()
 }
 
-/// How many parts the claims but `without` fall into, found the plain way.
+/// Counts the components without the claim `without`, in the simplest way.
 fn parts(analysis: &MapAnalysis, map: &ClaimMap, without: Option<&ClaimId>) -> usize {
     let ids = analysis.claims.iter().map(|claim| claim.id.clone());
     let mut parts: Vec<BTreeSet<ClaimId>> =
@@ -107,7 +107,7 @@ fn numbers(value: &serde_json::Value) -> Vec<Option<f64>> {
         serde_json::Value::Array(items) => items.iter().flat_map(numbers).collect(),
         serde_json::Value::Object(members) => members.values().flat_map(numbers).collect(),
         serde_json::Value::Number(number) => vec![number.as_f64()],
-        // What is not a number is written as null.
+        // NaN is serialized as null.
         serde_json::Value::Null => vec![None],
         serde_json::Value::Bool(_) | serde_json::Value::String(_) => Vec::new(),
     }
@@ -132,7 +132,7 @@ proptest! {
             prop_assert!(in_range(ratio), "{:?}", r);
         }
         prop_assert!(analysis.components.iter().all(|part| in_range(part.density) && in_range(part.mean_support)));
-        // The hub may well be absent.
+        // A map may have no hub.
         analysis.hub = None;
         let written = serde_json::to_value(&analysis).expect("an analysis can be written down");
         let nulls = numbers(&written).iter().filter(|number| number.is_none()).count();
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn a_joint_is_what_parts_others_when_taken_away(map in map()) {
+    fn articulation_point_disconnects_others(map in map()) {
         let analysis = analyse_claim_map(&map, 6);
         let whole = parts(&analysis, &map, None);
         prop_assert_eq!(analysis.components.len(), whole);
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn a_chain_leads_from_need_to_need(map in map()) {
+    fn chain_follows_prerequisites(map in map()) {
         let analysis = analyse_claim_map(&map, 6);
         for pair in analysis.longest_chain.windows(2) {
             let leads = |edge: &ClaimEdge| {

@@ -1,4 +1,4 @@
-//! Every sample in a prompt is read by the parser it is meant for, so that prompt and parser cannot part ways.
+//! Parses every sample in the prompts, so that prompts and parsers stay consistent.
 
 use segue_core::handover::{HandoverFieldType, check_handover};
 use segue_core::signal::parse_reply;
@@ -10,13 +10,13 @@ use segue_flows::concierge::spec::{
 const STARTER: &str = include_str!("../../prompts/concierge/starter.md");
 const EXPLORER: &str = include_str!("../../prompts/concierge/explorer.md");
 const EXECUTOR: &str = include_str!("../../prompts/concierge/executor.md");
-const CARRYING_OUT: &str = include_str!("../../prompts/concierge/carrying_out.md");
+const EXECUTING: &str = include_str!("../../prompts/concierge/executing.md");
 
 #[test]
-fn the_handover_in_the_starters_prompt_is_read_whole() {
-    let reading = parse_reply(STARTER, &signal_block_names());
-    assert_eq!(reading.complaints, []);
-    let [block] = reading.blocks.as_slice() else { panic!("one sample") };
+fn handover_sample_in_the_starter_prompt_is_parsed() {
+    let parsed = parse_reply(STARTER, &signal_block_names());
+    assert_eq!(parsed.complaints, []);
+    let [block] = parsed.blocks.as_slice() else { panic!("one sample") };
     for (name, form) in INTENT_FIELDS {
         let is_given = match form {
             HandoverFieldType::Text => block.fields.text(name).is_some(),
@@ -37,11 +37,11 @@ fn the_handover_in_the_starters_prompt_is_read_whole() {
 }
 
 #[test]
-fn the_requests_in_the_prompts_are_read_whole() {
-    for (prompt, kinds) in [(EXPLORER, vec!["WORKFLOW"]), (CARRYING_OUT, vec!["STEP_HELP", "WORKFLOW"])] {
-        let reading = parse_reply(prompt, &signal_block_names());
-        assert_eq!(reading.complaints, []);
-        let batches: Vec<_> = reading.blocks.iter().filter(|block| block.name == "BATCH").collect();
+fn batch_samples_in_the_prompts_are_parsed() {
+    for (prompt, kinds) in [(EXPLORER, vec!["WORKFLOW"]), (EXECUTING, vec!["STEP_HELP", "WORKFLOW"])] {
+        let parsed = parse_reply(prompt, &signal_block_names());
+        assert_eq!(parsed.complaints, []);
+        let batches: Vec<_> = parsed.blocks.iter().filter(|block| block.name == "BATCH").collect();
         let read: Vec<_> = batches.iter().filter_map(|block| block.fields.text("type")).collect();
         assert_eq!(read, kinds);
         for block in batches {
@@ -56,13 +56,12 @@ fn the_requests_in_the_prompts_are_read_whole() {
 }
 
 #[test]
-fn the_steps_in_the_executors_prompt_are_read_whole() {
-    let reading = parse_reply(EXECUTOR, &signal_block_names());
-    let [block] = reading.blocks.as_slice() else { panic!("one sample") };
+fn steps_sample_in_the_executor_prompt_is_parsed() {
+    let parsed = parse_reply(EXECUTOR, &signal_block_names());
+    let [block] = parsed.blocks.as_slice() else { panic!("one sample") };
     let steps = parse_steps_block(&block.raw).expect("it can be read");
     assert_eq!(steps.len(), 1);
     assert!(!steps[0].title.is_empty() && !steps[0].description.is_empty() && !steps[0].done_when.is_empty());
-    let done =
-        parse_reply(CARRYING_OUT, &signal_block_names()).blocks.into_iter().find(|block| block.name == "STEP_DONE");
+    let done = parse_reply(EXECUTING, &signal_block_names()).blocks.into_iter().find(|block| block.name == "STEP_DONE");
     assert!(done.is_some_and(|block| block.fields.text("step").is_some()));
 }

@@ -1,4 +1,4 @@
-//! Which stance is taken, and what the concierge is told about it.
+//! The choice of the stance and its guidance.
 
 use segue_flows::concierge::analysis::MapShape;
 use segue_flows::concierge::leaks::find_leaked_terms;
@@ -9,7 +9,7 @@ fn by_cue(message: &str) -> ReplyStance {
 }
 
 #[test]
-fn what_the_user_set_goes_before_cues_and_cues_before_the_shape() {
+fn setting_has_priority_over_cues_and_cues_over_the_shape() {
     let set = choose_stance(Some(ReplyStance::Challenge), "please decide", Some(MapShape::Exploratory));
     assert_eq!((set.stance, set.reason), (ReplyStance::Challenge, StanceReason::UserSetting));
     let cued = choose_stance(None, "please decide", Some(MapShape::Exploratory));
@@ -21,7 +21,7 @@ fn what_the_user_set_goes_before_cues_and_cues_before_the_shape() {
 }
 
 #[test]
-fn half_of_the_shapes_ask_for_exploring() {
+fn four_shapes_choose_the_explore_stance() {
     let explored = |shape: &MapShape| choose_stance(None, "", Some(*shape)).stance == ReplyStance::Explore;
     let explored: Vec<MapShape> = MapShape::ALL.into_iter().filter(explored).collect();
     assert_eq!(explored, [MapShape::Tradeoff, MapShape::Dimensional, MapShape::Exploratory, MapShape::Contextual]);
@@ -29,7 +29,7 @@ fn half_of_the_shapes_ask_for_exploring() {
 }
 
 #[test]
-fn every_cue_of_the_table_is_heard() {
+fn every_cue_of_the_table_is_found() {
     for (stance, cues) in STANCE_CUES {
         for cue in cues {
             assert_eq!(by_cue(&format!("Well, {}!", cue.to_uppercase())), stance, "{cue}");
@@ -38,7 +38,7 @@ fn every_cue_of_the_table_is_heard() {
 }
 
 #[test]
-fn cues_are_whole_words_close_together() {
+fn cues_are_whole_phrases() {
     assert_eq!(by_cue("It is undecided; the deciders were decidedly absent."), ReplyStance::Default);
     assert_eq!(by_cue("My biggest challenge is time."), ReplyStance::Default);
     assert_eq!(by_cue("What. If only."), ReplyStance::Default);
@@ -56,16 +56,16 @@ fn the_first_cue_counts() {
 }
 
 #[test]
-fn a_refused_cue_does_not_count() {
+fn negated_cue_does_not_count() {
     assert_eq!(by_cue("Don't decide for me."), ReplyStance::Default);
     assert_eq!(by_cue("Please do not try to decide"), ReplyStance::Default);
     assert_eq!(by_cue("Explore it with me before I decide"), ReplyStance::Explore);
     assert_eq!(by_cue("don’t decide, just help me think"), ReplyStance::Explore);
-    // Another clause, an invitation, and what is out of reach refuse nothing.
+    // Another clause, an invitation, and a negation that is too far away do not negate a cue.
     assert_eq!(by_cue("No, decide now."), ReplyStance::Decide);
     assert_eq!(by_cue("Why not explore it?"), ReplyStance::Explore);
     assert_eq!(by_cue("I cannot make it out and have to decide"), ReplyStance::Decide);
-    assert_eq!(by_cue("I can't decide"), ReplyStance::Decide, "who cannot decide wants help in deciding");
+    assert_eq!(by_cue("I can't decide"), ReplyStance::Decide, "a user who cannot decide wants help with the decision");
 }
 
 #[test]

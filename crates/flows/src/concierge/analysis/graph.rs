@@ -1,12 +1,12 @@
-//! A map as a graph of numbers: claims in the order of their ids, each id once; edges sorted, each once. Whatever order
-//! a map was written in, its graph is the same, and so is everything that is computed from it.
+//! A claim map as an indexed graph: claims sorted by id without duplicates, edges sorted without duplicates. The order in
+//! which the map was written does not affect the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimMap, ClaimNode};
 
-/// The claims of a map in the order of their ids. Of several with one id, the least stands, so that it does not matter
-/// which was written first.
+/// Returns the claims of a map sorted by id. Of several claims with one id, the least is kept, so that their order does not
+/// matter.
 pub(in crate::concierge) fn sorted_unique_claims(map: &ClaimMap) -> Vec<&ClaimNode> {
     let mut claims: Vec<&ClaimNode> = map.claims.iter().collect();
     claims.sort_unstable();
@@ -14,7 +14,7 @@ pub(in crate::concierge) fn sorted_unique_claims(map: &ClaimMap) -> Vec<&ClaimNo
     claims
 }
 
-/// An edge between the claims of these numbers.
+/// An edge between two claim indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IndexedEdge {
     pub(super) from: usize,
@@ -22,29 +22,29 @@ pub(super) struct IndexedEdge {
     pub(super) kind: ClaimEdgeKind,
 }
 
-/// A map in its one order.
+/// The indexed graph of a map.
 #[derive(Debug)]
 pub(super) struct ClaimGraph<'m> {
     pub(super) claims: Vec<&'m ClaimNode>,
-    /// For each claim, how many of the answers take it.
+    /// The number of supporters of each claim.
     pub(super) supporters: Vec<u32>,
-    /// How many of the answers take any claim.
+    /// The number of answers that support any claim.
     pub(super) distinct_supporters: u32,
     pub(super) edges: Vec<IndexedEdge>,
-    /// How many answers there are.
     pub(super) answer_count: u32,
 }
 
 impl<'m> ClaimGraph<'m> {
     pub(super) fn from_claim_map(map: &'m ClaimMap, answers: u32) -> Self {
         let claims = sorted_unique_claims(map);
-        let taken = |claim: &'m ClaimNode| claim.supporters.range(1..).take_while(move |source| **source <= answers);
-        let supporters: Vec<u32> = claims.iter().map(|claim| saturating_u32(taken(claim).count())).collect();
-        let sources: BTreeSet<u32> = claims.iter().flat_map(|claim| taken(claim)).copied().collect();
-        let places: BTreeMap<_, _> = claims.iter().enumerate().map(|(place, claim)| (&claim.id, place)).collect();
+        let valid_supporters =
+            |claim: &'m ClaimNode| claim.supporters.range(1..).take_while(move |source| **source <= answers);
+        let supporters: Vec<u32> = claims.iter().map(|claim| saturating_u32(valid_supporters(claim).count())).collect();
+        let sources: BTreeSet<u32> = claims.iter().flat_map(|claim| valid_supporters(claim)).copied().collect();
+        let indexes: BTreeMap<_, _> = claims.iter().enumerate().map(|(index, claim)| (&claim.id, index)).collect();
         let mut edges: Vec<IndexedEdge> = Vec::with_capacity(map.edges.len());
         for edge in &map.edges {
-            let (Some(from), Some(to)) = (places.get(&edge.from), places.get(&edge.to)) else { continue };
+            let (Some(from), Some(to)) = (indexes.get(&edge.from), indexes.get(&edge.to)) else { continue };
             let (from, to) = match edge.kind.is_reinforcing() {
                 true => (*from, *to),
                 false => (*from.min(to), *from.max(to)),
@@ -66,7 +66,7 @@ impl<'m> ClaimGraph<'m> {
         self.edges.iter().filter(move |edge| edge.kind == kind)
     }
 
-    /// The pairs of claims with any edge between them, the lesser number first, each pair once.
+    /// Returns the distinct pairs of claims with an edge between them, the smaller index first.
     pub(super) fn connected_pairs(&self) -> Vec<(usize, usize)> {
         let mut pairs: Vec<_> =
             self.edges.iter().map(|edge| (edge.from.min(edge.to), edge.from.max(edge.to))).collect();
@@ -76,7 +76,7 @@ impl<'m> ClaimGraph<'m> {
     }
 }
 
-/// For each node, where one gets from it.
+/// The adjacency list of a graph.
 #[derive(Debug)]
 pub(super) struct Adjacency {
     starts: Vec<usize>,
@@ -111,7 +111,7 @@ impl Adjacency {
     }
 }
 
-/// Which nodes hang together: for each node the number of its component, counted by the least node in each.
+/// Returns the component number of each node. Components are numbered by their least node.
 pub(super) fn label_components(nodes: usize, adjacency: &Adjacency) -> Vec<usize> {
     const NONE: usize = usize::MAX;
     let mut component = vec![NONE; nodes];
@@ -135,31 +135,31 @@ pub(super) fn label_components(nodes: usize, adjacency: &Adjacency) -> Vec<usize
     component
 }
 
-/// For each node, whether taking it away would part others that hang together (Tarjan, without recursion).
+/// Returns for each node whether its removal would disconnect others (Tarjan's algorithm without recursion).
 pub(super) fn find_articulation_points(nodes: usize, adjacency: &Adjacency) -> Vec<bool> {
     let mut is_point = vec![false; nodes];
-    // The moment a node was met, from 1; 0 is not yet. And the earliest node reached from below it.
-    let (mut met, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
+    // The discovery time of each node, starting at 1 (0: not visited), and the earliest node reachable from its subtree.
+    let (mut discovered, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
     let mut clock = 0;
     for root in 0..nodes {
-        if met[root] > 0 {
+        if discovered[root] > 0 {
             continue;
         }
         clock += 1;
-        (met[root], low[root]) = (clock, clock);
+        (discovered[root], low[root]) = (clock, clock);
         let mut root_children = 0;
-        // A node, the one it was met from, and how many of its neighbours were looked at.
+        // A node, its parent, and the number of its neighbours that were visited.
         let mut path = vec![(root, root, 0usize)];
-        while let Some((node, parent, looked)) = path.last_mut() {
+        while let Some((node, parent, visited)) = path.last_mut() {
             let (node, parent) = (*node, *parent);
-            if let Some(next) = adjacency.neighbours(node).get(*looked).copied() {
-                *looked += 1;
-                if met[next] == 0 {
+            if let Some(next) = adjacency.neighbours(node).get(*visited).copied() {
+                *visited += 1;
+                if discovered[next] == 0 {
                     clock += 1;
-                    (met[next], low[next]) = (clock, clock);
+                    (discovered[next], low[next]) = (clock, clock);
                     path.push((next, node, 0));
                 } else if next != parent {
-                    low[node] = low[node].min(met[next]);
+                    low[node] = low[node].min(discovered[next]);
                 }
                 continue;
             }
@@ -170,7 +170,7 @@ pub(super) fn find_articulation_points(nodes: usize, adjacency: &Adjacency) -> V
             low[parent] = low[parent].min(low[node]);
             if parent == root {
                 root_children += 1;
-            } else if low[node] >= met[parent] {
+            } else if low[node] >= discovered[parent] {
                 is_point[parent] = true;
             }
         }

@@ -1,4 +1,4 @@
-//! What can be counted: each claim's support, leverage and place, the parts of the map, and the ratios of the whole.
+//! Computes the metrics of each claim, the components of the map, and the ratios of the whole map.
 
 use serde::Serialize;
 
@@ -7,106 +7,100 @@ use super::prerequisites::PrerequisiteOrder;
 use super::tension::ClaimTension;
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimKind, ClaimRole};
 
-/// A claim and its measures.
+/// The metrics of one claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClaimMetrics {
-    /// Which claim.
     pub id: ClaimId,
-    /// How many answers take it.
+    /// The number of answers that hold the claim.
     pub supporters: u32,
-    /// Which share of the answers that is.
+    /// The share of the answers that hold the claim.
     pub support_ratio: f64,
-    /// Whether that is much or little beside the others.
+    /// The support relative to the other claims.
     pub support: SupportLevel,
-    /// How much hangs on it.
+    /// How much depends on the claim.
     pub leverage: f64,
-    /// Edges of all kinds.
+    /// The number of edges of any kind.
     pub degree: u32,
-    /// Edges that lead away: supports and prerequisites.
+    /// The number of outgoing supports and prerequisites.
     pub out_degree: u32,
-    /// Claims that need it.
+    /// The number of claims that directly need this claim.
     pub prerequisites_out: u32,
-    /// Claims it needs.
+    /// The number of claims that this claim directly needs.
     pub prerequisites_in: u32,
-    /// Claims it conflicts with.
+    /// The number of conflicts.
     pub conflicts: u32,
-    /// Claims that need it, directly or through others.
+    /// The number of claims that need this claim directly or indirectly.
     pub dependents: u32,
-    /// Whether a chain begins with it.
+    /// Whether a chain of prerequisites starts here.
     pub is_root: bool,
-    /// Whether it is of the conditional type.
+    /// Whether the claim's kind is conditional.
     pub is_conditional: bool,
-    /// Whether others would no longer hang together without it.
+    /// Whether removing the claim would disconnect others.
     pub is_articulation_point: bool,
-    /// The number of its component.
+    /// The index of its component.
     pub component: usize,
 }
 
-/// How well a claim is supported beside the others.
+/// The support of a claim relative to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupportLevel {
-    /// Among the top 30 %.
+    /// In the top 30 %.
     High,
-    /// Neither.
     Middle,
-    /// Among the bottom 30 %, and not among the top.
+    /// In the bottom 30 % and not in the top 30 %.
     Low,
 }
 
-/// Claims that hang together.
+/// A connected component of a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClaimComponent {
-    /// Which claims, in the order of ids.
+    /// The claims, sorted by id.
     pub claims: Vec<ClaimId>,
-    /// The share of its pairs with an edge between them.
+    /// The share of claim pairs with an edge.
     pub density: f64,
-    /// The mean support ratio of its claims.
+    /// The mean support ratio of the claims.
     pub mean_support: f64,
 }
 
-/// The claim that leads to most others.
+/// The claim with by far the largest out-degree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HubClaim {
-    /// Which claim.
     pub claim: ClaimId,
-    /// Its out-degree.
     pub out_degree: u32,
-    /// The largest out-degree of any other.
+    /// The largest out-degree of any other claim.
     pub runner_up_out_degree: u32,
 }
 
-/// A claim that many others need and few answers take.
+/// A claim with many dependents and few supporters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EvidenceGap {
-    /// Which claim.
     pub claim: ClaimId,
-    /// How many need it, directly or through others.
+    /// The number of direct and indirect dependents.
     pub dependents: u32,
-    /// How many answers take it.
     pub supporters: u32,
 }
 
-/// What holds for a map as a whole, each from 0 to 1.
+/// The ratios of a whole map, each from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct MapRatios {
-    /// c: the share of the answers that take the most supported claim.
+    /// c: the share of the answers that hold the most supported claim.
     pub concentration: f64,
     /// a: the share of edges among high-support claims that reinforce.
     pub alignment: f64,
     /// t: the share of edges that are conflicts or tradeoffs.
     pub tension: f64,
-    /// f: how far the map falls into parts.
+    /// f: how far the map is split into components.
     pub fragmentation: f64,
-    /// d: the share of the claims that stand in the longest chain.
+    /// d: the length of the longest chain relative to the number of claims.
     pub depth: f64,
-    /// L: how dense and well-supported the parts are in themselves.
+    /// L: how dense and well supported the components are.
     pub coherence: f64,
-    /// How much there is to go by.
+    /// How much evidence there is: edges, variance of support, and answers.
     pub signal: f64,
 }
 
-/// Everything that is counted before shapes come in.
+/// The metrics from which the shape is computed.
 #[derive(Debug)]
 pub(super) struct MapMetrics {
     pub(super) claims: Vec<ClaimMetrics>,
@@ -121,27 +115,27 @@ pub(super) struct MapMetrics {
     pub(super) evidence_gaps: Vec<EvidenceGap>,
 }
 
-/// Counts all that can be counted.
+/// Computes the metrics of a map.
 pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> MapMetrics {
     let pairs = graph.connected_pairs();
     let neighbours = Adjacency::from_undirected_edges(graph.len(), &pairs);
     let component_of = label_components(graph.len(), &neighbours);
-    let joints = find_articulation_points(graph.len(), &neighbours);
+    let articulation_points = find_articulation_points(graph.len(), &neighbours);
     let prerequisites: Vec<_> =
         graph.edges_of_kind(ClaimEdgeKind::Prerequisite).map(|edge| (edge.from, edge.to)).collect();
     let order = PrerequisiteOrder::from_prerequisites(graph.len(), &prerequisites);
     let mut claims = count_claim_edges(graph);
-    for (place, dependents) in order.count_dependents().into_iter().enumerate() {
-        let claim = &mut claims[place];
+    for (index, dependents) in order.count_dependents().into_iter().enumerate() {
+        let claim = &mut claims[index];
         claim.dependents = dependents;
-        claim.component = component_of[place];
-        claim.is_articulation_point = joints[place];
+        claim.component = component_of[index];
+        claim.is_articulation_point = articulation_points[index];
         claim.is_root = claim.prerequisites_out > 0 && claim.prerequisites_in == 0;
-        claim.leverage = claim_leverage(claim, graph.claims[place].role);
+        claim.leverage = claim_leverage(claim, graph.claims[index].role);
     }
     assign_support_levels(&mut claims);
     let ids = |links: Vec<&[usize]>| -> Vec<Vec<ClaimId>> {
-        links.iter().map(|link| link.iter().map(|place| graph.claims[*place].id.clone()).collect()).collect()
+        links.iter().map(|link| link.iter().map(|index| graph.claims[*index].id.clone()).collect()).collect()
     };
     let (hub, out_degrees) = find_hub(&claims);
     MapMetrics {
@@ -158,7 +152,7 @@ pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> MapMetrics {
 }
 
 fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
-    let measured = |(claim, supporters): (&&crate::concierge::claim_map::ClaimNode, &u32)| ClaimMetrics {
+    let metrics = |(claim, supporters): (&&crate::concierge::claim_map::ClaimNode, &u32)| ClaimMetrics {
         id: claim.id.clone(),
         supporters: *supporters,
         support_ratio: ratio_or_zero(f64::from(*supporters), f64::from(graph.answer_count)),
@@ -175,7 +169,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         is_articulation_point: false,
         component: 0,
     };
-    let mut claims: Vec<ClaimMetrics> = graph.claims.iter().zip(&graph.supporters).map(measured).collect();
+    let mut claims: Vec<ClaimMetrics> = graph.claims.iter().zip(&graph.supporters).map(metrics).collect();
     for edge in &graph.edges {
         claims[edge.from].degree += 1;
         claims[edge.to].degree += 1;
@@ -227,34 +221,34 @@ fn assign_support_levels(claims: &mut [ClaimMetrics]) {
     }
 }
 
-/// The least value that belongs to the top so many percent; everything that equals it belongs as well.
+/// Returns the least value in the top `percent` percent.
 fn top_percent_threshold(values: impl Iterator<Item = f64>, percent: usize) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(|a, b| b.total_cmp(a));
-    let belonging = (values.len() * percent).div_ceil(100);
-    values.get(belonging.saturating_sub(1)).copied().unwrap_or(f64::INFINITY)
+    let count = (values.len() * percent).div_ceil(100);
+    values.get(count.saturating_sub(1)).copied().unwrap_or(f64::INFINITY)
 }
 
 fn find_leverage_inversions(claims: &[ClaimMetrics]) -> Vec<ClaimId> {
-    let mark = top_percent_threshold(claims.iter().map(|claim| claim.leverage), 25);
-    let inverted = claims.iter().filter(|claim| claim.support == SupportLevel::Low && claim.leverage >= mark);
+    let threshold = top_percent_threshold(claims.iter().map(|claim| claim.leverage), 25);
+    let inverted = claims.iter().filter(|claim| claim.support == SupportLevel::Low && claim.leverage >= threshold);
     inverted.map(|claim| claim.id.clone()).collect()
 }
 
 fn find_keystones(claims: &[ClaimMetrics]) -> Vec<ClaimId> {
     let weight = |claim: &ClaimMetrics| f64::from(claim.out_degree) * f64::from(claim.supporters);
-    let mark = top_percent_threshold(claims.iter().map(weight), 20);
+    let threshold = top_percent_threshold(claims.iter().map(weight), 20);
     let is_keystone = |claim: &&ClaimMetrics| {
-        weight(claim) >= mark && weight(claim) > 0.0 && claim.out_degree >= 2 && claim.prerequisites_out >= 2
+        weight(claim) >= threshold && weight(claim) > 0.0 && claim.out_degree >= 2 && claim.prerequisites_out >= 2
     };
     claims.iter().filter(is_keystone).map(|claim| claim.id.clone()).collect()
 }
 
 fn find_evidence_gaps(claims: &[ClaimMetrics]) -> Vec<EvidenceGap> {
     let burden = |claim: &ClaimMetrics| f64::from(claim.dependents) / f64::from(claim.supporters.max(1));
-    let mark = top_percent_threshold(claims.iter().map(burden), 20);
-    let bare = claims.iter().filter(|claim| burden(claim) >= mark && burden(claim) > 0.0);
-    bare.map(|claim| EvidenceGap {
+    let threshold = top_percent_threshold(claims.iter().map(burden), 20);
+    let gaps = claims.iter().filter(|claim| burden(claim) >= threshold && burden(claim) > 0.0);
+    gaps.map(|claim| EvidenceGap {
         claim: claim.id.clone(),
         dependents: claim.dependents,
         supporters: claim.supporters,
@@ -290,23 +284,23 @@ fn build_components(claims: &[ClaimMetrics], component_of: &[usize], pairs: &[(u
         component.claims.push(claim.id.clone());
         component.mean_support += claim.support_ratio;
     }
-    let mut joined = vec![0usize; count];
-    pairs.iter().for_each(|(a, _)| joined[component_of[*a]] += 1);
-    for (component, joined) in components.iter_mut().zip(joined) {
+    let mut edge_counts = vec![0usize; count];
+    pairs.iter().for_each(|(a, _)| edge_counts[component_of[*a]] += 1);
+    for (component, edge_count) in components.iter_mut().zip(edge_counts) {
         let size = count_to_f64(component.claims.len());
         component.mean_support = ratio_or_zero(component.mean_support, size);
-        component.density = ratio_or_zero(2.0 * count_to_f64(joined), size * (size - 1.0));
+        component.density = ratio_or_zero(2.0 * count_to_f64(edge_count), size * (size - 1.0));
     }
     components
 }
 
-/// The ratios of the whole.
+/// Computes the ratios of a map.
 pub(super) fn compute_map_ratios(graph: &ClaimGraph<'_>, metrics: &MapMetrics, tensions: &[ClaimTension]) -> MapRatios {
     let (claims, components) = (&metrics.claims, &metrics.components);
     let answers = f64::from(graph.answer_count);
     let edges = count_to_f64(graph.edges.len());
     let most = claims.iter().map(|claim| claim.supporters).max().unwrap_or(0);
-    let is_high = |place: usize| claims[place].support == SupportLevel::High;
+    let is_high = |index: usize| claims[index].support == SupportLevel::High;
     let among_high = || graph.edges.iter().filter(|edge| is_high(edge.from) && is_high(edge.to));
     let alignment = match among_high().count() {
         0 => 0.5,
@@ -332,7 +326,7 @@ pub(super) fn compute_map_ratios(graph: &ClaimGraph<'_>, metrics: &MapMetrics, t
     }
 }
 
-/// The variance of support relative to the most supported claim.
+/// Returns the population variance of support relative to the most supported claim.
 fn support_variance(claims: &[ClaimMetrics], most: u32) -> f64 {
     let support = |claim: &ClaimMetrics| ratio_or_zero(f64::from(claim.supporters), f64::from(most));
     let mean = ratio_or_zero(claims.iter().map(support).sum(), count_to_f64(claims.len()));
@@ -340,7 +334,7 @@ fn support_variance(claims: &[ClaimMetrics], most: u32) -> f64 {
     ratio_or_zero(squares.sum(), count_to_f64(claims.len()))
 }
 
-/// A share of nothing is 0.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 pub(super) fn ratio_or_zero(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

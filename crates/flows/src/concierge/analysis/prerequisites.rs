@@ -1,16 +1,16 @@
-//! What needs what, over prerequisites alone: circles, the longest chain, and how many claims hang on each. Claims that
-//! need each other form one link, since none of them comes first; between links there are no circles.
+//! The order of claims by their prerequisites: cycles, the longest chain, and the number of dependents of each claim. The
+//! claims of a cycle form one group; the graph of groups is acyclic.
 
 use super::graph::Adjacency;
 
-/// The claims of a map, ordered by what needs what.
+/// The claims of a map, grouped by cycles and ordered by prerequisites.
 #[derive(Debug)]
 pub(super) struct PrerequisiteOrder {
-    /// Claims that need each other, and every other claim by itself. What needs a link stands before it.
+    /// The cycles, and every other claim as its own group. A group comes after all groups that depend on it.
     groups: Vec<Vec<usize>>,
-    /// For each claim, the number of its link.
+    /// The group of each claim.
     group_of_claim: Vec<usize>,
-    /// For each link, the links that need one of its claims.
+    /// The groups that directly depend on each group.
     dependent_groups: Vec<Vec<usize>>,
 }
 
@@ -18,7 +18,7 @@ const BITSET_WORDS: usize = 8;
 const BITSET_BITS: usize = BITSET_WORDS * 64;
 
 impl PrerequisiteOrder {
-    /// Of claims where the second of each pair needs the first.
+    /// Creates the order from pairs whose first claim is a prerequisite of the second.
     pub(super) fn from_prerequisites(claims: usize, pairs: &[(usize, usize)]) -> Self {
         let neighbours = Adjacency::from_directed_edges(claims, pairs);
         let links = strongly_connected_components(claims, &neighbours);
@@ -39,15 +39,15 @@ impl PrerequisiteOrder {
         Self { groups: links, group_of_claim: link_of, dependent_groups: needed_by }
     }
 
-    /// The sets of claims that need each other, by their least claim.
+    /// Returns the cycles, sorted by their least claim.
     pub(super) fn cycles(&self) -> Vec<&[usize]> {
-        let mut circles: Vec<&[usize]> = self.groups.iter().filter(|link| link.len() > 1).map(Vec::as_slice).collect();
-        circles.sort_unstable();
-        circles
+        let mut cycles: Vec<&[usize]> = self.groups.iter().filter(|group| group.len() > 1).map(Vec::as_slice).collect();
+        cycles.sort_unstable();
+        cycles
     }
 
-    /// The longest chain, from what is needed to what needs it; empty if nothing needs anything outside its circle.
-    /// Of several as long, the one with the least claims, compared link by link from the start.
+    /// Returns the longest chain of groups, from prerequisite to dependent; empty if it would have only one group. Of several
+    /// chains with the same length, the one with the least claims is returned, compared group by group from the start.
     pub(super) fn longest_chain(&self) -> Vec<&[usize]> {
         let least = |link: &usize| self.groups[*link][0];
         let mut length = vec![1usize; self.groups.len()];
@@ -67,10 +67,10 @@ impl PrerequisiteOrder {
         std::iter::successors(Some(start), |link| next[*link]).map(|link| self.groups[link].as_slice()).collect()
     }
 
-    /// For each claim, how many others need it, directly or through others.
+    /// Returns the number of direct and indirect dependents of each claim.
     ///
-    /// The exact number takes sets, not sums, since ways meet again. They are held as bits, for as many claims at a time
-    /// as fit a few words, so memory grows with the number of claims and not with its square.
+    /// Paths can meet again, so the exact number needs sets. They are stored as bit sets for a block of claims at a time, so
+    /// that memory is linear in the number of claims.
     pub(super) fn count_dependents(&self) -> Vec<u32> {
         let claims = self.group_of_claim.len();
         let mut reached = vec![0u32; self.groups.len()];
@@ -90,37 +90,37 @@ impl PrerequisiteOrder {
                 reached[link] += row.iter().map(|word| word.count_ones()).sum::<u32>();
             }
         }
-        // A claim reaches itself, and is not among its dependents.
+        // A claim reaches itself, but is not its own dependent.
         self.group_of_claim.iter().map(|link| reached[*link] - 1).collect()
     }
 }
 
-/// The sets of nodes that lead to each other, every node in one of them, members sorted. A set stands after all that it
-/// leads to (Tarjan, without recursion).
+/// Returns the strongly connected components with sorted members. A component comes after all components that it leads to
+/// (Tarjan's algorithm without recursion).
 fn strongly_connected_components(nodes: usize, adjacency: &Adjacency) -> Vec<Vec<usize>> {
-    let mut circles = Vec::new();
-    let (mut met, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
+    let mut components = Vec::new();
+    let (mut discovered, mut low) = (vec![0usize; nodes], vec![0usize; nodes]);
     let mut is_open = vec![false; nodes];
     let (mut clock, mut open) = (0, Vec::new());
     for root in 0..nodes {
-        if met[root] > 0 {
+        if discovered[root] > 0 {
             continue;
         }
         let mut path = vec![(root, 0usize)];
-        while let Some((node, looked)) = path.last_mut() {
+        while let Some((node, visited)) = path.last_mut() {
             let node = *node;
-            if met[node] == 0 {
+            if discovered[node] == 0 {
                 clock += 1;
-                (met[node], low[node]) = (clock, clock);
+                (discovered[node], low[node]) = (clock, clock);
                 is_open[node] = true;
                 open.push(node);
             }
-            if let Some(next) = adjacency.neighbours(node).get(*looked).copied() {
-                *looked += 1;
-                if met[next] == 0 {
+            if let Some(next) = adjacency.neighbours(node).get(*visited).copied() {
+                *visited += 1;
+                if discovered[next] == 0 {
                     path.push((next, 0));
                 } else if is_open[next] {
-                    low[node] = low[node].min(met[next]);
+                    low[node] = low[node].min(discovered[next]);
                 }
                 continue;
             }
@@ -128,14 +128,15 @@ fn strongly_connected_components(nodes: usize, adjacency: &Adjacency) -> Vec<Vec
             if let Some((parent, _)) = path.last() {
                 low[*parent] = low[*parent].min(low[node]);
             }
-            if low[node] == met[node] {
-                let start = open.iter().rposition(|it| *it == node).expect("a node is open until its circle is found");
-                let mut circle = open.split_off(start);
-                circle.iter().for_each(|it| is_open[*it] = false);
-                circle.sort_unstable();
-                circles.push(circle);
+            if low[node] == discovered[node] {
+                let start =
+                    open.iter().rposition(|it| *it == node).expect("a node is open until its component is found");
+                let mut component = open.split_off(start);
+                component.iter().for_each(|it| is_open[*it] = false);
+                component.sort_unstable();
+                components.push(component);
             }
         }
     }
-    circles
+    components
 }

@@ -1,4 +1,4 @@
-//! The eight shapes a map can have, how well each fits, and how sure one can be of the best.
+//! The eight shapes of a map, their scores, and the confidence in the best one.
 
 use std::fmt;
 
@@ -11,30 +11,30 @@ use crate::concierge::claim_map::ClaimEdgeKind;
 /// Scores closer than this are tied.
 pub const SCORE_TIE_TOLERANCE: f64 = 1e-9;
 
-/// What a map looks like as a whole.
+/// The overall shape of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapShape {
-    /// Nearly all agree.
+    /// The answers mostly agree.
     Settled,
-    /// One thing comes after the other.
+    /// The claims form a sequence.
     Linear,
-    /// Much rests on one position.
+    /// Many claims depend on one.
     Keystone,
-    /// Strong positions exclude each other.
+    /// Strong claims exclude each other.
     Contested,
-    /// One good is bought with another.
+    /// More of one good means less of another.
     Tradeoff,
-    /// Several sides, each coherent in itself.
+    /// There are several separate, coherent sides.
     Dimensional,
-    /// Little is held in common yet.
+    /// There is little agreement yet.
     Exploratory,
-    /// It depends on circumstances.
+    /// The answer depends on the situation.
     Contextual,
 }
 
 impl MapShape {
-    /// All of them; of shapes that fit equally well, the earlier is taken.
+    /// All shapes. Of shapes with tied scores, the earlier one is chosen.
     pub const ALL: [Self; 8] = [
         Self::Settled,
         Self::Linear,
@@ -46,7 +46,7 @@ impl MapShape {
         Self::Contextual,
     ];
 
-    /// Its name, as handovers and templates have it.
+    /// Returns the name that handovers and templates use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,16 +68,15 @@ impl fmt::Display for MapShape {
     }
 }
 
-/// How well a shape fits.
+/// The score of one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ShapeScore {
-    /// Which shape.
     pub shape: MapShape,
     /// From 0 to 1.
     pub score: f64,
 }
 
-/// What the scores are made of.
+/// The inputs of the scores.
 #[derive(Debug)]
 pub(super) struct ShapeInputs<'a> {
     pub(super) ratios: &'a MapRatios,
@@ -85,12 +84,12 @@ pub(super) struct ShapeInputs<'a> {
     pub(super) component_count: usize,
     pub(super) conditional_claim_count: usize,
     pub(super) tensions: &'a [ClaimTension],
-    /// The two largest.
+    /// The two largest out-degrees.
     pub(super) top_out_degrees: (u32, u32),
     pub(super) has_enough_edges: bool,
 }
 
-/// How well each shape fits.
+/// Scores every shape.
 pub(super) fn score_shapes(inputs: &ShapeInputs<'_>) -> Vec<ShapeScore> {
     let score = |shape| ShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
     MapShape::ALL.into_iter().map(score).collect()
@@ -140,7 +139,7 @@ fn score_shape(shape: MapShape, inputs: &ShapeInputs<'_>) -> f64 {
     }
 }
 
-/// h: how far the claim with the largest out-degree stands out.
+/// h: how far the largest out-degree exceeds the second largest.
 fn hub_dominance(inputs: &ShapeInputs<'_>) -> f64 {
     let (largest, runner_up) = inputs.top_out_degrees;
     let enough = 2.max(inputs.claim_count.div_ceil(10));
@@ -151,7 +150,7 @@ fn hub_dominance(inputs: &ShapeInputs<'_>) -> f64 {
     }
 }
 
-/// The shape that fits best, its score, and its lead over the next.
+/// Returns the shape with the best score, the score, and its lead over the next.
 pub(super) fn pick_best_shape(scores: &[ShapeScore]) -> (MapShape, f64, f64) {
     let mut best = ShapeScore { shape: MapShape::Settled, score: f64::NEG_INFINITY };
     for score in scores {
@@ -164,7 +163,7 @@ pub(super) fn pick_best_shape(scores: &[ShapeScore]) -> (MapShape, f64, f64) {
     (best.shape, best.score, (best.score - next).max(0.0))
 }
 
-/// How sure one can be of a shape.
+/// Computes the confidence in the best shape.
 pub(super) fn shape_confidence(best_score: f64, lead: f64, signal: f64, fragility: f64) -> f64 {
     let base = if best_score < 0.20 { 0.15 } else { 0.35 + 0.4 * lead + 0.25 * best_score };
     (base - 0.3 * (1.0 - signal) - fragility).clamp(0.10, 1.0)

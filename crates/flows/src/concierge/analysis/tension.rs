@@ -1,4 +1,4 @@
-//! Where claims pull apart, and what could make the whole picture fall apart.
+//! Finds the tensions between claims and the weak points of a map.
 
 use serde::Serialize;
 
@@ -9,43 +9,41 @@ use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId};
 /// A conflict or a tradeoff.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClaimTension {
-    /// The claim with the lesser id.
+    /// The claim with the smaller id.
     pub one: ClaimId,
-    /// The other.
     pub other: ClaimId,
-    /// Conflict or tradeoff.
     pub kind: ClaimEdgeKind,
-    /// Whether it depends on something else: either end needs another claim or is of the conditional type.
+    /// Whether either claim is conditional or has a prerequisite.
     pub is_conditional: bool,
-    /// Whether both ends have high support.
+    /// Whether both claims have high support.
     pub is_between_high_support: bool,
 }
 
-/// What could make a picture fall apart.
+/// The weak points of a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MapFragility {
-    /// Claims of low support without which others would no longer hang together.
+    /// Claims with low support whose removal would disconnect others.
     pub weak_articulation_points: Vec<ClaimId>,
-    /// How many conflicts are conditional.
+    /// The number of conditional conflicts.
     pub conditional_conflicts: usize,
-    /// Whether there is agreement, and little that ties what is agreed on together.
+    /// Whether there is agreement without connections between the shared claims.
     pub has_disconnected_consensus: bool,
 }
 
 impl MapFragility {
-    /// What all this takes from the confidence.
+    /// Returns the amount by which the confidence is reduced.
     #[must_use]
     pub fn confidence_penalty(&self) -> f64 {
-        let joints = if self.weak_articulation_points.is_empty() { 0.0 } else { 0.20 };
+        let weak_points = if self.weak_articulation_points.is_empty() { 0.0 } else { 0.20 };
         let conflicts = (0.10 * count_to_f64(self.conditional_conflicts)).min(0.20);
         let consensus = if self.has_disconnected_consensus { 0.15 } else { 0.0 };
-        joints + conflicts + consensus
+        weak_points + conflicts + consensus
     }
 }
 
-/// All conflicts and tradeoffs.
+/// Returns all conflicts and tradeoffs.
 pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> Vec<ClaimTension> {
-    let depends = |claim: &ClaimMetrics| claim.prerequisites_in > 0 || claim.is_conditional;
+    let is_conditional = |claim: &ClaimMetrics| claim.prerequisites_in > 0 || claim.is_conditional;
     let tense = graph.edges.iter().filter(|edge| !edge.kind.is_reinforcing());
     tense
         .map(|edge| {
@@ -54,14 +52,14 @@ pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> 
                 one: one.id.clone(),
                 other: other.id.clone(),
                 kind: edge.kind,
-                is_conditional: depends(one) || depends(other),
+                is_conditional: is_conditional(one) || is_conditional(other),
                 is_between_high_support: one.support == SupportLevel::High && other.support == SupportLevel::High,
             }
         })
         .collect()
 }
 
-/// What is fragile.
+/// Computes the weak points of a map.
 pub(super) fn assess_fragility(
     metrics: &MapMetrics,
     tensions: &[ClaimTension],

@@ -1,5 +1,4 @@
-//! Reads claims, edges and gaps from JSON that is known to be meant as a map. What cannot be taken as it stands is
-//! repaired or left out, with a complaint.
+//! Builds a claim map from its JSON. Invalid parts are repaired or left out, each with a complaint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +15,23 @@ use crate::limits::{
     NARRATIVE_CHARS_MAX,
 };
 
-/// The map that was written down, about this many answers.
+/// Builds the map from JSON, for `answers` answers.
 pub(super) fn build_claim_map(map_json: &MapJson, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
     let mut complaints = BoundedComplaints::default();
     map_json.complaints.iter().for_each(|complaint| complaints.push(complaint.clone()));
-    let mut reader = ClaimMapBuilder { answers, complaints };
-    let mut claims = reader.build_claims(json_list(&map_json.value, "claims").unwrap_or_default());
+    let mut builder = ClaimMapBuilder { answers, complaints };
+    let mut claims = builder.build_claims(json_list(&map_json.value, "claims").unwrap_or_default());
     if claims.is_empty() {
         return Err(ClaimMapError::NoClaims);
     }
     let names = ClaimIndex::from_claims(&claims);
-    reader.resolve_challenges(&mut claims, &names);
-    let edges = reader.bounded_list(&map_json.value, "edges", MAP_EDGES_MAX);
-    let edges = reader.build_edges(edges, &names);
-    let gaps = reader.bounded_list(&map_json.value, "gaps", MAP_GAPS_MAX);
-    let gaps = reader.parse_gaps(gaps);
-    let narrative = reader.truncate_text("narrative", &map_json.narrative, NARRATIVE_CHARS_MAX);
-    let complaints = reader.complaints.into_vec();
+    builder.resolve_challenges(&mut claims, &names);
+    let edges = builder.bounded_list(&map_json.value, "edges", MAP_EDGES_MAX);
+    let edges = builder.build_edges(edges, &names);
+    let gaps = builder.bounded_list(&map_json.value, "gaps", MAP_GAPS_MAX);
+    let gaps = builder.parse_gaps(gaps);
+    let narrative = builder.truncate_text("narrative", &map_json.narrative, NARRATIVE_CHARS_MAX);
+    let complaints = builder.complaints.into_vec();
     Ok(ParsedClaimMap { map: ClaimMap { claims, edges, gaps, narrative }, complaints })
 }
 
@@ -40,23 +39,23 @@ fn json_list<'v>(value: &'v Value, key: &str) -> Option<&'v [Value]> {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice)
 }
 
-/// By which names a claim can be referred to.
+/// The names by which claims can be referenced.
 struct ClaimIndex {
     ids: BTreeSet<ClaimId>,
-    /// Ids in lower case, then labels in lower case; the first of each stands.
+    /// Ids and labels in lower case. Ids have priority over labels, and earlier claims over later ones.
     by_lowercase_name: BTreeMap<String, ClaimId>,
 }
 
 impl ClaimIndex {
     fn from_claims(claims: &[ClaimNode]) -> Self {
-        let mut otherwise = BTreeMap::new();
+        let mut by_lowercase_name = BTreeMap::new();
         for claim in claims {
-            otherwise.entry(claim.id.0.to_lowercase()).or_insert_with(|| claim.id.clone());
+            by_lowercase_name.entry(claim.id.0.to_lowercase()).or_insert_with(|| claim.id.clone());
         }
         for claim in claims {
-            otherwise.entry(claim.label.to_lowercase()).or_insert_with(|| claim.id.clone());
+            by_lowercase_name.entry(claim.label.to_lowercase()).or_insert_with(|| claim.id.clone());
         }
-        Self { ids: claims.iter().map(|claim| claim.id.clone()).collect(), by_lowercase_name: otherwise }
+        Self { ids: claims.iter().map(|claim| claim.id.clone()).collect(), by_lowercase_name }
     }
 }
 
@@ -66,7 +65,7 @@ struct ClaimMapBuilder {
 }
 
 impl ClaimMapBuilder {
-    /// The list of this name, as much of it as is read.
+    /// Returns the list with this key, truncated to `max` items.
     fn bounded_list<'v>(&mut self, map: &'v Value, key: &'static str, max: usize) -> &'v [Value] {
         let Some(list) = json_list(map, key) else {
             self.complaints.push(MapComplaint::NotAList { part: key });
@@ -87,13 +86,13 @@ impl ClaimMapBuilder {
         let given: BTreeSet<String> = list.iter().filter_map(|claim| json_scalar_text(claim.get("id")?)).collect();
         let mut known = BTreeSet::new();
         let mut claims = Vec::new();
-        for (place, value) in list.iter().enumerate() {
-            let at = format!("claim {}", place + 1);
+        for (index, value) in list.iter().enumerate() {
+            let at = format!("claim {}", index + 1);
             let Some(members) = value.as_object() else {
                 self.complaints.push_dropped(at, "all", DropReason::Unreadable);
                 continue;
             };
-            let Some(id) = self.claim_id_or_generated(members, place, &given) else {
+            let Some(id) = self.claim_id_or_generated(members, index, &given) else {
                 self.complaints.push_dropped(at, "all", DropReason::Unreadable);
                 continue;
             };
@@ -106,18 +105,18 @@ impl ClaimMapBuilder {
         claims
     }
 
-    /// The claim's id; for one without, a new one. No id is given to what says nothing.
+    /// Returns the claim's id, or a generated one. `None` if the claim has neither id, label nor text.
     fn claim_id_or_generated(
         &mut self,
         members: &Members<String, Value>,
-        place: usize,
+        index: usize,
         given: &BTreeSet<String>,
     ) -> Option<ClaimId> {
         if let Some(id) = members.get("id").and_then(json_scalar_text) {
             return Some(ClaimId(self.truncate_text("id", &id, CLAIM_ID_CHARS_MAX)));
         }
         member_text(members, "label").or_else(|| member_text(members, "text"))?;
-        let mut id = format!("claim_{}", place + 1);
+        let mut id = format!("claim_{}", index + 1);
         while given.contains(&id) {
             id.push('_');
         }
@@ -157,14 +156,14 @@ impl ClaimMapBuilder {
         Some(ClaimNode { id, label, text, supporters, kind, role, challenges })
     }
 
-    /// The claim that another says it turns against.
+    /// Returns the id in `challenges`.
     fn parse_challenged_id(&mut self, id: &ClaimId, value: Option<&Value>) -> Option<ClaimId> {
         let item = match value? {
             Value::Array(items) if items.is_empty() => return None,
             Value::Array(items) => match items.as_slice() {
-                [only] => {
+                [item] => {
                     self.complaints.push(MapComplaint::ListForSingleValue { at: id.0.clone(), what: "challenges" });
-                    only
+                    item
                 }
                 _ => &Value::Bool(true),
             },
@@ -237,14 +236,14 @@ impl ClaimMapBuilder {
     fn build_edges(&mut self, list: &[Value], names: &ClaimIndex) -> Vec<ClaimEdge> {
         let mut known = BTreeSet::new();
         let mut edges = Vec::new();
-        for (place, value) in list.iter().enumerate() {
-            let Some(edge) = self.build_edge(&format!("edge {}", place + 1), value, names) else { continue };
+        for (index, value) in list.iter().enumerate() {
+            let Some(edge) = self.build_edge(&format!("edge {}", index + 1), value, names) else { continue };
             let (from, to) = (edge.from.clone(), edge.to.clone());
             let ends = if edge.kind.is_reinforcing() || from < to { (from, to) } else { (to, from) };
             if known.insert((ends, edge.kind)) {
                 edges.push(edge);
             } else {
-                self.complaints.push_dropped(format!("edge {}", place + 1), "all", DropReason::Duplicate);
+                self.complaints.push_dropped(format!("edge {}", index + 1), "all", DropReason::Duplicate);
             }
         }
         edges
@@ -270,16 +269,16 @@ impl ClaimMapBuilder {
         Some(ClaimEdge { from, to, kind })
     }
 
-    /// The member of the first of these names that there is one of; the first is what it should be called.
+    /// Returns the member with the first of these names that exists. The first name is the correct one.
     fn member_by_alias<'v>(
         &mut self,
         at: &str,
         members: &'v Members<String, Value>,
         names: &[&'static str],
     ) -> Option<&'v Value> {
-        let (place, value) = names.iter().enumerate().find_map(|(place, name)| Some((place, members.get(*name)?)))?;
-        if place > 0 {
-            self.complaints.push(MapComplaint::AliasedKey { at: at.to_owned(), given: names[place], meant: names[0] });
+        let (index, value) = names.iter().enumerate().find_map(|(index, name)| Some((index, members.get(*name)?)))?;
+        if index > 0 {
+            self.complaints.push(MapComplaint::AliasedKey { at: at.to_owned(), given: names[index], meant: names[0] });
         }
         Some(value)
     }
@@ -305,17 +304,17 @@ impl ClaimMapBuilder {
 
     fn parse_gaps(&mut self, list: &[Value]) -> Vec<String> {
         let mut gaps = Vec::new();
-        for (place, value) in list.iter().enumerate() {
+        for (index, value) in list.iter().enumerate() {
             let text = value.as_str().or_else(|| value.get("text").and_then(Value::as_str)).map(collapse_whitespace);
             match text.filter(|text| !text.is_empty()) {
                 Some(text) => gaps.push(self.truncate_text("gap", &text, CLAIM_TEXT_CHARS_MAX)),
-                None => self.complaints.push_dropped(format!("gap {}", place + 1), "all", DropReason::Unreadable),
+                None => self.complaints.push_dropped(format!("gap {}", index + 1), "all", DropReason::Unreadable),
             }
         }
         gaps
     }
 
-    /// The word that `key` holds, one of those to choose from; otherwise the one that stands in for all others.
+    /// Parses one of `words`; for any other word, returns `fallback` with a complaint.
     fn parse_word<T: Copy + PartialEq>(
         &mut self,
         at: &str,
@@ -325,8 +324,8 @@ impl ClaimMapBuilder {
         fallback: T,
     ) -> T {
         let given = value.and_then(json_scalar_text).unwrap_or_default();
-        let said = normalize_word(&given);
-        if let Some((_, meant)) = words.iter().find(|(word, _)| normalize_word(word) == said) {
+        let normalized = normalize_word(&given);
+        if let Some((_, meant)) = words.iter().find(|(word, _)| normalize_word(word) == normalized) {
             return *meant;
         }
         let taken = words.iter().find(|(_, meant)| *meant == fallback).map_or("", |(word, _)| word);
@@ -370,14 +369,14 @@ const EDGE_KIND_WORDS: [(&str, ClaimEdgeKind); 4] = [
     ("prerequisite", ClaimEdgeKind::Prerequisite),
 ];
 
-/// A word without its case, its hyphens and the ending of its plural.
+/// Normalizes a word: lower case, no hyphens or blanks, no plural ending.
 fn normalize_word(word: &str) -> String {
     let letters = word.chars().filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_'));
     let word: String = letters.flat_map(char::to_lowercase).collect();
     word.strip_suffix('s').map(str::to_owned).unwrap_or(word)
 }
 
-/// A text or a number, as text; empty ones do not count.
+/// Returns a non-empty string or a number as text.
 fn json_scalar_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
@@ -395,7 +394,7 @@ fn is_null_word(text: &str) -> bool {
     ["null", "none"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// The number in `answer 3` or `[3]`; none if there are several.
+/// Returns the number in `answer 3` or `[3]`; `None` if there are several.
 fn parse_single_number(text: &str) -> Option<u64> {
     if text.contains(['-', '.']) {
         return None;
@@ -405,7 +404,7 @@ fn parse_single_number(text: &str) -> Option<u64> {
     numbers.next().is_none().then(|| number.parse().ok())?
 }
 
-/// White space and control characters become single blanks.
+/// Replaces white space and control characters by single blanks.
 fn collapse_whitespace(text: &str) -> String {
     text.split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())

@@ -1,146 +1,72 @@
-//! What can be amiss in a map, each in words a mapper or an operator can act on.
+//! The problems that parsing a map can find, with messages for the mapper and for operators.
 
 use super::ClaimId;
 use crate::limits::{MAP_COMPLAINTS_MAX, MAP_EXCERPT_CHARS_MAX};
 
-/// Something in a map that was repaired or left out.
+/// A part of a map that was repaired or left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapComplaint {
-    /// The map does not stand between its tags.
     #[error("the map was found {0}")]
     BadTags(TagDefect),
-    /// The JSON was not valid.
-    #[error("the JSON was not valid and was mended")]
+    #[error("the JSON was invalid and was repaired")]
     JsonRepaired,
-    /// The JSON ended too early.
     #[error("the JSON was cut short and its end is missing")]
     JsonTruncated,
-    /// A list of the map is missing or no list.
-    #[error("`{part}` is not a list and was taken as empty")]
-    NotAList {
-        /// `edges` or `gaps`.
-        part: &'static str,
-    },
-    /// A list was longer than is read.
+    #[error("`{part}` is not a list and is treated as empty")]
+    NotAList { part: &'static str },
     #[error("only the first {max} of `{part}` were read")]
-    ListTruncated {
-        /// Which list.
-        part: &'static str,
-        /// How many were read.
-        max: usize,
-    },
-    /// A text was longer than is kept.
+    ListTruncated { part: &'static str, max: usize },
     #[error("`{at}` was shortened to {max} characters")]
-    TextTruncated {
-        /// Which text.
-        at: String,
-        /// How much was kept.
-        max: usize,
-    },
-    /// A claim had no id.
-    #[error("a claim has no id and was called `{id}`")]
-    IdGenerated {
-        /// The id it was given.
-        id: ClaimId,
-    },
-    /// A claim had a text and no label, or the other way round.
-    #[error("claim `{id}` has no {missing}; the {taken} stands in for it")]
-    TextSubstituted {
-        /// Which claim.
-        id: ClaimId,
-        /// What it lacks.
-        missing: &'static str,
-        /// What was taken in place of it.
-        taken: &'static str,
-    },
-    /// A word that is none of those to choose from; empty if there was none.
-    #[error("`{at}` has {what} `{given}`, which is taken as {taken}")]
+    TextTruncated { at: String, max: usize },
+    #[error("a claim has no id and got the id `{id}`")]
+    IdGenerated { id: ClaimId },
+    #[error("claim `{id}` has no {missing}; its {taken} is used instead")]
+    TextSubstituted { id: ClaimId, missing: &'static str, taken: &'static str },
+    /// An unknown word for a kind, role or type; empty if the word is missing.
+    #[error("`{at}` has the unknown {what} `{given}`, which is read as {taken}")]
     UnknownWord {
-        /// Which claim or edge.
+        /// The claim or edge.
         at: String,
-        /// What the word should say.
+        /// The key of the word.
         what: &'static str,
-        /// What stands there.
         given: String,
-        /// What it was read as.
         taken: &'static str,
     },
-    /// A key that goes by another name.
-    #[error("`{at}` has `{given}` in the place of `{meant}`")]
-    AliasedKey {
-        /// Which edge.
-        at: String,
-        /// What it is called there.
-        given: &'static str,
-        /// What it should be called.
-        meant: &'static str,
-    },
-    /// A list in the place of its one item.
-    #[error("`{at}` has a list in the place of `{what}`, of which the one item was taken")]
-    ListForSingleValue {
-        /// Which claim.
-        at: String,
-        /// What should stand there.
-        what: &'static str,
-    },
-    /// A supporter that is written in words.
-    #[error("claim `{id}` has supporter `{given}`, which is taken as {taken}")]
-    SupporterGuessed {
-        /// Which claim.
-        id: ClaimId,
-        /// What stands there.
-        given: String,
-        /// What it was read as.
-        taken: u32,
-    },
-    /// A claim that no answer takes.
+    #[error("`{at}` has the key `{given}` instead of `{meant}`")]
+    AliasedKey { at: String, given: &'static str, meant: &'static str },
+    #[error("`{what}` of `{at}` is a list; its only item is used")]
+    ListForSingleValue { at: String, what: &'static str },
+    #[error("claim `{id}` has the supporter `{given}`, which is read as {taken}")]
+    SupporterGuessed { id: ClaimId, given: String, taken: u32 },
     #[error("claim `{id}` has no supporter")]
-    NoSupporters {
-        /// Which claim.
-        id: ClaimId,
-    },
-    /// A reference that had to be guessed.
-    #[error("`{at}` names `{given}`, which is taken as claim `{taken}`")]
-    ReferenceGuessed {
-        /// Where it stands.
-        at: String,
-        /// What stands there.
-        given: String,
-        /// Which claim it was taken for.
-        taken: ClaimId,
-    },
-    /// Something was left out.
+    NoSupporters { id: ClaimId },
+    /// A reference in another case, or a label instead of an id.
+    #[error("`{at}` references `{given}`, which is read as claim `{taken}`")]
+    ReferenceGuessed { at: String, given: String, taken: ClaimId },
     #[error("{what} of `{at}` was left out: {why}")]
     Dropped {
-        /// Which claim, edge or list.
+        /// The claim, edge or list.
         at: String,
-        /// What of it.
+        /// The part that was left out.
         what: &'static str,
-        /// Why.
         why: DropReason,
     },
-    /// There is more to complain about.
-    #[error("and {count} more of such")]
-    MoreComplaints {
-        /// How many.
-        count: usize,
-    },
+    #[error("and {count} more")]
+    MoreComplaints { count: usize },
 }
 
-/// Where a map was found that does not stand between its tags.
+/// How the tags of a map are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagDefect {
-    /// The closing tag is missing.
     UnclosedTag,
-    /// There are no tags.
     Untagged,
 }
 
 impl std::fmt::Display for TagDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::UnclosedTag => "behind a tag that is never closed",
-            Self::Untagged => "without its tags",
+            Self::UnclosedTag => "after a tag that is never closed",
+            Self::Untagged => "without tags",
         })
     }
 }
@@ -148,27 +74,22 @@ impl std::fmt::Display for TagDefect {
 /// Why something was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DropReason {
-    /// There is no such claim.
     #[error("there is no claim `{0}`")]
     UnknownClaim(String),
-    /// There is no such answer.
     #[error("there is no answer `{0}`")]
     UnknownAnswer(String),
-    /// It was there before.
-    #[error("it was given before")]
+    #[error("it is a duplicate")]
     Duplicate,
-    /// It refers to itself.
-    #[error("it leads back to itself")]
+    #[error("it references itself")]
     SelfReference,
-    /// Only challengers challenge.
-    #[error("the claim is no challenger")]
+    #[error("the claim is not a challenger")]
     NotChallenger,
-    /// It has neither text nor label, or is not of the form it should be.
-    #[error("it cannot be understood")]
+    /// It has neither text nor label, or the wrong JSON type.
+    #[error("it is unreadable")]
     Unreadable,
 }
 
-/// Complaints, as many as are told.
+/// A list of complaints with a limited length.
 #[derive(Debug, Default)]
 pub(super) struct BoundedComplaints {
     complaints: Vec<MapComplaint>,
@@ -196,7 +117,7 @@ impl BoundedComplaints {
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the start of a text on one line.
 pub(super) fn one_line_excerpt(text: &str) -> String {
     let text = text.trim();
     let cut: String = text.chars().take(MAP_EXCERPT_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -1,19 +1,19 @@
-//! Finds the map in a reply. It knows tags and that a map is an object with claims; what claims are it does not know.
+//! Finds the JSON of the map in a reply. It does not interpret claims.
 
 use segue_core::signal::json;
 use serde_json::Value;
 
 use super::{ClaimMapError, MapComplaint, TagDefect};
 
-/// A map as it was written.
+/// The JSON of a map and the text around it.
 pub(super) struct MapJson {
     pub(super) value: Value,
-    /// What stands beside it.
+    /// The prose around the map.
     pub(super) narrative: String,
     pub(super) complaints: Vec<MapComplaint>,
 }
 
-/// The map of a reply.
+/// Extracts the map from a reply.
 pub(super) fn extract_map_json(reply: &str) -> Result<MapJson, ClaimMapError> {
     let tags = find_map_tags(reply);
     let spans = tag_spans(&tags);
@@ -25,8 +25,8 @@ pub(super) fn extract_map_json(reply: &str) -> Result<MapJson, ClaimMapError> {
             complaints: Vec::new(),
         })
     });
-    let mended = || spans.iter().rev().find_map(|span| extract_tagged_map(reply, span));
-    let tagged = valid.or_else(mended).or_else(|| extract_unclosed_map(reply, &tags));
+    let repaired = || spans.iter().rev().find_map(|span| extract_tagged_map(reply, span));
+    let tagged = valid.or_else(repaired).or_else(|| extract_unclosed_map(reply, &tags));
     tagged.or_else(|| extract_fenced_map(reply)).or_else(|| extract_untagged_map(reply, &tags)).ok_or_else(|| {
         let has_empty = json::find_json_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
         if has_empty.value.is_some() { ClaimMapError::NoClaims } else { ClaimMapError::NoMapFound }
@@ -46,7 +46,7 @@ fn extract_tagged_map(reply: &str, span: &TagSpan) -> Option<MapJson> {
     })
 }
 
-/// What follows the last opening tag that nothing closes.
+/// Extracts the map after an opening tag that is never closed.
 fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     let last = tags.last().filter(|tag| tag.kind == TagKind::Opening)?;
     let found = json::find_json_where(&reply[last.end..], has_claims_list);
@@ -55,7 +55,7 @@ fn extract_unclosed_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     Some(MapJson { value: found.value?, narrative: narrative_around_braces(&reply[last.end..]), complaints })
 }
 
-/// The last code fence that holds claims. What follows the word for its language counts.
+/// Extracts the map from the last code fence with claims.
 fn extract_fenced_map(reply: &str) -> Option<MapJson> {
     let mut fences: Vec<&str> = Vec::new();
     let mut open: Option<(usize, &str)> = None;
@@ -81,7 +81,7 @@ fn extract_fenced_map(reply: &str) -> Option<MapJson> {
     })
 }
 
-/// Any map in the reply; if an open quote before the last tag hides it, any that follows that tag.
+/// Extracts any map in the reply. If an open quote before the last tag hides it, the text after that tag is searched.
 fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
     let rest = tags.last().map(|tag| &reply[tag.end..]);
     [Some(reply), rest].into_iter().flatten().find_map(|text| {
@@ -93,12 +93,12 @@ fn extract_untagged_map(reply: &str, tags: &[MapTag]) -> Option<MapJson> {
 }
 
 fn convert_json_complaints(complaints: &[json::JsonComplaint]) -> Vec<MapComplaint> {
-    let state = |complaint: &json::JsonComplaint| match complaint {
+    let convert = |complaint: &json::JsonComplaint| match complaint {
         json::JsonComplaint::Repaired => Some(MapComplaint::JsonRepaired),
         json::JsonComplaint::Truncated => Some(MapComplaint::JsonTruncated),
         json::JsonComplaint::Missing | json::JsonComplaint::NoneAccepted => None,
     };
-    complaints.iter().filter_map(state).collect()
+    complaints.iter().filter_map(convert).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn find_map_tags(reply: &str) -> Vec<MapTag> {
     tags
 }
 
-/// What stands between two tags, and where the tags begin and end.
+/// The range between two tags, and the range including them.
 struct TagSpan {
     start: usize,
     end: usize,
@@ -138,8 +138,8 @@ struct TagSpan {
     outer_end: usize,
 }
 
-/// What may stand between tags, in order: up to each closing tag, from the first and from the last opening one since
-/// the closing tag before. An opening tag within a text of the map is why there are two.
+/// Returns the candidate ranges between tags, in order. Each closing tag is paired with the first and with the last opening
+/// tag since the previous closing tag, because a text in the map may contain an opening tag.
 fn tag_spans(tags: &[MapTag]) -> Vec<TagSpan> {
     let mut spans = Vec::new();
     let (mut first, mut last): (Option<MapTag>, Option<MapTag>) = (None, None);
@@ -166,7 +166,7 @@ fn tag_spans(tags: &[MapTag]) -> Vec<TagSpan> {
     spans
 }
 
-/// What follows the map; if nothing does, what goes before. Either ends where another tag stands.
+/// Returns the text after the map up to the next tag, or the text before it if there is none after it.
 fn narrative_around_span(reply: &str, span: &TagSpan) -> String {
     let (before, after) = (&reply[..span.outer_start], &reply[span.outer_end..]);
     let after = find_map_tags(after).first().map_or(after, |tag| &after[..tag.start]).trim();
@@ -174,7 +174,7 @@ fn narrative_around_span(reply: &str, span: &TagSpan) -> String {
     if after.is_empty() { before.to_owned() } else { after.to_owned() }
 }
 
-/// As [`beside`], for a map of which only the braces are known.
+/// Like [`narrative_around_span`], for a map without tags.
 fn narrative_around_braces(text: &str) -> String {
     let after = text.rfind('}').map_or("", |end| &text[end + 1..]);
     let before = text.find('{').map_or("", |start| &text[..start]);

@@ -1,4 +1,4 @@
-//! Reads the steps of a plan from what a model wrote: from its STEPS block, or from the plan's own headings and lists.
+//! Parses the steps of a plan from a STEPS block, or from the headings and numbered lists of the plan's text.
 
 use segue_core::signal::json;
 use serde_json::Value;
@@ -6,21 +6,19 @@ use serde_json::Value;
 use super::PlanStep;
 use crate::limits::{PLAN_STEPS_MAX, STEP_TEXT_CHARS_MAX, STEP_TITLE_CHARS_MAX};
 
-/// Why no steps could be read.
+/// Why a STEPS block has no steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StepsParseError {
-    /// The block holds nothing.
     #[error("the block is empty")]
     EmptyBlock,
-    /// No entry has a title.
     #[error("no entry has a title")]
     NoTitle,
 }
 
-/// The steps of a STEPS block.
+/// Parses a STEPS block.
 ///
 /// # Errors
-/// If no entry has a title.
+/// If the block is empty or no entry has a title.
 pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
     if raw.trim().is_empty() {
         return Err(StepsParseError::EmptyBlock);
@@ -29,7 +27,7 @@ pub fn parse_steps_block(raw: &str) -> Result<Vec<PlanStep>, StepsParseError> {
     if steps.is_empty() { Err(StepsParseError::NoTitle) } else { Ok(steps) }
 }
 
-/// The steps that a plan's own numbered items or headings name; none if there are none.
+/// Parses steps from the numbered items or headings of a plan; empty if it has none.
 #[must_use]
 pub fn parse_steps_from_prose(text: &str) -> Vec<PlanStep> {
     let mut numbered: Vec<PlanStep> = Vec::new();
@@ -88,10 +86,10 @@ fn parse_step_field(name: &str) -> Option<StepField> {
 }
 
 fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
-    // Elsewhere a bracket is part of a sentence.
+    // A bracket later in the text belongs to a sentence.
     raw.trim_start().starts_with(['[', '{', '`']).then_some(())?;
-    let found = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| json::find_json(raw).value)?;
-    let entries = match &found {
+    let value = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| json::find_json(raw).value)?;
+    let entries = match &value {
         Value::Array(entries) => entries,
         Value::Object(object) => object.get("steps")?.as_array()?,
         _ => return None,
@@ -110,25 +108,25 @@ fn parse_json_steps(raw: &str) -> Option<Vec<PlanStep>> {
     Some(steps.collect())
 }
 
-/// Entries begun by a dash, a number or a further title. A line without a key goes on with the value above it.
+/// Parses entries that start with a dash, a number or another title. A line without a key continues the value above it.
 fn parse_step_entries(raw: &str) -> Vec<PlanStep> {
     let mut steps: Vec<PlanStep> = Vec::new();
-    let mut open = StepField::Title;
+    let mut field = StepField::Title;
     for line in raw.lines().filter(|line| !line.trim().is_empty()) {
-        let (begins, content) = strip_list_marker(line);
+        let (has_marker, content) = strip_list_marker(line);
         let keyed = content.split_once(':').and_then(|(name, value)| Some((parse_step_field(name)?, value.trim())));
         let has_title = steps.last().is_some_and(|step| !step.title.is_empty());
         let is_next = matches!(keyed, Some((StepField::Title, _))) && has_title;
-        // A dash before another key than a title belongs to the step above: models like dashes.
-        let opens = steps.is_empty() || is_next || begins && (keyed.is_none() || !has_title);
-        if opens {
+        // Some models put a dash before every key, so a dash before another key than a title continues the step.
+        let starts_step = steps.is_empty() || is_next || has_marker && (keyed.is_none() || !has_title);
+        if starts_step {
             steps.push(PlanStep::default());
-            open = StepField::Title;
+            field = StepField::Title;
         }
         let Some(step) = steps.last_mut() else { continue };
-        let (at, value) = keyed.unwrap_or((open, content));
-        open = at;
-        let text = step_field_mut(step, at);
+        let (key, value) = keyed.unwrap_or((field, content));
+        field = key;
+        let text = step_field_mut(step, key);
         if !text.is_empty() {
             text.push(' ');
         }
@@ -145,7 +143,7 @@ fn step_field_mut(step: &mut PlanStep, field: StepField) -> &mut String {
     }
 }
 
-/// Whether a line begins an entry, and what it says.
+/// Returns whether a line starts with a list marker, and the text after it.
 fn strip_list_marker(line: &str) -> (bool, &str) {
     let content = line.trim();
     if let Some(rest) = content.strip_prefix("- ").or_else(|| content.strip_prefix("* ")) {
@@ -157,7 +155,7 @@ fn strip_list_marker(line: &str) -> (bool, &str) {
     }
 }
 
-/// What stands behind the number of an item that is not indented much.
+/// Returns the text after the number of a list item that is indented by at most one space.
 fn strip_item_number(line: &str) -> Option<&str> {
     let content = line.trim_start();
     if line.len() - content.len() > 1 {
@@ -179,7 +177,7 @@ fn strip_heading_marks(content: &str) -> Option<&str> {
     ((1..=6).contains(&marks) && !title.is_empty()).then_some(title)
 }
 
-/// A step of this title; what stands behind a bold title, a colon or a dash describes it.
+/// Parses the first line of a step. The text after a bold title, a colon or a dash is the description.
 fn parse_step_title(text: &str) -> PlanStep {
     let text = text.trim();
     if let Some((title, rest)) = text.strip_prefix("**").and_then(|text| text.split_once("**")) {
@@ -190,19 +188,19 @@ fn parse_step_title(text: &str) -> PlanStep {
             done_when: String::new(),
         };
     }
-    let parted = [": ", " – ", " — "].into_iter().find_map(|mark| text.split_once(mark));
-    let (title, description) = parted.unwrap_or((text, ""));
+    let split = [": ", " – ", " — "].into_iter().find_map(|mark| text.split_once(mark));
+    let (title, description) = split.unwrap_or((text, ""));
     let title = title.replace("**", "").replace('`', "");
     PlanStep { title, description: description.trim().to_owned(), done_when: String::new() }
 }
 
-/// Adds a line of the plan to the step it belongs to.
+/// Appends a line of the plan to its step.
 fn append_step_line(step: &mut PlanStep, content: &str) {
     let content = content.trim_start_matches(['-', '*', ' ']).trim();
     let lower = content.to_lowercase();
     if let Some(at) = lower.starts_with("done when").then_some("done when".len()) {
-        let told = content.get(at..).unwrap_or_default();
-        step.done_when = told.trim_start_matches([':', '*', ' ']).trim().to_owned();
+        let condition = content.get(at..).unwrap_or_default();
+        step.done_when = condition.trim_start_matches([':', '*', ' ']).trim().to_owned();
         return;
     }
     if !content.is_empty() && step.description.len() < STEP_TEXT_CHARS_MAX {
@@ -233,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_with_dashes_numbers_or_further_titles() {
-        let wanted = vec![step("Measure", "take the tape twice", "two numbers"), step("Buy", "", "it is here")];
+    fn entries_start_with_dashes_numbers_or_titles() {
+        let expected = vec![step("Measure", "take the tape twice", "two numbers"), step("Buy", "", "it is here")];
         for raw in [
             "- title: Measure\n  description: take the tape\n    twice\n  done_when: two numbers\n- title: Buy\n  done_when: it is here",
             "title: Measure\ndescription: take the tape twice\ndone when: two numbers\n\ntitle: Buy\nDone-When: it is here\n",
@@ -242,7 +240,7 @@ mod tests {
             "- title: Measure\n- description: take the tape twice\n- done_when: two numbers\n- title: Buy\n- done_when: it is here",
             r#"[{"title": "Measure", "description": "take the tape twice", "done_when": "two numbers"}, {"title": "Buy", "done_when": "it is here"}]"#,
         ] {
-            assert_eq!(parse_steps_block(raw), Ok(wanted.clone()), "{raw}");
+            assert_eq!(parse_steps_block(raw), Ok(expected.clone()), "{raw}");
         }
         assert_eq!(parse_steps_block("- Measure\n- Buy"), Ok(vec![step("Measure", "", ""), step("Buy", "", "")]));
         assert_eq!(parse_steps_block(" \n"), Err(StepsParseError::EmptyBlock));
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_without_block_is_read_from_its_numbers_or_headings() {
+    fn steps_without_a_block_come_from_numbered_items_or_headings() {
         let numbered = "# Plan\nFirst some words.\n\n1. **Measure**: twice.\n   Done when: two numbers\n2) Buy paint – the good one\n```\n3. no step\n```\nThen start.";
         assert_eq!(
             parse_steps_from_prose(numbered),
@@ -264,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_read_within_the_limits(text in "([-*#0-9. a-zA-Z:*\n`\"{}\\[\\],é]|title: |done when: ){0,200}") {
+        fn any_text_is_parsed_within_the_limits(text in "([-*#0-9. a-zA-Z:*\n`\"{}\\[\\],é]|title: |done when: ){0,200}") {
             for steps in [parse_steps_from_prose(&text), parse_steps_block(&text).unwrap_or_default()] {
                 prop_assert!(steps.len() <= PLAN_STEPS_MAX);
                 for step in steps {

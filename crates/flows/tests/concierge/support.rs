@@ -1,4 +1,4 @@
-//! A concierge held in the hand: the lines that everyone says, and the shortest way to each phase.
+//! Helpers: sample replies of all roles, and the shortest way to each phase.
 
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::CallId;
@@ -89,100 +89,100 @@ pub fn open() -> SessionHarness {
     SessionHarness::open(ConciergeFlow::new())
 }
 
-pub fn open_set(settings: Value) -> SessionHarness {
+pub fn open_with_settings(settings: Value) -> SessionHarness {
     SessionHarness::open_with_settings(ConciergeFlow::new(), settings)
 }
 
-/// A block with words before it, as it should be.
-pub fn said(block: &str) -> String {
+/// Returns a reply with text before the block.
+pub fn with_text(block: &str) -> String {
     format!("Well.\n\n{block}")
 }
 
-/// Everyone answers, and the mapper maps it.
-pub fn experts(stage: &mut SessionHarness, map: &str) {
-    stage
+/// Answers the three expert calls and the mapper call.
+pub fn answer_experts(harness: &mut SessionHarness, map: &str) {
+    harness
         .answer_call("expert", "Rent first.")
         .answer_call("expert", "Rent, I say.")
         .answer_call("expert", "Buy at once.");
-    stage.answer_call("mapper", map);
+    harness.answer_call("mapper", map);
 }
 
-/// The first turn, answered.
-pub fn started(stage: &mut SessionHarness) {
-    stage.send_message("rent or buy?");
-    experts(stage, MAP);
-    stage.answer_call("concierge", "Rent, unless you stay for long.");
+/// Plays the first turn.
+pub fn play_first_turn(harness: &mut SessionHarness) {
+    harness.send_message("rent or buy?");
+    answer_experts(harness, MAP);
+    harness.answer_call("concierge", "Rent, unless you stay for long.");
 }
 
-/// The second turn, with a handover.
-pub fn explored(stage: &mut SessionHarness) {
-    started(stage);
-    stage.send_message("I stay five years").answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
-    assert_eq!(phase(stage).current, *"explorer");
+/// Plays the first two turns; the second ends with a handover.
+pub fn play_until_explorer(harness: &mut SessionHarness) {
+    play_first_turn(harness);
+    harness.send_message("I stay five years").answer_call("concierge", &format!("Then buy.\n\n{HANDOVER}"));
+    assert_eq!(phase(harness).current, *"explorer");
 }
 
-/// The plan, presented in the third turn.
-pub fn planned(stage: &mut SessionHarness) {
-    explored(stage);
-    stage.send_message("give me a plan").answer_call("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
-    experts(stage, PLAN_MAP);
-    stage.answer_call("concierge", PLAN);
-    assert_eq!(phase(stage).current, *"executor");
-    assert!(stage.session().is_idle());
+/// Plays the first three turns; the third presents a plan.
+pub fn play_until_plan(harness: &mut SessionHarness) {
+    play_until_explorer(harness);
+    harness.send_message("give me a plan").answer_call("concierge", &format!("Good. I will work it out.\n{WORKFLOW}"));
+    answer_experts(harness, PLAN_MAP);
+    harness.answer_call("concierge", PLAN);
+    assert_eq!(phase(harness).current, *"executor");
+    assert!(harness.session().is_idle());
 }
 
-/// Where the concierge stands.
-pub fn phase(stage: &SessionHarness) -> PhaseState {
-    stage.session().phase_graphs[&concierge_phase_key()].state.clone()
+/// Returns the phase state of the concierge.
+pub fn phase(harness: &SessionHarness) -> PhaseState {
+    harness.session().phase_graphs[&concierge_phase_key()].state.clone()
 }
 
-/// The facts of a kind, as values.
-pub fn facts(stage: &SessionHarness, wanted: &str) -> Vec<Value> {
-    let kinds = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+/// Returns the values of all facts with this kind.
+pub fn facts(harness: &SessionHarness, wanted: &str) -> Vec<Value> {
+    let kinds = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::FlowFactRecorded { kind, value } if kind == wanted => Some(value.clone()),
         _ => None,
     });
     kinds.collect()
 }
 
-/// All facts.
-pub fn all_facts(stage: &SessionHarness) -> Vec<Fact> {
-    stage.journal().iter().filter_map(|recorded| Fact::from_event(&recorded.event)).collect()
+/// Returns all facts.
+pub fn all_facts(harness: &SessionHarness) -> Vec<Fact> {
+    harness.journal().iter().filter_map(|recorded| Fact::from_event(&recorded.event)).collect()
 }
 
-/// The calls of a role, in order.
-pub fn calls(stage: &SessionHarness, role: &str) -> Vec<CallOpened> {
-    let opened = stage.journal().iter().filter_map(|recorded| match &recorded.event {
+/// Returns the calls of a role in order.
+pub fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
+    let opened = harness.journal().iter().filter_map(|recorded| match &recorded.event {
         Event::CallOpened(opened) if opened.role == *role => Some((**opened).clone()),
         _ => None,
     });
     opened.collect()
 }
 
-/// Everything a past call was sent, as one text.
-pub fn sent(stage: &SessionHarness, call: CallId) -> String {
-    let messages = stage.rebuild_prompt(call).messages;
+/// Returns the prompt of a past call as one text.
+pub fn prompt_text(harness: &SessionHarness, call: CallId) -> String {
+    let messages = harness.rebuild_prompt(call).messages;
     messages.iter().map(|message| message.text().to_string()).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// What the open call of the concierge is sent: its system message, and its last one.
-pub fn concierge_prompt(stage: &SessionHarness) -> (String, String) {
-    let messages = stage.prompt_for_role("concierge").messages;
+/// Returns the system message and the last message of the open concierge call.
+pub fn concierge_prompt(harness: &SessionHarness) -> (String, String) {
+    let messages = harness.prompt_for_role("concierge").messages;
     let system = messages.iter().find(|message| message.chat_role == ChatRole::System);
     let last = messages.last().expect("there is a message");
     (system.map(|message| message.text().to_string()).unwrap_or_default(), last.text().to_string())
 }
 
-/// Everything that was said to the user.
-pub fn heard(stage: &SessionHarness) -> Vec<String> {
-    let said = stage.journal().iter().filter_map(|recorded| match &recorded.event {
-        Event::ReplySent(said) => Some(stage.text_on_one_line(said.text)),
+/// Returns all replies to the user.
+pub fn visible_replies(harness: &SessionHarness) -> Vec<String> {
+    let replies = harness.journal().iter().filter_map(|recorded| match &recorded.event {
+        Event::ReplySent(reply) => Some(harness.text_on_one_line(reply.text)),
         _ => None,
     });
-    said.collect()
+    replies.collect()
 }
 
-/// The names of the fragments a call was shown, the opening before the bar.
+/// Returns the names of the fragments in a prompt, with the opening before the bar.
 pub fn layout(opened: &CallOpened) -> String {
     let names = |pieces: &[segue_core::context::FragmentReceipt]| {
         let shown = pieces.iter().filter(|piece| piece.text.is_some()).map(|piece| piece.name.to_string());

@@ -1,9 +1,9 @@
-//! Small maps in a few lines of text, and the one door for checks of their analysis.
+//! Small maps in a text notation, and the check of their analysis.
 
 use segue_flows::concierge::analysis::{MapAnalysis, MapShape, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
 
-/// A map and the number of its answers. The first line is that number; then a line each:
+/// Parses a map. The first line is the number of answers; then, one per line:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
 /// and factual; `a -> b` supports, `a => b` is a prerequisite, `a x b` conflicts, `a ~ b` is a tradeoff; `? text` is a gap.
 pub fn small(text: &str) -> (ClaimMap, u32) {
@@ -56,11 +56,11 @@ pub fn analysed(text: &str) -> MapAnalysis {
     analyse_claim_map(&map, answers)
 }
 
-/// What a map's analysis must come to, within 1e-12.
+/// The expected analysis of a map, within 1e-12.
 pub struct Expected {
     /// c, a, t, f, d, L, signal.
     pub ratios: [f64; 7],
-    /// In the order of [`Shape::ALL`].
+    /// In the order of [`MapShape::ALL`].
     pub scores: [f64; 8],
     pub shape: MapShape,
     pub confidence: f64,

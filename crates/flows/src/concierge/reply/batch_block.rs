@@ -1,0 +1,41 @@
+//! The fields of a BATCH block.
+
+use segue_core::handover::HandoverDocument;
+use segue_core::signal::SignalBlock;
+
+use crate::concierge::facts::BatchPurpose;
+use crate::concierge::handovers;
+use crate::concierge::spec::EXECUTION_FIELDS;
+
+/// The fields of a BATCH block.
+#[derive(Debug, Clone)]
+pub(super) struct BatchBlock {
+    pub(super) kind: String,
+    pub(super) purpose: Option<BatchPurpose>,
+    pub(super) handover: HandoverDocument,
+    pub(super) step: Option<String>,
+    pub(super) blocker: Option<String>,
+    pub(super) context: Option<String>,
+    pub(super) prompt: Option<String>,
+}
+
+impl BatchBlock {
+    pub(super) fn from_block(block: &SignalBlock) -> Self {
+        let text =
+            |name: &str| block.fields.text(name).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let kind = text("type").unwrap_or_default();
+        let purpose = match kind.to_ascii_uppercase().replace([' ', '-'], "_").as_str() {
+            "WORKFLOW" => Some(BatchPurpose::Plan),
+            "STEP_HELP" => Some(BatchPurpose::StepHelp),
+            _ => None,
+        };
+        let handover = block.fields.section("handover");
+        let handover = handover.map(|fields| handovers::parse_document(fields, &EXECUTION_FIELDS)).unwrap_or_default();
+        let (step, blocker, context, prompt) = (text("step"), text("blocker"), text("context"), text("prompt"));
+        Self { kind, purpose, handover, step, blocker, context, prompt }
+    }
+
+    pub(super) fn is_plan_request(&self) -> bool {
+        self.purpose == Some(BatchPurpose::Plan)
+    }
+}

@@ -1,0 +1,123 @@
+//! Replies without visible text: only a block, or empty. The user always gets a reply.
+
+use segue_core::event::TurnResult;
+
+use super::failures::outcome;
+use super::support::*;
+
+#[test]
+fn starter_reply_with_only_a_handover_lets_the_explorer_answer() {
+    let mut harness = open();
+    play_first_turn(&mut harness);
+    harness.send_message("I stay five years").answer_call("concierge", HANDOVER);
+    assert_eq!(
+        (phase(&harness).current.as_str(), harness.open_call_roles()),
+        ("explorer", vec!["concierge".to_owned()])
+    );
+    let call = calls(&harness, "concierge")[2].clone();
+    assert_eq!(layout(&call), "identity never part handover | message");
+    assert_eq!(concierge_prompt(&harness).1, "I stay five years", "it gets no notice about the starter's empty reply");
+    harness.answer_call("concierge", "Then buy.");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buy.", TurnResult::Done));
+}
+
+#[test]
+fn empty_reply_is_requested_once_more_and_then_fails_the_turn() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness.send_message("where?").answer_call("concierge", "  \n");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.contains("had no text that the user can see") && last.ends_with("where?"), "{last}");
+    harness.answer_call("concierge", "In town.");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("In town.", TurnResult::Done));
+
+    harness.send_message("why?").answer_call("concierge", "").answer_call("concierge", "");
+    let TurnResult::Failed { reason } = outcome(&harness) else { panic!("the turn has failed") };
+    assert!(reason.contains("no visible text"), "{reason}");
+    harness.send_message("retry");
+    assert!(concierge_prompt(&harness).1.ends_with("why?"), "the question is still unanswered");
+    harness.answer_call("concierge", "Because.").send_message("and?");
+    assert_eq!(concierge_prompt(&harness).1, "and?");
+}
+
+#[test]
+fn executor_reply_with_only_a_help_block_is_answered_in_the_same_turn() {
+    let mut harness = open();
+    play_until_plan(&mut harness);
+    harness.send_message("the bank says no").answer_call("concierge", STEP_HELP);
+    answer_experts(&mut harness, PLAN_MAP);
+    assert_eq!(layout(calls(&harness, "concierge").last().expect("it is asked")), "| findings message");
+    assert!(concierge_prompt(&harness).1.ends_with("the bank says no"));
+    harness.answer_call("concierge", "Try the other bank.").send_message("thanks");
+    assert_eq!(concierge_prompt(&harness).1, "thanks", "and it is shown once");
+}
+
+#[test]
+fn step_done_without_text_is_followed_by_a_reply() {
+    let mut harness = open();
+    play_until_plan(&mut harness);
+    harness.send_message("I have the letter").answer_call("concierge", "<<<STEP_DONE>>>\nstep: 1\n<<<END>>>");
+    let call = calls(&harness, "concierge").last().expect("it is asked").clone();
+    assert_eq!(layout(&call), "| workflow notices message");
+    harness.answer_call("concierge", "Well done.").send_message("found one");
+    harness.answer_call("concierge", "<<<STEP_DONE>>>\nstep: 2\n<<<END>>>");
+    assert_eq!(phase(&harness).current, *"explorer");
+    let outcome = harness.session().latest_handover("outcome").expect("it was built").clone();
+    assert_eq!(outcome.text_field("outcome"), Some("All 2 steps were done."));
+    let (system, last) = concierge_prompt(&harness);
+    assert!(system.contains("All 2 steps were done.") && last == "found one", "{system}\n{last}");
+    harness.answer_call("concierge", "Congratulations.");
+    assert_eq!(harness.last_reply(), "Congratulations.");
+}
+
+#[test]
+fn plan_with_only_a_steps_block_is_followed_by_a_reply() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness.send_message("plan it").answer_call("concierge", &with_text(WORKFLOW));
+    answer_experts(&mut harness, PLAN_MAP);
+    let steps = PLAN.split_once("\n\n").expect("words, then steps").1;
+    harness.answer_call("concierge", steps);
+    assert_eq!(facts(&harness, "plan_started").len(), 1);
+    let call = calls(&harness, "concierge").last().expect("it is asked").clone();
+    assert_eq!((call.ask.as_str(), layout(&call).as_str()), ("reply", "| notices message"));
+    assert!(concierge_prompt(&harness).1.contains("had no text that the user can see"));
+    harness.answer_call("concierge", "First the bank, then five flats.");
+    assert_eq!(
+        (harness.last_reply().as_str(), outcome(&harness)),
+        ("First the bank, then five flats.", TurnResult::Done)
+    );
+}
+
+#[test]
+fn repair_replies_do_not_count_as_replies_to_the_user() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness
+        .send_message("May, then")
+        .answer_call("concierge", "<<<BATCH>>>\nTYPE: WORKFLOW\nHANDO")
+        .answer_call("concierge", "Sorry, no.");
+    assert_eq!(harness.open_call_roles(), ["concierge"], "the user has not seen that");
+    assert!(concierge_prompt(&harness).1.contains("had no text that the user can see"));
+    harness.answer_call("concierge", "What is it to be?");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("What is it to be?", TurnResult::Done));
+
+    let mut harness = open_with_settings(serde_json::json!({"handover_by_turn": 2}));
+    play_first_turn(&mut harness);
+    harness
+        .send_message("I stay")
+        .answer_call("concierge", "<<<HANDOVER>>>\nshape: x\n<<<END>>>")
+        .answer_call("concierge", "It is done.");
+    assert_eq!((phase(&harness).current.as_str(), harness.open_call_roles().len()), ("explorer", 1));
+    harness.answer_call("concierge", "Then buy.");
+    assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("Then buy."));
+
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    harness.send_message("plan it").answer_call("concierge", &with_text(WORKFLOW));
+    answer_experts(&mut harness, PLAN_MAP);
+    harness.answer_call("concierge", "").answer_call("concierge", "1. Go.\n2. Come.");
+    assert_eq!(harness.open_call_roles(), ["concierge"], "the user has not seen the plan");
+    harness.answer_call("concierge", "Go, then come.");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Go, then come.", TurnResult::Done));
+}
